@@ -1,0 +1,36 @@
+"""Attention mechanisms behind one signature.
+
+`bigbird_attention(q, k, v, pattern, *, lengths, layer, dropout, route)` is the sparse attention of BigBird,
+and `full_attention` the reference with the same signature. `ATTENTIONS` maps the names that a
+configuration may use to these functions; another mechanism joins by an entry there.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.attention.routes import Route, bigbird_attention, full_attention
+
+__all__ = ["ATTENTIONS", "Attention", "Pattern", "Route", "bigbird_attention", "full_attention"]
+
+
+class Attention(Protocol):
+    """What an entry of `ATTENTIONS` can be called with; see `bigbird_attention` for the contract."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        pattern: Pattern,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        layer: int = 0,
+        dropout: float = 0.0,
+        route: Route = "auto",
+    ) -> Tensor: ...
+
+
+ATTENTIONS: dict[str, Attention] = {"bigbird": bigbird_attention, "full": full_attention}

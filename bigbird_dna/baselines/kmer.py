@@ -1,0 +1,156 @@
+"""Promoter baselines on counts: k-mer logistic regression, and GC content alone.
+
+Both see a sequence as it is given: a window on the minus strand is its reverse complement.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bigbird_dna.console import log
+
+# Inverse strengths of the L2 penalty that `KmerLogistic` chooses from.
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)
+# Above this k, most k-mers of a window of a few kb are absent and a sparse matrix is smaller.
+LARGEST_DENSE_K = 6
+
+_CODES = np.full(256, 4, dtype=np.uint8)
+_CODES[np.frombuffer(b"ACGT", dtype=np.uint8)] = np.arange(4)
+
+
+def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
+    """Share of each k-mer among the k-mers without N of each sequence.
+
+    Strand-specific; column `4^(k−1) c_0 + … + c_{k−1}` with A, C, G, T = 0, 1, 2, 3.
+
+    Returns
+    -------
+    Array float32 (sequences, 4^k) up to k = 6, a SciPy CSR matrix above. A sequence without any
+    such k-mer gives a row of zeros.
+    """
+    if not 1 <= k <= 12:
+        raise ValueError(f"k must be from 1 to 12, not {k}")
+    rows = (_count(sequence, k) for sequence in sequences)
+    if k <= LARGEST_DENSE_K:
+        dense = [(counts / max(counts.sum(), 1)).astype(np.float32) for counts in rows]
+        return np.stack(dense) if dense else np.zeros((0, 4**k), dtype=np.float32)
+    from scipy.sparse import csr_matrix
+
+    columns, values, ends = [], [], [0]
+    for counts in rows:
+        present = np.flatnonzero(counts)
+        columns.append(present)
+        values.append((counts[present] / max(counts.sum(), 1)).astype(np.float32))
+        ends.append(ends[-1] + len(present))
+    data = np.concatenate(values) if values else np.zeros(0, dtype=np.float32)
+    indices = np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64)
+    return csr_matrix((data, indices, ends), shape=(len(ends) - 1, 4**k))
+
+
+def gc_content(sequences: Iterable[str]) -> NDArray[np.float64]:
+    """Share of G and C among the A, C, G and T of each sequence, a score from 0 to 1.
+
+    Shape (N,); 0.5 for a sequence without any of the four.
+    """
+    shares = []
+    for sequence in sequences:
+        a, c, g, t = np.bincount(_encode(sequence), minlength=5)[:4]
+        shares.append((c + g) / (a + c + g + t) if a + c + g + t else 0.5)
+    return np.array(shares, dtype=np.float64)
+
+
+class KmerLogistic:
+    """Logistic regression with an L2 penalty on standardised k-mer frequencies.
+
+    The penalty is the one of `PENALTIES` with the least log loss on a fifth of the training rows,
+    drawn with `seed`; the model is then fitted to all of them. Same input and seed, same result.
+    """
+
+    def __init__(self, k: int, seed: int) -> None:
+        self.k = k
+        self.seed = seed
+        self.penalty = float("nan")
+        self._pipeline: Any = None
+
+    def fit(self, sequences: Iterable[str], labels: ArrayLike) -> Self:
+        """Learn from `sequences` with `labels` (N,) of 0 and 1, both of which must occur."""
+        y = np.asarray(labels).astype(np.int64)
+        x = kmer_frequencies(sequences, self.k)
+        if x.shape[0] != len(y):
+            raise ValueError(f"{x.shape[0]} sequences but {len(y)} labels")
+        if set(np.unique(y)) != {0, 1}:
+            raise ValueError(f"labels must hold both 0 and 1, not {sorted(set(y.tolist()))}")
+        self.penalty = self._choose_penalty(x, y)
+        self._pipeline = self._fitted(x, y, self.penalty)
+        return self
+
+    def predict(self, sequences: Iterable[str]) -> NDArray[np.float64]:
+        """Probability of label 1, shape (N,)."""
+        if self._pipeline is None:
+            raise ValueError("the k-mer model has not been fitted")
+        x = kmer_frequencies(sequences, self.k)
+        if not x.shape[0]:
+            return np.zeros(0)
+        return np.asarray(self._pipeline.predict_proba(x)[:, 1], dtype=np.float64)
+
+    def _choose_penalty(self, x: Any, y: NDArray[np.int64]) -> float:
+        held_out = np.zeros(len(y), dtype=bool)
+        generator = np.random.default_rng(self.seed)
+        for label in (0, 1):
+            rows = np.flatnonzero(y == label)
+            held_out[generator.permutation(rows)[: len(rows) // 5]] = True
+        if len(np.unique(y[held_out])) < 2:
+            return PENALTIES[len(PENALTIES) // 2]
+        losses = [
+            _log_loss(self._fitted(x[~held_out], y[~held_out], c), x[held_out], y[held_out])
+            for c in PENALTIES
+        ]
+        return PENALTIES[int(np.argmin(losses))]
+
+    def _fitted(self, x: Any, y: NDArray[np.int64], penalty: float) -> Any:
+        from scipy.sparse import issparse
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        pipeline = make_pipeline(
+            StandardScaler(with_mean=not issparse(x)),
+            LogisticRegression(C=penalty, max_iter=1000, random_state=self.seed),
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            pipeline.fit(x, y)
+        if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+            log(f"{self.k}-mer regression with C={penalty:g} stopped before it had converged")
+        return pipeline
+
+
+def _log_loss(pipeline: Any, x: Any, y: NDArray[np.int64]) -> float:
+    chosen = pipeline.predict_log_proba(x)[np.arange(len(y)), y]
+    return float(-np.mean(chosen))
+
+
+def _encode(sequence: str) -> NDArray[np.uint8]:
+    return _CODES[np.frombuffer(sequence.encode("ascii"), dtype=np.uint8)]
+
+
+def _count(sequence: str, k: int) -> NDArray[np.int64]:
+    """How often each k-mer without N occurs; shape (4^k,)."""
+    codes = _encode(sequence)
+    length = max(len(codes) - k + 1, 0)
+    index = np.zeros(length, dtype=np.int32)
+    for offset in range(k):
+        index *= 4
+        index += codes[offset : offset + length] & 3
+    unknown = np.flatnonzero(codes == 4)
+    if unknown.size:
+        # A k-mer is dropped when any of its positions is unknown: differences of a running count.
+        before = np.concatenate([[0], np.cumsum(codes == 4)])
+        index = index[before[k : k + length] == before[:length]]
+    return np.bincount(index, minlength=4**k)

@@ -1,0 +1,54 @@
+"""The `bigbird-dna` command: registers every command group and turns users' errors into one line."""
+
+import os
+import sys
+from importlib.metadata import version
+
+import typer
+
+from bigbird_dna.cli import genome, reporting, scoring, simulation, sources, tokens, training
+from bigbird_dna.errors import BigBirdDnaError
+
+app = typer.Typer(
+    name="bigbird-dna",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"bigbird-dna {version('bigbird-dna')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True),
+) -> None:
+    """Sparse-attention DNA language models: from a reference genome to promoter scores."""
+
+
+for group in (simulation, sources, genome, tokens, training, scoring, reporting):
+    group.register(app)
+
+
+def main() -> None:
+    """Run the command line; the exit code is 0 done, 1 bad data, 2 bad usage, 130 interrupted."""
+    try:
+        app()
+    except BigBirdDnaError as error:
+        print(f"bigbird-dna: error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of standard output (head, say) has gone: nothing is wrong on our side.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        print("bigbird-dna: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

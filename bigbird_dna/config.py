@@ -1,0 +1,254 @@
+"""The one declaration of the configuration; the workflow and the commands read the same files with it.
+
+A configuration is a YAML file of the sections below. Every key has a default, unknown keys and wrong types
+are refused, and a section is frozen once made. Bases are "bp", lengths of model input are "tokens".
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bigbird_dna.errors import ConfigError
+
+NEGATIVE_SETS = ("substituted", "permuted", "genomic")
+NegativeSet = Literal["substituted", "permuted", "genomic"]
+
+
+class Section(BaseModel):
+    """A frozen group of keys that refuses keys it doesn't know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class SimulationConfig(Section):
+    """The demo genome (`bigbird-dna simulate`)."""
+
+    megabases: float = Field(default=4.0, gt=0.1, le=1000)
+
+
+class GenomeConfig(Section):
+    """Where the reference and the promoters come from, and which contigs are held out."""
+
+    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38"] = "demo"
+    reference: str | None = Field(
+        default=None, description="key of a FASTA in resources/sources.yaml; none: simulate"
+    )
+    promoters: str | None = Field(default=None, description="key of an EPDnew file in sources.yaml")
+    chain: str | None = Field(
+        default=None, description="key of a liftOver chain onto `assembly`; none: already on it"
+    )
+    exclude: tuple[str, ...] = Field(
+        default=(), description="contigs that take no part in anything"
+    )
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _contigs_stand_in_one_group(self) -> Self:
+        named = [*self.exclude, *self.valid, *self.test]
+        twice = sorted({name for name in named if named.count(name) > 1})
+        if twice:
+            raise ValueError(f"contig {twice[0]!r} stands in more than one of exclude, valid, test")
+        return self
+
+
+class TokensConfig(Section):
+    """The BPE tokenizer and the documents of App. F.1."""
+
+    vocabulary: int = Field(default=256, ge=16, le=1_000_000)
+    corpus_megabases: float = Field(default=20.0, gt=0, description="sampled bp for training BPE")
+    max_piece_length: int = Field(default=16, ge=1, le=1024, description="bp")
+    passes: int = Field(default=10, ge=1, description="passes over every contig")
+    max_start: int = Field(default=5000, ge=0, description="bp; start ~ U{0…max_start}")
+    sentence_bases: tuple[int, int] = (500, 1000)
+    document_sentences: tuple[int, int] = (50, 100)
+
+    @model_validator(mode="after")
+    def _ranges_are_ordered(self) -> Self:
+        for name in ("sentence_bases", "document_sentences"):
+            low, high = getattr(self, name)
+            if not 1 <= low <= high:
+                raise ValueError(f"{name} must be [low, high] with 1 <= low <= high")
+        return self
+
+
+class EncoderConfig(Section):
+    """The encoder: post-LayerNorm BERT with block-sparse attention (paper Table 8 and App. D)."""
+
+    vocabulary: int = Field(default=0, ge=0, description="0: taken from the tokenizer")
+    layers: int = Field(default=12, ge=1)
+    hidden: int = Field(default=768, ge=1)
+    heads: int = Field(default=12, ge=1)
+    intermediate: int = Field(default=0, ge=0, description="0: four times hidden")
+    positions: int = Field(default=4096, ge=16, description="longest input, tokens")
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    attention: Literal["bigbird", "full"] = "bigbird"
+    block_size: int = Field(default=64, ge=1, description="tokens")
+    global_blocks: int = Field(default=2, ge=0, description="half at each end")
+    window_blocks: int = Field(default=3, ge=0, description="odd: the own block and its neighbours")
+    random_blocks: int = Field(default=3, ge=0)
+    random_seed: int = Field(default=0, ge=0, description="of the random blocks, by layer and head")
+    route: Literal["auto", "dense", "blocked"] = "auto"
+    gradient_checkpointing: bool = False
+
+    @model_validator(mode="after")
+    def _shapes_fit(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
+        if self.window_blocks and self.window_blocks % 2 == 0:
+            raise ValueError("window_blocks must be odd (or 0)")
+        if not self.global_blocks + self.window_blocks + self.random_blocks:
+            raise ValueError("the attention pattern is empty")
+        return self
+
+
+class OptimizerConfig(Section):
+    """Adam with warm-up and linear decay; shared by pretraining and fine-tuning."""
+
+    learning_rate: float = Field(default=1e-4, gt=0)
+    warmup_steps: int = Field(default=100, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    clip_norm: float = Field(default=1.0, gt=0)
+
+
+class TrainingConfig(Section):
+    """What pretraining and fine-tuning have in common."""
+
+    steps: int = Field(default=1000, ge=1)
+    batch_size: int = Field(default=32, ge=1, description="sequences a step over all processes")
+    accumulate: int = Field(default=1, ge=1, description="micro-batches a process and step")
+    optimizer: OptimizerConfig = OptimizerConfig()
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="auto: bfloat16 autocast where the device has it"
+    )
+    evaluate_every: int = Field(default=250, ge=1, description="steps")
+    checkpoint_every: int = Field(default=100, ge=1, description="steps")
+    seed: int = Field(default=1, ge=0)
+
+
+class PretrainingConfig(TrainingConfig):
+    """Masked-language modelling with next-sentence prediction (App. F.1)."""
+
+    sequence_tokens: int = Field(default=512, ge=16, description="[CLS] A [SEP] B [SEP]")
+    mask_fraction: float = Field(default=0.15, gt=0, lt=1)
+    next_sentence: bool = True
+    evaluation_sequences: int = Field(default=256, ge=1, description="held-out, fixed")
+    ngram_order: int = Field(default=6, ge=1, le=12, description="of the token n-gram baseline")
+
+
+class PromoterConfig(TrainingConfig):
+    """Promoter windows, their negatives, and fine-tuning (App. F.2)."""
+
+    upstream: int = Field(default=5000, ge=0, description="bp before the TSS")
+    downstream: int = Field(default=3000, ge=1, description="bp from the TSS on, TSS included")
+    negative_sets: tuple[NegativeSet, ...] = NEGATIVE_SETS
+    control: NegativeSet | None = Field(
+        default="genomic", description="negative set trained once more on shuffled labels"
+    )
+    initial: Literal["pretrained", "random"] = "pretrained"
+    pooling: Literal["cls", "mean"] = "cls"
+    jitter: int = Field(default=0, ge=0, description="bp cut at random from each end in training")
+    both_strands: bool = Field(default=False, description="evaluate with the mean of both strands")
+    baseline_kmer: int = Field(default=5, ge=1, le=8)
+
+    @model_validator(mode="after")
+    def _window_is_longer_than_jitter(self) -> Self:
+        if self.upstream + self.downstream <= 2 * self.jitter:
+            raise ValueError("jitter leaves nothing of the window")
+        if self.control is not None and self.control not in self.negative_sets:
+            raise ValueError(f"control {self.control!r} is none of negative_sets")
+        return self
+
+
+class ScoringConfig(Section):
+    """The workflow's example of `score-promoters` on held-out contigs."""
+
+    stride: int = Field(default=100, ge=1, description="bp")
+    negative_set: NegativeSet = Field(default="genomic", description="model that scores")
+    max_megabases: float = Field(default=0.2, gt=0, description="scored of the first test contig")
+
+
+class Config(Section):
+    """A whole run: where its files go, and one section a stage."""
+
+    results: str = Field(default="results/demo", description="directory of every output")
+    local_data: str | None = Field(default=None, description="looked in before downloading")
+    processes: int = Field(default=1, ge=1, description="torchrun processes for pretraining")
+    simulation: SimulationConfig = SimulationConfig()
+    genome: GenomeConfig = GenomeConfig()
+    tokens: TokensConfig = TokensConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    pretraining: PretrainingConfig = PretrainingConfig()
+    promoters: PromoterConfig = PromoterConfig()
+    scoring: ScoringConfig = ScoringConfig()
+    seed: int = Field(default=1, ge=0, description="of simulation, documents and negatives")
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        if self.pretraining.sequence_tokens > self.encoder.positions:
+            raise ValueError(
+                f"pretraining.sequence_tokens {self.pretraining.sequence_tokens} is above "
+                f"encoder.positions {self.encoder.positions}"
+            )
+        return self
+
+
+def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Config:
+    """Check a mapping of sections; the first fault raises `ConfigError` naming key, value and `source`."""
+    try:
+        return Config.model_validate(_tuples(dict(values)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"{source}: unknown key {key!r}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        value = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
+        raise ConfigError(f"{source}: {key}: {message}{value}") from None
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result."""
+    try:
+        values = yaml.safe_load(Path(path).read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a configuration is a mapping of sections, not {values!r:.60}")
+    for override in overrides:
+        _apply(values, override)
+    return parse_config(values, str(path))
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set {override!r}: expected key=value, such as encoder.layers=4")
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--set {override!r}: {section!r} is no section")
+    try:
+        values[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {override!r}: {text!r} is not YAML") from None
+
+
+def _tuples(value: Any) -> Any:
+    """YAML's lists as tuples, which strict models ask for."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return value

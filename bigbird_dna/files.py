@@ -1,0 +1,72 @@
+"""Files that appear whole or not at all, and checksums."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bigbird_dna.errors import DataError
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; rename it to `path` if the block ends without an error.
+
+    The temporary name keeps the suffixes of `path`, so that writers that look at them do the same as
+    for the final name. Anything left under the temporary name after an error is removed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_directory(path: Path) -> Iterator[Path]:
+    """Give an empty temporary directory beside `path`; it takes the place of `path` if the block ends well."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary.chmod(0o755)
+    try:
+        yield temporary
+        if path.exists():
+            outgoing = temporary.with_name(temporary.name + ".old")
+            path.rename(outgoing)
+            temporary.rename(path)
+            shutil.rmtree(outgoing)
+        else:
+            temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a missing or malformed one raises `DataError` with its name."""
+    try:
+        return json.loads(Path(path).read_text())
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{path}: not readable as JSON: {error}") from None
+
+
+def checksum(path: Path, algorithm: str = "sha256") -> str:
+    """Hexadecimal digest of a file's bytes."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, algorithm).hexdigest()

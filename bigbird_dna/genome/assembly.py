@@ -1,0 +1,140 @@
+"""The names a contig goes by in different sources, and its length, for known assemblies.
+
+Names are looked up in tables, never guessed from their form: GRCh37's `chrM` (UCSC) and `MT`
+(Ensembl) are different sequences, and yeast's `chrX` is chromosome 10.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import NamedTuple
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import ConfigError, DataError
+
+ASSEMBLIES = ("sacCer3", "GRCh37", "GRCh38")
+DEMO = "demo"
+
+
+class Contig(NamedTuple):
+    """A row of an assembly's table."""
+
+    name: str
+    length: int
+    names: frozenset[str]  # all names of the contig, `name` among them
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """An assembly's contigs; "demo" has none, and there a name stands for itself only."""
+
+    name: str
+    contigs: tuple[Contig, ...]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Contig]:
+        return {name: contig for contig in self.contigs for name in contig.names}
+
+    def match(self, name: str, contigs: Collection[str]) -> str | None:
+        """Return the one of `contigs` that is the same contig as `name`; `None` if none is.
+
+        Raises
+        ------
+        DataError
+            Two of `contigs` are that contig under different names.
+        """
+        if name in contigs:
+            return name
+        contig = self._by_name.get(name)
+        if contig is None:
+            return None
+        found = [other for other in contigs if other in contig.names]
+        if len(found) > 1:
+            raise DataError(f"{found[0]!r} and {found[1]!r} are the same contig of {self.name}")
+        return found[0] if found else None
+
+    def check_lengths(self, contigs: Mapping[str, int], where: str = "reference") -> None:
+        """Check that the lengths of a reference's contigs are this assembly's.
+
+        A contig that is too short is taken for a piece from its start and gets a warning; so a
+        reference may hold a part of the assembly, and contigs unknown to the table beside known
+        ones.
+
+        Errors and warnings call the reference `where`.
+
+        Raises
+        ------
+        DataError
+            A contig is too long, or has the length it has in another known assembly; no contig is
+            known.
+        """
+        known = {name: self._by_name[name] for name in contigs if name in self._by_name}
+        if self.contigs and not known:
+            raise DataError(
+                f"{where}: no contig ({shown(contigs)}) is known to {self.name} "
+                f"({shown(contig.name for contig in self.contigs)})"
+            )
+        for name, contig in known.items():
+            length = contigs[name]
+            if length == contig.length:
+                continue
+            difference = (
+                f"{where}: contig {name!r} has {length:,} bp, in {self.name} {contig.length:,}"
+            )
+            other = _assembly_with(name, length)
+            if other is not None:
+                raise DataError(f"{difference}: that is its length in {other}")
+            if length > contig.length:
+                raise DataError(f"{difference}: the reference is another assembly")
+            log(f"warning: {difference}; it is taken for a piece from the contig's start")
+
+
+@cache
+def load_assembly(name: str) -> Assembly:
+    """Read the table of a known assembly, or return "demo", which has no table.
+
+    Raises
+    ------
+    ConfigError
+        The name is none of `ASSEMBLIES` or "demo".
+    """
+    if name == DEMO:
+        return Assembly(DEMO, ())
+    if name not in ASSEMBLIES:
+        known = ", ".join([*ASSEMBLIES, DEMO])
+        raise ConfigError(f"unknown assembly {name!r}; known are {known}")
+    text = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv").read_text()
+    _, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
+    return Assembly(
+        name,
+        tuple(
+            Contig(contig, int(length), frozenset({contig, *_aliases(columns)}))
+            for contig, length, *columns in rows
+        ),
+    )
+
+
+def shown(names: Iterable[str], most: int = 4) -> str:
+    """The first few of some names, for a message."""
+    names = list(names)
+    return ", ".join(names[:most]) + (f", … {len(names)} in all" if len(names) > most else "")
+
+
+def naming_assemblies(names: Iterable[str]) -> list[str]:
+    """The known assemblies that know every one of some contig names."""
+    names = set(names)
+    return [name for name in ASSEMBLIES if names and names <= load_assembly(name)._by_name.keys()]
+
+
+def _aliases(columns: Iterable[str]) -> Iterable[str]:
+    for column in columns:
+        yield from (name for name in column.split(",") if name)
+
+
+def _assembly_with(name: str, length: int) -> str | None:
+    for other in map(load_assembly, ASSEMBLIES):
+        contig = other._by_name.get(name)
+        if contig is not None and contig.length == length:
+            return other.name
+    return None

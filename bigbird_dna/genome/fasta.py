@@ -1,0 +1,295 @@
+"""Validated FASTA reading in one pass, whatever the size of file and records.
+
+Every reader here goes through `_pieces`, which works on large blocks of bytes, so that memory
+doesn't grow with a record, and refuses what other readers let pass: empty files and records, names
+that occur twice, text without a header, lines of uneven length, letters that are no DNA.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome import compression
+from bigbird_dna.genome.sequence import (
+    clean_bytes,
+    count_ambiguous_bytes,
+    describe_bad_letter,
+    first_bad_letter,
+)
+
+_BLOCK_BYTES = 1 << 21
+_LONGEST_HEADER = 1 << 20
+
+
+class Chunk(NamedTuple):
+    """A piece of a record: clean sequence of A C G T N from base `start` (0-based) on."""
+
+    contig: str
+    start: int
+    sequence: str
+    last: bool  # whether the record ends with this chunk
+    ambiguous: int = 0  # IUPAC codes of the file that are N in `sequence`
+
+
+class Record(NamedTuple):
+    """A whole record: its name (the header up to the first white space) and clean sequence."""
+
+    name: str
+    sequence: str
+    ambiguous: int = 0
+
+
+def scan_fasta(path: Path) -> dict[str, int]:
+    """Check a FASTA file from end to end and return the length of each contig, in file order.
+
+    Raises
+    ------
+    DataError
+        The file can't be used; the text names the file, the record and line, and the value.
+    """
+    lengths: dict[str, int] = {}
+    for name, raw in _pieces(Path(path)):
+        lengths[name] = lengths.get(name, 0) + len(raw)
+    return lengths
+
+
+def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
+    """Yield the records of a FASTA file in chunks of `chunk_bases` bp.
+
+    The last chunk of a record may be shorter. Memory depends on `chunk_bases` alone. Chunks depend
+    on the sequence alone, not on lines or compression. Faults raise `DataError` when they are
+    reached; `scan_fasta` finds them in advance.
+    """
+    if chunk_bases < 1:
+        raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
+    contig: str | None = None
+    buffer = bytearray()
+    start = 0
+    for name, raw in _pieces(Path(path)):
+        if contig is not None and name != contig:
+            yield _chunk(contig, start, bytes(buffer), last=True)
+            buffer.clear()
+            start = 0
+        contig = name
+        buffer += raw
+        # One base too many has to be at hand, to know that a chunk isn't its record's last.
+        offset = 0
+        while len(buffer) - offset > chunk_bases:
+            yield _chunk(name, start, bytes(buffer[offset : offset + chunk_bases]), last=False)
+            offset += chunk_bases
+            start += chunk_bases
+        del buffer[:offset]
+    assert contig is not None, "a file without records raises before"
+    yield _chunk(contig, start, bytes(buffer), last=True)
+
+
+def read_fasta(path: Path) -> Iterator[Record]:
+    """Yield the records of a FASTA file whole; errors as in `stream_fasta`."""
+    parts: list[str] = []
+    ambiguous = 0
+    for chunk in stream_fasta(path, chunk_bases=8_000_000):
+        parts.append(chunk.sequence)
+        ambiguous += chunk.ambiguous
+        if chunk.last:
+            yield Record(chunk.contig, "".join(parts), ambiguous)
+            parts.clear()
+            ambiguous = 0
+
+
+@contextmanager
+def spool_stdin() -> Iterator[Path]:
+    """Copy standard input to a temporary file, which can be read more than once.
+
+    Errors raised in the block call the file "standard input".
+
+    Raises
+    ------
+    UsageError
+        Standard input is a terminal.
+    """
+    if sys.stdin.isatty():
+        raise UsageError("'-' reads from standard input, which is a terminal: pipe a file in")
+    with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as directory:
+        path = Path(directory, "stdin")
+        with path.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream, 1 << 20)
+        try:
+            yield path
+        except DataError as error:
+            raise DataError(str(error).replace(str(path), "standard input")) from None
+
+
+def _chunk(contig: str, start: int, raw: bytes, *, last: bool) -> Chunk:
+    sequence = clean_bytes(raw).decode("ascii")
+    return Chunk(contig, start, sequence, last, count_ambiguous_bytes(raw))
+
+
+def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, letters as they stand in the file) for consecutive pieces of every record."""
+    with compression.open_bytes(path) as stream:
+        parser = _Parser(path)
+        for block in _blocks(stream):
+            yield from parser.feed(block)
+        parser.finish()
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """Blocks of a stream with LF line ends; a byte-order mark at the start is left out."""
+    carry = stream.read(3).removeprefix(b"\xef\xbb\xbf")
+    while block := stream.read(_BLOCK_BYTES):
+        block = carry + block
+        carry = b""
+        if b"\r" in block:
+            if block.endswith(b"\r"):
+                block, carry = block[:-1], b"\r"
+            block = block.replace(b"\r\n", b"\n")
+        yield block
+    if carry and carry != b"\r":
+        yield carry
+
+
+def _is_control(byte: int) -> bool:
+    return (byte < 32 and byte not in b"\t\n\r") or byte == 127
+
+
+class _Parser:
+    """State of the parse between two blocks, which may cut lines anywhere."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 1  # number of the line that is being read
+        self.at_line_start = True
+        self.header: bytearray | None = None  # of a header that a block has cut
+        self.names: set[str] = set()
+        self._start_record("")
+
+    def feed(self, block: bytes) -> Iterator[tuple[str, bytes]]:
+        position = 0
+        while position < len(block):
+            if self.header is None and self.at_line_start and block[position] == ord(">"):
+                self._end_record()
+                self.header = bytearray()
+                position += 1
+            elif self.header is not None:
+                position = self._read_header(block, position)
+            else:
+                cut = block.find(b"\n>", position)
+                end = len(block) if cut < 0 else cut + 1
+                letters = self._read_lines(block[position:end])
+                if letters:
+                    yield self.name, letters
+                position = end
+
+    def finish(self) -> None:
+        if self.header is not None:
+            self._name_record()
+        self._end_record()
+        if not self.names:
+            raise DataError(f"{self.path}: no FASTA record in the file")
+
+    def _start_record(self, name: str) -> None:
+        self.name = name
+        self.bases = 0
+        self.width: int | None = None  # of the record's lines, once the first is complete
+        self.partial = 0  # letters so far of the line that is being read
+        self.short_line: int | None = None  # number of a line shorter than `width`
+
+    def _end_record(self) -> None:
+        if self.names and not self.bases:
+            raise DataError(f"{self.path}: record {self.name!r} has no sequence (line {self.line})")
+
+    def _read_header(self, block: bytes, position: int) -> int:
+        assert self.header is not None
+        end = block.find(b"\n", position)
+        self.header += block[position : end if end >= 0 else len(block)]
+        if len(self.header) > _LONGEST_HEADER:
+            raise DataError(f"{self.path}: line {self.line}: a header of more than a million bytes")
+        if end < 0:
+            self.at_line_start = False
+            return len(block)
+        self._name_record()
+        self.line += 1
+        self.at_line_start = True
+        return end + 1
+
+    def _name_record(self) -> None:
+        assert self.header is not None
+        try:
+            header = self.header.decode("utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"{self.path}: line {self.line}: the header is not text") from None
+        self.header = None
+        if "\r" in header:
+            raise DataError(f"{self.path}: line {self.line}: a carriage return that ends no line")
+        if not header.strip() or header[0].isspace():
+            raise DataError(f"{self.path}: line {self.line}: a record without a name")
+        name = header.split(maxsplit=1)[0]
+        if name in self.names:
+            raise DataError(f"{self.path}: line {self.line}: a second record named {name!r}")
+        self.names.add(name)
+        self._start_record(name)
+
+    def _read_lines(self, text: bytes) -> bytes:
+        """Check sequence lines, the first and last maybe cut, and return their letters."""
+        lines = text.split(b"\n")
+        letters = b"".join(lines)
+        if not self.names and letters:
+            self._refuse_headless(text)
+        if first_bad_letter(letters) is not None:
+            self._refuse_letter(text)
+        self._check_widths([len(line) for line in lines])
+        self.line += len(lines) - 1
+        self.at_line_start = not lines[-1]
+        self.bases += len(letters)
+        return letters
+
+    def _check_widths(self, widths: list[int]) -> None:
+        """All lines of a record but its last are equally long; blank lines may follow."""
+        widths[0] += self.partial
+        self.partial = widths.pop()
+        if not self.names:
+            return
+        if widths and self.width is None:
+            self.width = widths[0]
+        if self.short_line is not None or widths.count(self.width or 0) != len(widths):
+            for line, width in enumerate(widths, start=self.line):
+                self._check_width(line, width)
+        self._check_width(self.line + len(widths), self.partial, complete=False)
+
+    def _check_width(self, line: int, width: int, complete: bool = True) -> None:
+        if self.width is None or (width == 0 and not complete):
+            return
+        if width and self.short_line is not None:
+            what = f"line {self.short_line} is shorter than the record's first"
+            raise DataError(
+                f"{self.path}: record {self.name!r}: uneven lines: {what} ({self.width} letters) "
+                "but not its last"
+            )
+        if width > self.width:
+            raise DataError(
+                f"{self.path}: record {self.name!r}: uneven lines: line {line} is longer than the "
+                f"record's first ({self.width} letters)"
+            )
+        if complete and width < self.width and self.short_line is None:
+            self.short_line = line
+
+    def _refuse_headless(self, text: bytes) -> None:
+        start = text.lstrip(b"\n")[:40]
+        if not start.isascii() or any(_is_control(byte) for byte in start):
+            raise DataError(f"{self.path}: not a FASTA file (binary content)")
+        shown = start.split(b"\n")[0].decode("ascii")
+        raise DataError(
+            f"{self.path}: no FASTA header: the first line doesn't start with '>' ({shown!r})"
+        )
+
+    def _refuse_letter(self, text: bytes) -> None:
+        position = first_bad_letter(text.replace(b"\n", b"N"))
+        assert position is not None
+        line = self.line + text.count(b"\n", 0, position)
+        what = describe_bad_letter(text[position])
+        raise DataError(f"{self.path}: record {self.name!r}, line {line}: {what}")

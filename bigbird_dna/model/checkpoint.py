@@ -1,0 +1,159 @@
+"""Model directories: self-contained, written whole, loaded without running code from the file.
+
+`config.json` says the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
+weights, `tokenizer.model` the tokenizer, `provenance.json` where all of it came from, `metrics.json` the
+figures on held-out data.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import BigBirdDnaError, ModelError
+from bigbird_dna.files import atomic_directory, checksum, write_json
+from bigbird_dna.model.heads import Classifier, PretrainingNetwork
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+FORMAT = 1
+Task = Literal["pretraining", "promoter"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network with all that is needed to use it.
+
+    `settings` are the task's: a promoter model has `upstream` and `downstream` in bp and `pooling`.
+    """
+
+    task: Task
+    network: nn.Module
+    tokenizer: DnaTokenizer
+    config: EncoderConfig
+    settings: dict[str, Any]
+    path: Path | None = None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Checksum of the weights file, "" for a model that was never saved."""
+        return checksum(self.path / "model.safetensors") if self.path else ""
+
+
+def build_network(task: Task, config: EncoderConfig, settings: dict[str, Any]) -> nn.Module:
+    """A network with fresh weights, drawn from torch's generator."""
+    if task == "pretraining":
+        return PretrainingNetwork(config)
+    return Classifier(config, outputs=1, pooling=settings["pooling"])
+
+
+def save(
+    path: Path,
+    model: Model,
+    provenance: dict[str, Any],
+    metrics: dict[str, Any],
+    extra: dict[str, Path],
+) -> None:
+    """Write a model directory; `extra` maps names to further files that are copied into it."""
+    weights = {
+        name: value.detach().cpu().contiguous()
+        for name, value in model.network.state_dict().items()
+    }
+    with atomic_directory(path) as directory:
+        write_json(
+            directory / "config.json",
+            {
+                "format": FORMAT,
+                "task": model.task,
+                "encoder": model.config.model_dump(),
+                "settings": model.settings,
+            },
+        )
+        save_file(weights, directory / "model.safetensors")
+        os.chmod(directory / "model.safetensors", 0o644)
+        model.tokenizer.save(directory / "tokenizer.model")
+        software = {
+            "bigbird_dna": version("bigbird-dna"),
+            "torch": torch.__version__,
+            "random_blocks_seed": model.config.random_seed,
+        }
+        write_json(directory / "provenance.json", {"software": software, **provenance})
+        write_json(directory / "metrics.json", metrics)
+        for name, source in extra.items():
+            (directory / name).write_bytes(source.read_bytes())
+
+
+def load(path: Path | str) -> Model:
+    """Load a model directory, in evaluation mode on the CPU.
+
+    Raises
+    ------
+    ModelError
+        `path` is no model directory, or one of its files is missing or damaged; the text says which.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ModelError(f"{path}: no such model directory")
+    for name in ("config.json", "model.safetensors", "tokenizer.model"):
+        if not (path / name).is_file():
+            raise ModelError(f"{path}: not a model directory: {name} is missing")
+    task, config, settings = _read_description(path / "config.json")
+    tokenizer = DnaTokenizer.load(path / "tokenizer.model")
+    if tokenizer.vocabulary != config.vocabulary:
+        raise ModelError(
+            f"{path}: tokenizer.model has {tokenizer.vocabulary} pieces, config.json says {config.vocabulary}"
+        )
+    try:
+        with torch.random.fork_rng(devices=[]):
+            network = build_network(task, config, settings)
+        weights = load_file(path / "model.safetensors")
+        network.load_state_dict(weights)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}/model.safetensors: damaged: {error}") from None
+    except RuntimeError as error:
+        raise ModelError(
+            f"{path}/model.safetensors: weights don't fit config.json: {' '.join(str(error).split())[:200]}"
+        ) from None
+    network.eval()
+    return Model(task, network, tokenizer, config, settings, path)
+
+
+def load_task(path: Path | str, task: Task) -> Model:
+    """Load a model directory and make sure that it is one for `task`."""
+    model = load(path)
+    if model.task != task:
+        raise ModelError(f"{path}: a {task} model is needed, this is a {model.task} model")
+    return model
+
+
+def _read_description(path: Path) -> tuple[Task, EncoderConfig, dict[str, Any]]:
+    try:
+        values = json.loads(path.read_text())
+        if values["format"] != FORMAT:
+            raise ModelError(
+                f"{path}: format {values['format']!r}, this version reads format {FORMAT}"
+            )
+        task, settings = values["task"], dict(values["settings"])
+        if task not in ("pretraining", "promoter"):
+            raise ModelError(f"{path}: unknown task {task!r}")
+        config = EncoderConfig.model_validate(values["encoder"])
+        if task == "promoter":
+            int(settings["upstream"]), int(settings["downstream"]), str(settings["pooling"])
+        return task, config, settings
+    except BigBirdDnaError:
+        raise
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelError(f"{path}: damaged: {error}") from None
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise ModelError(
+            f"{path}: not a model description: {' '.join(str(error).split())[:200]}"
+        ) from None

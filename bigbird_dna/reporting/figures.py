@@ -1,0 +1,104 @@
+"""Loss curves and bits per base."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.reporting.style import BLUE, GREY, PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.training_log import Curve, TrainingCurves
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+# Held-out figures that get a panel of their own, and their axis labels.
+HELD_OUT = {"bits_per_base": "bits per base", "auroc": "AUROC"}
+
+
+def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
+    """Training loss of each run over steps, its held-out loss, and its held-out figures below.
+
+    The loss of single steps is drawn pale under its running mean.
+    """
+    names = [name for name in HELD_OUT if any(name in run.evaluation for run in runs.values())]
+    heights = [1.6, *[1.0] * len(names)]
+    height = 2.3 * sum(heights) / len(heights)
+    with panels(
+        len(heights), 1, 7.2, height, sharex=True, gridspec_kw={"height_ratios": heights}
+    ) as (figure, axes):
+        for (label, run), colour in zip(runs.items(), _colours(len(runs)), strict=True):
+            _draw_loss(axes[0], label, run, colour)
+            for axis, name in zip(axes[1:], names, strict=True):
+                if name in run.evaluation:
+                    _draw_held_out(axis, run.evaluation[name], colour, None)
+        axes[0].set(ylabel="loss (nats)", title="Loss")
+        axes[0].legend(loc="upper right", ncols=1 + (len(runs) > 3))
+        for axis, name in zip(axes[1:], names, strict=True):
+            axis.set(ylabel=HELD_OUT[name], title=f"Held-out {HELD_OUT[name]}")
+        axes[-1].set_xlabel("optimiser step")
+        axes[-1].set_xlim(left=0)
+        save_figure(figure, path)
+
+
+def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
+    """A bar for each predictor of `bits_per_base_table`, with its value and its distance to uniform."""
+    names, values = table["predictor"].tolist(), table["bits_per_base"].to_numpy(dtype=float)
+    uniform = float(values[names.index("uniform")])
+    colours = [{"uniform": PALE, "model": BLUE}.get(name, GREY) for name in names]
+    with panels(1, 1, 7.2, 0.9 + 0.55 * len(names)) as (figure, axes):
+        axis = axes[0]
+        places = np.arange(len(names))[::-1]
+        axis.barh(places, values, height=0.62, color=colours)
+        for place, name, value in zip(places, names, values, strict=True):
+            saved = "" if name == "uniform" else f"  (−{100 * (1 - value / uniform):.1f} %)"
+            saved = saved.replace("−-", "+")
+            axis.text(
+                value + 0.01 * uniform, place, f"{value:.3f}{saved}", va="center", fontsize=10
+            )
+        axis.set_yticks(places, names)
+        axis.set(xlabel="bits per base, held out (lower is better)", xlim=(0, 1.22 * values.max()))
+        axis.grid(visible=False)
+        axis.tick_params(axis="y", length=0, labelsize=10)
+        save_figure(figure, path)
+
+
+def running_mean(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Mean of the `width` values around each, fewer at the ends; shape (N,)."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    low = np.maximum(places - width // 2, 0)
+    high = np.minimum(places + (width + 1) // 2, len(values))
+    return np.asarray((sums[high] - sums[low]) / (high - low), dtype=np.float64)
+
+
+def _draw_loss(axis: Axes, label: str, run: TrainingCurves, colour: str) -> None:
+    steps, values = run.loss.steps, run.loss.values
+    if len(steps):
+        axis.plot(steps, values, color=colour, alpha=0.25, linewidth=1)
+        smooth = running_mean(values, max(len(values) // 25, 1))
+        axis.plot(steps, smooth, color=colour, label=label)
+    if "loss" in run.evaluation:
+        _draw_held_out(axis, run.evaluation["loss"], colour, f"{label}, held out")
+
+
+def _draw_held_out(axis: Axes, curve: Curve, colour: str, label: str | None) -> None:
+    axis.plot(
+        curve.steps,
+        curve.values,
+        color=colour,
+        linewidth=1.2,
+        linestyle=(0, (4, 2)),
+        marker="o",
+        markersize=4.5,
+        markerfacecolor="white",
+        label=label,
+    )
+
+
+def _colours(number: int) -> list[str]:
+    return [SERIES[index % len(SERIES)] for index in range(number)]

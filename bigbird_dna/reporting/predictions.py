@@ -1,0 +1,141 @@
+"""Prediction files of a run, checked, and several models lined up on the same windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "contig",
+    "start",
+    "end",
+    "strand",
+    "split",
+    "negative_set",
+    "pair",
+    "label",
+    "probability",
+)
+# What makes two files' rows the same example.
+KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
+POSITIVE = "positive"
+
+# Names of the three predictors that a report compares.
+MODEL, KMER, CONTROL = "model", "k-mer", "control"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Predictors on the same windows: the positives and one negative set of one split."""
+
+    negative_set: str
+    labels: NDArray[np.int64]  # (N,)
+    pairs: NDArray[np.int64]  # (N,) the same for a promoter and the negatives made for it
+    scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
+
+
+def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
+    """Rows of `split` of a predictions file, in the order of `KEY`; rows are counted from 1 in errors.
+
+    Raises
+    ------
+    DataError
+        The file is no Parquet, lacks a column, has an empty or impossible value (in any split), holds a
+        window twice, more than one negative set, or no row of `split`.
+    """
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable as Parquet: {_one_line(error)}") from None
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise DataError(f"{path}: no column {missing[0]!r} (found: {', '.join(frame.columns)})")
+    frame = frame[list(COLUMNS)].reset_index(drop=True)
+    for name in COLUMNS:
+        _refuse(path, frame, name, frame[name].isna(), "is a missing value")
+    _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
+    for name in ("start", "end", "pair", "probability"):
+        if not pd.api.types.is_numeric_dtype(frame[name]):
+            raise DataError(f"{path}: column {name!r} is not numeric but {frame[name].dtype}")
+    _refuse(path, frame, "probability", ~frame["probability"].between(0, 1), "is outside [0, 1]")
+    unlike = (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
+    _refuse(path, frame, "negative_set", unlike, "does not fit the row's label")
+    _refuse(path, frame, "start", frame.duplicated(KEY), "begins a window that was there before")
+    rows = frame[frame["split"] == split]
+    if rows.empty:
+        found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"
+        raise DataError(f"{path}: no row of split {split!r} (found: {found})")
+    negative_sets = _negative_sets(rows)
+    if len(negative_sets) > 1:
+        raise DataError(f"{path}: more than one negative set: {', '.join(negative_sets)}")
+    return rows.sort_values(KEY, kind="stable", ignore_index=True)
+
+
+def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -> Comparison:
+    """Line up the predictors of `files` (name → predictions file) on the windows of `negative_set`.
+
+    A `DataError` says which file differs from the first one, and in which window.
+    """
+    frames = {name: read_predictions(path, split) for name, path in files.items()}
+    first_name, first = next(iter(frames.items()))
+    for name, frame in frames.items():
+        found = _negative_sets(frame)
+        if found not in ([], [negative_set]):
+            raise DataError(f"{files[name]}: holds negative set {found[0]!r}, not {negative_set!r}")
+        if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
+            raise DataError(_difference(files[first_name], first, files[name], frame))
+    return Comparison(
+        negative_set,
+        first["label"].to_numpy(dtype=np.int64),
+        first["pair"].to_numpy(dtype=np.int64),
+        {name: frame["probability"].to_numpy(dtype=np.float64) for name, frame in frames.items()},
+    )
+
+
+def negative_set_of(path: Path, split: str = "test") -> str:
+    """The negative set that a predictions file is about; a `DataError` if it holds positives only."""
+    found = _negative_sets(read_predictions(path, split))
+    if not found:
+        raise DataError(f"{path}: split {split!r} holds no negatives")
+    return found[0]
+
+
+def _negative_sets(frame: pd.DataFrame) -> list[str]:
+    return sorted(set(map(str, frame["negative_set"].unique())) - {POSITIVE})
+
+
+def _refuse(path: Path, frame: pd.DataFrame, column: str, bad: pd.Series[bool], why: str) -> None:
+    """Raise for the first row of which `bad` is true."""
+    places = np.flatnonzero(bad.to_numpy())
+    if places.size:
+        value = frame[column].tolist()[places[0]]
+        raise DataError(f"{path}: row {places[0] + 1}: {column} {value!r} {why}")
+
+
+def _difference(first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFrame) -> str:
+    merged = ours[KEY].merge(theirs[KEY], how="outer", on=KEY, indicator=True)
+    odd = merged[merged["_merge"] != "both"].iloc[0]
+    absent, present = (second, first) if odd["_merge"] == "left_only" else (first, second)
+    window = f"{odd['contig']}:{odd['start']}-{odd['end']}({odd['strand']})"
+    return (
+        f"{absent}: has no {odd['negative_set']} window {window} of pair {odd['pair']}, "
+        f"which {present} has: they can't be compared"
+    )
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

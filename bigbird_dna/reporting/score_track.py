@@ -1,0 +1,136 @@
+"""The table of `score-promoters` as tracks along one contig, one for each strand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import DataError
+
+COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
+
+
+class Tss(NamedTuple):
+    """A transcription start site: 0-based position and strand."""
+
+    position: int
+    strand: str
+
+
+@dataclass(frozen=True)
+class ScoreTrack:
+    """Scores along `[start, end)` of a contig; `strands` maps "+" and "-" to positions and scores."""
+
+    contig: str
+    start: int
+    end: int
+    strands: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # NaN: not scored
+
+
+class _Row(NamedTuple):
+    contig: str
+    start: int
+    end: int
+    score: float
+    strand: str
+
+
+def read_score_track(
+    path: Path,
+    contig: str | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    upstream: int | None = None,
+) -> ScoreTrack:
+    """Windows of one contig that lie whole inside `[start, end)`, as points.
+
+    Parameters
+    ----------
+    contig
+        None: the file's first.
+    start, end
+        0-based, half-open; None: the first and the last base that a window covers.
+    upstream
+        Where in the window the model expects the TSS, in bp from the window's 5' end, on the strand that
+        was scored; None: in the middle. A score is drawn at that place.
+
+    Raises
+    ------
+    DataError
+        The file is no such table (the line is named), has no such contig, or nothing in that range.
+    """
+    inside: list[_Row] = []
+    contigs = set()
+    low, high = start or 0, math.inf if end is None else end
+    for row in _rows(path):
+        contig = row.contig if contig is None else contig
+        contigs.add(row.contig)
+        if row.contig == contig and low <= row.start and row.end <= high:
+            inside.append(row)
+    if contig is None:
+        raise DataError(f"{path}: no scored window in it")
+    if contig not in contigs:
+        raise DataError(f"{path}: no contig {contig!r} (found: {', '.join(sorted(contigs)[:5])})")
+    if not inside:
+        raise DataError(f"{path}: no window inside {contig}:{low}-{'end' if end is None else end}")
+    start = min(row.start for row in inside) if start is None else start
+    end = max(row.end for row in inside) if end is None else end
+    strands = {}
+    for strand in "+-":
+        points = sorted(
+            (_place(row, upstream), row.score) for row in inside if row.strand == strand
+        )
+        if points:
+            positions, scores = np.array(points, dtype=np.float64).T
+            strands[strand] = (positions, scores)
+    return ScoreTrack(contig, start, end, strands)
+
+
+def _place(row: _Row, upstream: int | None) -> float:
+    if upstream is None:
+        return (row.start + row.end) / 2
+    return row.start + upstream if row.strand == "+" else row.end - 1 - upstream
+
+
+def _rows(path: Path) -> Iterator[_Row]:
+    header_seen = False
+    try:
+        with Path(path).open() as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.startswith("##"):
+                    continue
+                fields = line.rstrip("\r\n").split("\t")
+                where = f"{path}: line {number}"
+                if not header_seen:
+                    if [name.lstrip("#") for name in fields[:6]] != COLUMNS:
+                        raise DataError(
+                            f"{where}: expected the columns #{' '.join(COLUMNS)}, not {line.strip()[:80]!r}"
+                        )
+                    header_seen = True
+                elif line.strip():
+                    yield _parse(fields, where)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not readable: {error}") from None
+
+
+def _parse(fields: list[str], where: str) -> _Row:
+    if len(fields) < len(COLUMNS):
+        raise DataError(f"{where}: {len(fields)} columns, expected at least {len(COLUMNS)}")
+    contig, start, end, _, score, strand = fields[:6]
+    if strand not in ("+", "-"):
+        raise DataError(f"{where}: strand {strand!r} is not + or -")
+    try:
+        value = math.nan if score in ("NA", ".", "") else float(score)
+        return _Row(contig, int(start), int(end), value, strand)
+    except ValueError:
+        raise DataError(
+            f"{where}: start {start!r}, end {end!r} or score {score!r} is no number"
+        ) from None

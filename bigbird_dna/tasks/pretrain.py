@@ -1,0 +1,295 @@
+"""Pretraining: masked tokens and next sentence on held-out contigs' measure, bits per base (App. F.1)."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.baselines.ngram import KneserNey
+from bigbird_dna.config import Config, PretrainingConfig
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.files import checksum
+from bigbird_dna.model.checkpoint import Model, build_network, save
+from bigbird_dna.model.heads import PretrainingOutput
+from bigbird_dna.tokens.masking import mask_tokens
+from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.training.batches import pad
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch, train
+from bigbird_dna.training.state import CheckpointStore
+
+IGNORED = -100
+NGRAM_TOKENS = 5_000_000
+
+
+class Pair(NamedTuple):
+    """Two runs of sentences: token ids, and whether the second follows the first in its document."""
+
+    a: npt.NDArray[np.integer]
+    b: npt.NDArray[np.integer]
+    follows: bool
+
+
+class PairSampler:
+    """Draws sentence pairs that fill `sequence_tokens` with [CLS] A [SEP] B [SEP].
+
+    A starts at a sentence drawn uniformly and takes whole sentences up to about half of the room, B fills
+    the rest: with the sentences after A, or (every second time) with those from a random place.
+    """
+
+    def __init__(self, store: TokenStore, sequence_tokens: int, next_sentence: bool) -> None:
+        self.store = store
+        self.room = sequence_tokens - 3
+        self.next_sentence = next_sentence
+        # Tokens from each sentence's start to the end of its document.
+        document_ends = store.sentences[store.documents[1:]]
+        sizes = np.diff(store.documents)
+        starts = store.sentences[:-1]
+        self.document_end = np.repeat(document_ends, sizes)  # (S,)
+        ahead = self.document_end - starts
+        self.full = np.flatnonzero(ahead >= self.room)
+        if not len(self.full):
+            # Documents shorter than the input: take what there is.
+            self.full = np.flatnonzero(ahead >= min(self.room, int(ahead.max(initial=0))))
+        if not len(self.full):
+            raise DataError(f"{store.directory}: the token store holds no sentences")
+
+    def draw(self, rng: np.random.Generator) -> Pair:
+        """One pair, a function of the generator's state."""
+        sentence = int(self.full[rng.integers(len(self.full))])
+        start, end = int(self.store.sentences[sentence]), int(self.document_end[sentence])
+        half = min(self.room, end - start) // 2
+        middle = self._sentence_end_near(sentence, start + half, start + 2 * half)
+        room_b = self.room - (middle - start)
+        follows = not self.next_sentence or bool(rng.random() < 0.5)
+        if not follows:
+            other = int(self.full[rng.integers(len(self.full))])
+            begin, stop = int(self.store.sentences[other]), int(self.document_end[other])
+        else:
+            begin, stop = middle, end
+        tokens = self.store.tokens
+        return Pair(
+            np.asarray(tokens[start:middle]),
+            np.asarray(tokens[begin : min(stop, begin + room_b)]),
+            follows,
+        )
+
+    def _sentence_end_near(self, sentence: int, target: int, limit: int) -> int:
+        """The last sentence end at or before `target`, the first one after it, or `target` itself."""
+        ends = self.store.sentences
+        after = int(np.searchsorted(ends, target, side="right"))
+        if after - 1 > sentence:
+            return int(ends[after - 1])
+        if after < len(ends) and int(ends[after]) < limit:
+            return int(ends[after])
+        return target
+
+
+class PretrainingObjective:
+    """Joint masked-token and next-sentence loss, each a mean over the global batch."""
+
+    def __init__(
+        self,
+        tokenizer: DnaTokenizer,
+        train: TokenStore,
+        valid: TokenStore,
+        config: PretrainingConfig,
+        world: World,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.world = world
+        self.sampler = PairSampler(train, config.sequence_tokens, config.next_sentence)
+        self.held_out = PairSampler(valid, config.sequence_tokens, config.next_sentence)
+        self.piece_lengths = torch.from_numpy(tokenizer.piece_lengths.astype(np.int64))
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Examples of a training step, a function of (seed, step, place in the global batch)."""
+        seeds = [(self.config.seed, 0, step, first + index) for index in range(count)]
+        return self._batch(self.sampler, seeds)
+
+    def _batch(self, sampler: PairSampler, seeds: list[tuple[int, ...]]) -> Batch:
+        tokenizer = self.tokenizer
+        rows, targets, first_lengths, classes = [], [], [], []
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            pair = sampler.draw(rng)
+            row = np.concatenate(
+                [[tokenizer.cls_id], pair.a, [tokenizer.sep_id], pair.b, [tokenizer.sep_id]]
+            ).astype(np.int32)
+            inputs, labels = mask_tokens(row, rng, self.config.mask_fraction, tokenizer)
+            rows.append(inputs)
+            targets.append(labels)
+            first_lengths.append(len(pair.a) + 2)
+            classes.append(0 if pair.follows else 1)
+        ids, lengths = pad(rows, tokenizer.pad_id)
+        labels_padded, _ = pad(targets, IGNORED)
+        masked = torch.nonzero(labels_padded.flatten() != IGNORED)[:, 0]
+        segments = torch.arange(ids.shape[1])[None] >= torch.tensor(first_lengths)[:, None]
+        return {
+            "ids": ids,
+            "lengths": lengths,
+            "segments": segments.long(),
+            "masked": masked,
+            "labels": labels_padded.flatten()[masked],
+            "next_sentence": torch.tensor(classes),
+        }
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Masked tokens and pairs."""
+        return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean cross-entropy over masked tokens, in nats, plus that of the next-sentence choice."""
+        output = self._forward(network, batch)
+        masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
+        pairs = F.cross_entropy(
+            output.next_sentence.float(), batch["next_sentence"], reduction="sum"
+        )
+        # Weight 0 instead of leaving the head out: DDP wants every parameter to have a gradient.
+        weight = 1.0 if self.config.next_sentence else 0.0
+        return masked / max(totals["masked"], 1.0) + weight * pairs / totals["pairs"]
+
+    @staticmethod
+    def _forward(network: nn.Module, batch: Batch) -> PretrainingOutput:
+        return network(batch["ids"], batch["lengths"], batch["segments"], batch["masked"])  # type: ignore[no-any-return]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Bits per base and accuracy over a fixed set of held-out pairs with fixed masks."""
+        sums = dict.fromkeys(("nats", "bases", "masked", "right", "pairs", "right_pairs"), 0.0)
+        size = min(16, self.config.batch_size)
+        starts = range(0, self.config.evaluation_sequences, size)
+        for number, start in enumerate(starts):
+            if number % self.world.size != self.world.rank:
+                continue
+            stop = min(start + size, self.config.evaluation_sequences)
+            batch = self._batch(
+                self.held_out, [(self.config.seed, 1, index) for index in range(start, stop)]
+            )
+            bases = self.piece_lengths[batch["labels"]].sum().item()
+            batch = {key: value.to(self.world.device) for key, value in batch.items()}
+            output = self._forward(network, batch)
+            logits, labels = output.tokens.float(), batch["labels"]
+            sums["nats"] += F.cross_entropy(logits, labels, reduction="sum").item()
+            sums["bases"] += bases
+            sums["masked"] += len(labels)
+            sums["right"] += (logits.argmax(-1) == labels).sum().item()
+            sums["pairs"] += len(batch["ids"])
+            sums["right_pairs"] += (
+                (output.next_sentence.argmax(-1) == batch["next_sentence"]).sum().item()
+            )
+        sums = self.world.sum(sums)
+        figures = {
+            "bits_per_base": sums["nats"] / np.log(2) / sums["bases"],
+            "masked_accuracy": sums["right"] / sums["masked"],
+        }
+        if self.config.next_sentence:
+            figures["next_sentence_accuracy"] = sums["right_pairs"] / sums["pairs"]
+        return {key: float(value) for key, value in figures.items()}
+
+
+def ngram_bits_per_base(
+    train_store: TokenStore,
+    valid_store: TokenStore,
+    tokenizer: DnaTokenizer,
+    config: PretrainingConfig,
+) -> float:
+    """Bits per base of an interpolated Kneser–Ney n-gram on held-out tokens.
+
+    It is fitted on the first 5 M training tokens and predicts each token from those before it, the
+    masked-token model from both sides: the comparison is the paper's (its Table 4, SRILM against BERT).
+    """
+    model = KneserNey(config.ngram_order, tokenizer.vocabulary)
+    model.fit(_document_tokens(train_store, NGRAM_TOKENS))
+    bits, bases = 0.0, 0
+    wanted = config.evaluation_sequences * config.sequence_tokens
+    for tokens in _document_tokens(valid_store, wanted):
+        bits -= float(model.log2_probabilities(tokens).sum())
+        bases += int(tokenizer.piece_lengths[tokens].sum())
+    return bits / bases
+
+
+def _document_tokens(store: TokenStore, limit: int) -> list[npt.NDArray[np.integer]]:
+    """Tokens of each document in turn, at most `limit` in all."""
+    bounds = store.sentences[store.documents]
+    pieces = []
+    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        if limit <= 0:
+            break
+        pieces.append(np.asarray(store.tokens[start : min(end, start + limit)]))
+        limit -= int(end - start)
+    return pieces
+
+
+def pretrain(
+    config: Config,
+    tokens: Path,
+    tokenizer_path: Path,
+    output: Path,
+    checkpoints: Path,
+    world: World,
+) -> dict[str, Any]:
+    """Train or go on training, then publish the model directory `output`; returns its metrics.
+
+    Every process of `world` calls this; the first one writes.
+    """
+    settings = config.pretraining
+    tokenizer = DnaTokenizer.load(tokenizer_path)
+    train_store, valid_store = (
+        TokenStore.open(tokens / split, tokenizer) for split in ("train", "valid")
+    )
+    encoder = config.encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
+    identity = {
+        "task": "pretraining",
+        "encoder": encoder.model_dump(),
+        "training": settings.model_dump(exclude={"evaluate_every", "checkpoint_every"}),
+        "tokenizer": tokenizer.sha256,
+        "data": [train_store.info, valid_store.info],
+        "processes": world.size,
+    }
+    store = CheckpointStore(checkpoints, identity)
+    torch.manual_seed(settings.seed)
+    network = build_network("pretraining", encoder, {})
+    parameters = sum(p.numel() for p in network.parameters())
+    if world.is_first:
+        log(
+            f"{parameters:,} parameters, {len(train_store.tokens):,} training tokens, {world.device}"
+        )
+    objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world)
+    progress = train(network, objective, settings, store, world)
+    with torch.inference_mode():
+        figures = objective.evaluate(network)  # float32, whatever the training's precision was
+    if not world.is_first:
+        return figures
+    log("fitting the n-gram baseline")
+    metrics: dict[str, Any] = {
+        **figures,
+        "ngram_bits_per_base": ngram_bits_per_base(train_store, valid_store, tokenizer, settings),
+        "ngram_order": settings.ngram_order,
+        "uniform_bits_per_base": 2.0,
+        "split": "valid",
+        "steps": progress.step,
+        "tokens_seen": progress.tokens,
+        "parameters": parameters,
+    }
+    provenance = {
+        "configuration": config.model_dump(
+            include={"encoder", "pretraining", "tokens", "genome", "seed"}
+        ),
+        "data": {"train": train_store.info, "valid": valid_store.info},
+        "tokenizer_sha256": checksum(tokenizer_path),
+        "held_out_contigs_seen_in_pretraining": False,
+    }
+    model = Model("pretraining", network, tokenizer, encoder, {})
+    save(output, model, provenance, metrics, {"training.jsonl": store.log_path})
+    store.remove()
+    log(
+        f"held out: {metrics['bits_per_base']:.4f} bits per base, n-gram {metrics['ngram_bits_per_base']:.4f}"
+    )
+    return metrics

@@ -1,0 +1,99 @@
+"""Negatives for promoter windows: derived from a positive, or found elsewhere in the genome.
+
+Oubounyt et al. (2019) cut a positive into 20 parts, keep 8 in place and "substitute" 12. Two readings
+circulate and are different tasks: `substituted` fills the 12 parts with random bases, `permuted` shuffles
+the 12 parts among themselves. `genomic` takes windows elsewhere on the same split with the same GC content.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.genome.intervals import Interval
+
+PARTS = 20
+CHANGED = 12
+GC_BINS = 50
+CANDIDATES_PER_NEGATIVE = 20
+
+_BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
+
+
+def substitute(sequence: str, rng: np.random.Generator) -> str:
+    """Fill 12 of the 20 parts, chosen at random, with random bases (DeePromoter's reading)."""
+    letters, size = _letters(sequence)
+    for part in rng.choice(PARTS, CHANGED, replace=False):
+        letters[part * size : (part + 1) * size] = _BASES[rng.integers(0, 4, size)]
+    return letters.tobytes().decode()
+
+
+def permute(sequence: str, rng: np.random.Generator) -> str:
+    """Shuffle 12 of the 20 parts, chosen at random, among their places (GENA-LM's reading)."""
+    letters, size = _letters(sequence)
+    places = rng.choice(PARTS, CHANGED, replace=False)
+    origins = rng.permutation(places)
+    while np.array_equal(origins, places):
+        origins = rng.permutation(places)
+    original = letters.copy()
+    for place, origin in zip(places, origins, strict=True):
+        letters[place * size : (place + 1) * size] = original[origin * size : (origin + 1) * size]
+    return letters.tobytes().decode()
+
+
+def _letters(sequence: str) -> tuple[npt.NDArray[np.uint8], int]:
+    """The sequence as bytes and the parts' length; up to 19 bases at the end belong to no part."""
+    if len(sequence) < PARTS:
+        raise ValueError(f"a window of {len(sequence)} bp can't be cut into {PARTS} parts")
+    return np.frombuffer(sequence.encode(), dtype=np.uint8).copy(), len(sequence) // PARTS
+
+
+def gc_fraction(sequence: str) -> float:
+    """Share of G and C among all letters of a sequence."""
+    return (sequence.count("G") + sequence.count("C")) / len(sequence)
+
+
+class ContigComposition:
+    """Prefix sums of G+C, of N and of positions taken by promoter windows, for one contig."""
+
+    def __init__(self, contig: str, sequence: str, taken: list[Interval]) -> None:
+        self.contig = contig
+        letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
+        occupied = np.zeros(len(letters) + 1, dtype=np.int32)
+        for interval in taken:
+            occupied[max(interval.start, 0)] += 1
+            occupied[min(interval.end, len(letters))] -= 1
+        self.length = len(letters)
+        self.gc = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
+        self.barred = _prefix_sum((letters == ord("N")) | (np.cumsum(occupied[:-1]) > 0))
+
+    def candidates(
+        self, size: int, count: int, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Starts of up to `count` windows free of N and of promoter windows, and their GC fractions."""
+        if self.length < size or count == 0:
+            return np.empty(0, np.int64), np.empty(0)
+        starts = np.unique(rng.integers(0, self.length - size + 1, count))
+        starts = starts[self.barred[starts + size] == self.barred[starts]]
+        return starts, (self.gc[starts + size] - self.gc[starts]) / size
+
+
+def _prefix_sum(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+    return np.concatenate([[0], np.cumsum(mask, dtype=np.int32)]).astype(np.int32)
+
+
+def match_gc(
+    wanted: npt.NDArray[np.float64], offered: npt.NDArray[np.float64], rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """For each wanted GC fraction the index of an offered one in the same of 50 bins, none used twice.
+
+    Where a bin runs out the nearest bin with something left serves; −1 where nothing is left at all.
+    """
+    shelves: list[list[int]] = [[] for _ in range(GC_BINS + 1)]
+    for index in rng.permutation(len(offered)):
+        shelves[int(offered[index] * GC_BINS)].append(int(index))
+    chosen = np.full(len(wanted), -1, dtype=np.int64)
+    for row in rng.permutation(len(wanted)):
+        bin_ = int(wanted[row] * GC_BINS)
+        filled = [b for b in range(GC_BINS + 1) if shelves[b]]
+        if filled:
+            chosen[row] = shelves[min(filled, key=lambda b: abs(b - bin_))].pop()
+    return chosen

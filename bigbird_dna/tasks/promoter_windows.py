@@ -1,0 +1,192 @@
+"""The promoter data set: windows around every TSS with their negatives, by split (App. F.2).
+
+`windows.parquet` holds one row a window (contig, start, end, strand, split, negative_set, pair, name) and
+`labels.npz` its label; sequences come from the reference on demand. A positive and its negatives share the
+number in `pair` and the split.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.files import atomic_path, write_json
+from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.splits import Splits
+from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.tasks.promoter_negatives import (
+    CANDIDATES_PER_NEGATIVE,
+    ContigComposition,
+    gc_fraction,
+    match_gc,
+    permute,
+    substitute,
+)
+
+COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
+POSITIVE = "positive"
+MAX_N = 0.1
+
+
+class WindowSet(NamedTuple):
+    """Rows of `windows.parquet` with their labels (N,), 1 for promoters."""
+
+    rows: pd.DataFrame
+    labels: npt.NDArray[np.uint8]
+
+
+def build_windows(
+    reference: Reference,
+    loci: Sequence[Locus],
+    splits: Splits,
+    *,
+    upstream: int,
+    downstream: int,
+    negative_sets: Sequence[str],
+    seed: int,
+) -> tuple[WindowSet, dict[str, int]]:
+    """Positives and the named negative sets; also counts of what was left out and why.
+
+    Left out are promoters on excluded contigs, those whose window leaves the contig, and those whose
+    window is more than 10 % N.
+    """
+    positives, counts = _positives(reference, loci, splits, upstream, downstream)
+    rows = [
+        (*_place(window), split, POSITIVE, pair, name)
+        for pair, (window, split, name) in enumerate(positives)
+    ]
+    for negative_set in negative_sets:
+        if negative_set == "genomic":
+            found = _genomic(reference, positives, splits, upstream + downstream, seed)
+            counts["without genomic negative"] = sum(window is None for window in found)
+        else:
+            found = [window for window, _, _ in positives]
+        rows += [
+            (*_place(window), split, negative_set, pair, name)
+            for pair, (window, (_, split, name)) in enumerate(zip(found, positives, strict=True))
+            if window is not None
+        ]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    labels = (frame["negative_set"] == POSITIVE).to_numpy().astype(np.uint8)
+    return WindowSet(frame, labels), counts
+
+
+def _place(window: Interval) -> tuple[str, int, int, str]:
+    return window.contig, window.start, window.end, window.strand
+
+
+def _positives(
+    reference: Reference, loci: Sequence[Locus], splits: Splits, upstream: int, downstream: int
+) -> tuple[list[tuple[Interval, str, str]], dict[str, int]]:
+    counts: Counter[str] = Counter()
+    positives = []
+    for locus in loci:
+        window = window_around(locus, upstream, downstream)
+        split = splits.of(locus.contig)
+        if split is None:
+            counts["on an excluded contig"] += 1
+        elif not inside(window, reference.contigs):
+            counts["window leaves the contig"] += 1
+        elif fraction_n(reference.fetch(window)) > MAX_N:
+            counts["window holds too many N"] += 1
+        else:
+            positives.append((window, split, locus.name))
+    if not positives:
+        raise DataError(
+            f"{reference.path}: no promoter window of {upstream}+{downstream} bp lies inside it"
+        )
+    counts["promoters"] = len(positives)
+    return positives, dict(counts)
+
+
+def _genomic(
+    reference: Reference,
+    positives: Sequence[tuple[Interval, str, str]],
+    splits: Splits,
+    size: int,
+    seed: int,
+) -> list[Interval | None]:
+    """For each positive a window of like GC on its split that overlaps no promoter window; random strand."""
+    found: list[Interval | None] = [None] * len(positives)
+    for number, split in enumerate(("train", "valid", "test")):
+        rng = np.random.default_rng((seed, 3, number))
+        members = [index for index, (_, name, _) in enumerate(positives) if name == split]
+        contigs = splits.contigs(split)
+        bases = sum(reference.contigs[contig] for contig in contigs)
+        places: list[tuple[str, int]] = []
+        fractions: list[npt.NDArray[np.float64]] = []
+        for contig in contigs:
+            length = reference.contigs[contig]
+            taken = [window for window, _, _ in positives if window.contig == contig]
+            sequence = reference.fetch(Interval(contig, 0, length))
+            wanted = int(np.ceil(len(members) * CANDIDATES_PER_NEGATIVE * length / bases))
+            starts, gc = ContigComposition(contig, sequence, taken).candidates(size, wanted, rng)
+            places += [(contig, int(start)) for start in starts]
+            fractions.append(gc)
+        wanted_gc = np.array(
+            [gc_fraction(reference.fetch(positives[index][0])) for index in members]
+        )
+        chosen = match_gc(wanted_gc, np.concatenate([*fractions, np.empty(0)]), rng)
+        strands = rng.integers(0, 2, len(members))
+        for index, choice, strand in zip(members, chosen, strands, strict=True):
+            if choice >= 0:
+                contig, start = places[choice]
+                found[index] = Interval(contig, start, start + size, "+" if strand else "-")
+    return found
+
+
+def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
+    """The sequence of each row, in transcription order; derived negatives are remade from (seed, pair)."""
+    sequences = []
+    for row in rows.itertuples():
+        sequence = reference.fetch(Interval(row.contig, row.start, row.end, row.strand))
+        if row.negative_set == "substituted":
+            sequence = substitute(sequence, np.random.default_rng((seed, 1, row.pair)))
+        elif row.negative_set == "permuted":
+            sequence = permute(sequence, np.random.default_rng((seed, 2, row.pair)))
+        sequences.append(sequence)
+    return sequences
+
+
+def write_windows(directory: Path, windows: WindowSet, counts: dict[str, int]) -> None:
+    """Write `windows.parquet`, `labels.npz` (packed bits) and `windows.json` (what was left out)."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with atomic_path(directory / "windows.parquet") as path:
+        windows.rows.to_parquet(path, index=False)
+    with atomic_path(directory / "labels.npz") as path:
+        packed = np.packbits(windows.labels[:, None], axis=1)  # (N, ceil(tracks / 8))
+        np.savez_compressed(path, packed=packed, tracks=np.array(["promoter"]))
+    write_json(directory / "windows.json", counts)
+    for reason, count in counts.items():
+        log(f"{count:,} {reason}")
+
+
+def read_windows(directory: Path, negative_set: str) -> WindowSet:
+    """Positives and the negatives of one set, in file order."""
+    path = directory / "windows.parquet"
+    for needed in (path, directory / "labels.npz"):
+        if not needed.is_file():
+            raise DataError(f"{needed}: no such file; `bigbird-dna promoter-windows` makes it")
+    try:
+        rows = pd.read_parquet(path)
+        with np.load(directory / "labels.npz") as stored:
+            labels = np.unpackbits(stored["packed"], axis=1)[:, 0]
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{directory}: damaged promoter windows: {error}") from None
+    if list(rows.columns) != COLUMNS or len(rows) != len(labels):
+        raise DataError(
+            f"{path}: not a file of promoter windows, or labels.npz belongs to another one"
+        )
+    if negative_set not in set(rows["negative_set"]):
+        made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
+        raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")
+    chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
+    return WindowSet(rows[chosen].reset_index(drop=True), labels[chosen])

@@ -1,0 +1,188 @@
+"""Windows along every record of a FASTA file, scored as they stream by.
+
+A record is tiled with windows of the model's own size, mirror-symmetrically, so that the reverse complement
+of a record is cut into the same windows. Memory does not grow with the length of the records: one chunk of
+sequence and one batch of windows are held.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fasta import Chunk, stream_fasta
+from bigbird_dna.genome.intervals import Strand
+from bigbird_dna.genome.sequence import fraction_n, reverse_complement
+from bigbird_dna.genome.windows import centred_tiles
+
+Predictor = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Gives one probability to each sequence over ACGTN, independently of the others."""
+
+BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
+SHORT = "short"
+
+
+class ScoredWindow(NamedTuple):
+    """What the model says about one strand of one window.
+
+    `start` and `end` are 0-based, half-open, on the record's forward strand and within the record. `score`
+    is a probability, None where the window was not scored. `note` is "" or parts joined by ";": `short` for
+    a record shorter than the window, `n_fraction=F` for a window that was not scored.
+    """
+
+    contig: str
+    start: int
+    end: int
+    strand: Strand
+    score: float | None
+    note: str
+
+    @property
+    def name(self) -> str:
+        """`contig:start-end(strand)`, unique in a scan."""
+        return f"{self.contig}:{self.start}-{self.end}({self.strand})"
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the record is shorter than the window."""
+        return self.note.startswith(SHORT)
+
+
+class _Window(NamedTuple):
+    """A window before it is scored; `sequence` is the forward strand's, None if it stays unscored."""
+
+    contig: str
+    start: int
+    end: int
+    sequence: str | None
+    note: str
+
+
+def scan_promoters(
+    fasta: Path,
+    contigs: Mapping[str, int],
+    *,
+    window: int,
+    stride: int,
+    predict: Predictor,
+    strands: Sequence[Strand] = BOTH_STRANDS,
+    max_n: float = 0.25,
+    batch_sequences: int = 2048,
+    chunk_bases: int = 1_000_000,
+) -> Iterator[ScoredWindow]:
+    """Score the windows of every record, in the file's order, one strand after the other.
+
+    `predict` gets the window's sequence for "+" and its reverse complement for "-". A record shorter than
+    the window is scored once, in the middle of a window that is filled up with N, as many on the left as on
+    the right (so that the window is a base smaller where the missing bases are odd in number).
+
+    Parameters
+    ----------
+    fasta
+        Plain, gzip or bgzip; read once.
+    contigs
+        Length of every record in bp, as `scan_fasta` gives them.
+    window, stride
+        Size of a window and distance between neighbours, bp, at least 1.
+    max_n
+        Windows with a larger fraction of N, counted within the record, stay unscored and say so.
+    batch_sequences
+        Sequences collected for one call of `predict` (at least one window's).
+
+    Raises
+    ------
+    DataError
+        The file can't be read, or is no longer the one that `contigs` was made from.
+    ValueError
+        `window`, `stride` or `max_n` is out of its range.
+    """
+    if window < 1 or stride < 1 or not 0 <= max_n <= 1:
+        raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
+    batch: list[_Window] = []
+    for item in _windows(fasta, contigs, window, stride, max_n, chunk_bases):
+        batch.append(item)
+        if len(batch) * len(strands) >= batch_sequences:
+            yield from _score(batch, strands, predict)
+            batch = []
+    yield from _score(batch, strands, predict)
+
+
+def expected_windows(contigs: Mapping[str, int], *, window: int, stride: int) -> int:
+    """How many windows a strand a scan has, to within one a record: enough for a progress bar."""
+    return sum(1 + -(-max(0, length - window) // stride) for length in contigs.values())
+
+
+def _windows(
+    fasta: Path,
+    contigs: Mapping[str, int],
+    size: int,
+    stride: int,
+    max_n: float,
+    chunk_bases: int,
+) -> Iterator[_Window]:
+    chunks = stream_fasta(fasta, chunk_bases)
+    for contig, pieces in groupby(chunks, key=attrgetter("contig")):
+        length = contigs.get(contig)
+        if length is None:
+            raise DataError(f"{fasta}: changed while it was read: record {contig!r} is new")
+        starts = centred_tiles(length, size, stride) if length >= size else (0,)
+        for start, sequence in _cut(pieces, starts, min(size, length)):
+            if len(sequence) != min(size, length):
+                raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
+            yield _window(contig, start, sequence, size, max_n)
+
+
+def _window(contig: str, start: int, sequence: str, size: int, max_n: float) -> _Window:
+    missing = size - len(sequence)
+    notes = [SHORT] if missing else []
+    end = start + len(sequence)
+    n_fraction = fraction_n(sequence)
+    if n_fraction > max_n:
+        notes.append(f"n_fraction={n_fraction:.4g}")
+        return _Window(contig, start, end, None, ";".join(notes))
+    filling = "N" * (missing // 2)
+    return _Window(contig, start, end, filling + sequence + filling, ";".join(notes))
+
+
+def _cut(pieces: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[tuple[int, str]]:
+    """Slices `[start, start + size)` of one record; the last may be cut short by the record's end."""
+    upcoming = iter(starts)
+    start = next(upcoming, None)
+    held, held_from = "", 0
+    for piece in pieces:
+        held += piece.sequence
+        while start is not None and start + size <= held_from + len(held):
+            yield start, held[start - held_from : start - held_from + size]
+            start = next(upcoming, None)
+        if start is None:
+            held_from, held = held_from + len(held), ""
+        else:
+            done = min(start - held_from, len(held))
+            held_from, held = held_from + done, held[done:]
+    if start is not None:
+        yield start, held[max(0, start - held_from) :]
+
+
+def _score(
+    batch: Sequence[_Window], strands: Sequence[Strand], predict: Predictor
+) -> Iterator[ScoredWindow]:
+    sequences = [
+        item.sequence if strand == "+" else reverse_complement(item.sequence)
+        for item in batch
+        if item.sequence is not None
+        for strand in strands
+    ]
+    scores = predict(sequences) if sequences else np.empty(0, np.float32)
+    assert scores.shape == (len(sequences),), (
+        f"{scores.shape} scores for {len(sequences)} sequences"
+    )
+    upcoming = iter(scores.tolist())
+    for contig, start, end, sequence, note in batch:
+        for strand in strands:
+            score = None if sequence is None else next(upcoming)
+            yield ScoredWindow(contig, start, end, strand, score, note)

@@ -1,0 +1,1 @@
+"""From contigs to tokens: documents, the BPE tokenizer, memory-mapped stores, and masking."""

@@ -1,0 +1,78 @@
+"""A sample of a genome to train the tokenizer on.
+
+BPE training holds its whole corpus in memory, so a genome is sampled: sentences of the lengths of App. F.1
+tile the contigs without overlap, and a random subset of them is taken until the wanted number of bases
+is reached. Each part of the genome has the same chance, and a genome below the bound is taken whole.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.tokens.documents import generator, sentence_ends
+
+MAX_N = 0.5  # sentences with a larger share of N are left out of corpus and stores
+
+
+class _Tiles(NamedTuple):
+    """Sentences that tile contigs: parallel arrays."""
+
+    contigs: NDArray[np.int64]  # index of the contig
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def draw(cls, lengths: Mapping[str, int], bases: tuple[int, int], seed: int) -> Self:
+        ends = [
+            sentence_ends(0, length, bases, generator(seed, contig, 0))
+            for contig, length in lengths.items()
+        ]
+        starts = [np.concatenate(([0], own))[:-1] for own in ends]
+        index = np.repeat(np.arange(len(ends)), [len(own) for own in ends])
+        empty = np.empty(0, np.int64)
+        return cls(index, np.concatenate([empty, *starts]), np.concatenate([empty, *ends]))
+
+
+def sample_sentences(
+    reference: Reference,
+    contigs: Mapping[str, int],
+    bases: int,
+    *,
+    sentence_bases: tuple[int, int] = (500, 1000),
+    max_n: float = MAX_N,
+    seed: int = 0,
+) -> Iterator[str]:
+    """Yield random sentences of a genome with `bases` bp in all, or fewer if there aren't as many.
+
+    Deterministic by seed; contigs that follow don't change how one is tiled. Memory is about 25 bytes a
+    sentence of the genome (100 MB for a human one).
+
+    Parameters
+    ----------
+    contigs : contig → bp; the ones to sample from.
+    bases : bp; the last sentence is cut so that this is met exactly.
+    sentence_bases : shortest and longest sentence, bp.
+    max_n : sentences with a larger share of N are left out, and others taken in their place.
+    """
+    tiles = _Tiles.draw(contigs, sentence_bases, seed)
+    names = list(contigs)
+    order = np.random.default_rng([seed, len(tiles.ends)]).permutation(len(tiles.ends))
+    missing, used = bases, 0
+    while missing > 0 and used < len(order):
+        # As many as would do if none were left out, read in the order of the file, which is fast.
+        enough = np.cumsum((tiles.ends - tiles.starts)[order[used:]])
+        count = int(np.searchsorted(enough, missing)) + 1
+        for index in np.sort(order[used : used + count]):
+            interval = Interval(
+                names[tiles.contigs[index]], int(tiles.starts[index]), int(tiles.ends[index])
+            )
+            sentence = reference.fetch(interval)
+            if fraction_n(sentence) <= max_n and missing > 0:
+                yield sentence[:missing]
+                missing -= len(sentence)
+        used += count

@@ -1,0 +1,124 @@
+"""Contigs as documents of sentences (paper App. F.1).
+
+For each contig, a number of passes: a pass starts at a random base near the contig's 5' end and runs to
+its end. It takes one document after the other; a document is a random number of sentences; a
+sentence is a random number of consecutive bases. Nothing lies between two sentences or two documents.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.genome.intervals import Interval
+
+
+@dataclass(frozen=True)
+class DocumentPlan:
+    """How documents are drawn; the defaults are the paper's. Ranges are inclusive and uniform."""
+
+    passes: int = 10
+    max_start: int = 5000  # bp
+    sentence_bases: tuple[int, int] = (500, 1000)
+    document_sentences: tuple[int, int] = (50, 100)
+
+    def __post_init__(self) -> None:
+        if self.passes < 1:
+            raise ValueError(f"passes must be at least 1, not {self.passes}")
+        if self.max_start < 0:
+            raise ValueError(f"max_start must be at least 0, not {self.max_start}")
+        for name in ("sentence_bases", "document_sentences"):
+            low, high = getattr(self, name)
+            if not 1 <= low <= high:
+                raise ValueError(f"{name} must be (low, high) with 1 <= low <= high")
+
+    @property
+    def mean_document_bases(self) -> float:
+        """Expected length of a document that no contig's end cuts, in bp."""
+        return sum(self.sentence_bases) / 2 * sum(self.document_sentences) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Consecutive sentences of a contig: the first starts at `start`, each ends where the next starts."""
+
+    contig: str
+    start: int
+    sentence_ends: tuple[int, ...]  # positions on the contig, ascending
+
+    @property
+    def end(self) -> int:
+        """Position after the last base."""
+        return self.sentence_ends[-1]
+
+    @property
+    def interval(self) -> Interval:
+        """All bases of the document."""
+        return Interval(self.contig, self.start, self.end)
+
+    def sentences(self) -> list[Interval]:
+        """The intervals of the sentences."""
+        starts = (self.start, *self.sentence_ends[:-1])
+        return [
+            Interval(self.contig, start, end)
+            for start, end in zip(starts, self.sentence_ends, strict=True)
+        ]
+
+
+def iter_documents(
+    contig_lengths: Mapping[str, int], plan: DocumentPlan, seed: int
+) -> Iterator[Document]:
+    """Yield the documents of every contig, pass after pass.
+
+    Each pass depends on the seed, the contig's name and length, and the pass's number alone, so that other
+    contigs don't change it. Every base from the pass's start to the contig's end is in exactly one
+    sentence: the last sentence of a pass, and the last document, take what is left and may be short.
+
+    The start is uniform in 0 … `max_start`, both included; on a contig too short for that, in the range
+    that leaves room for one whole sentence.
+
+    Parameters
+    ----------
+    contig_lengths : contig → bp.
+    """
+    for contig, length in contig_lengths.items():
+        for number in range(plan.passes):
+            yield from _pass(contig, length, plan, generator(seed, contig, number))
+
+
+def sentence_ends(
+    start: int, length: int, bases: tuple[int, int], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Ends of consecutive sentences from `start` to a contig's end; the last one takes what is left."""
+    if start >= length:
+        return np.empty(0, np.int64)
+    low, high = bases
+    ends = start + np.cumsum(rng.integers(low, high + 1, -(-(length - start) // low)))
+    last = int(np.searchsorted(ends, length))  # the first that reaches the contig's end
+    ends = ends[: last + 1]
+    ends[-1] = length
+    return ends
+
+
+def generator(seed: int, contig: str, number: int) -> np.random.Generator:
+    """Random numbers that depend on seed, contig name and a number, the same on every machine."""
+    digest = hashlib.blake2b(contig.encode(), digest_size=8).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
+
+
+def _pass(
+    contig: str, length: int, plan: DocumentPlan, rng: np.random.Generator
+) -> Iterator[Document]:
+    latest = min(plan.max_start, max(0, length - plan.sentence_bases[1]))
+    start = int(rng.integers(0, latest + 1))
+    ends = sentence_ends(start, length, plan.sentence_bases, rng)
+    low, high = plan.document_sentences
+    taken = 0
+    while taken < len(ends):
+        size = int(rng.integers(low, high + 1))
+        own = tuple(ends[taken : taken + size].tolist())
+        yield Document(contig, start, own)
+        start = own[-1]
+        taken += size

@@ -1,0 +1,74 @@
+"""Masks for masked-language modelling (BERT's 80/10/10 rule; paper App. F.1 masks 15 % of tokens).
+
+Shapes: B sequences, L tokens; every array may have any leading shape.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+NOT_MASKED = -100  # label that torch's cross entropy leaves out
+MASKED = 0.8  # of the chosen tokens
+REPLACED = 0.1  # of the chosen tokens; the rest stay as they are
+
+
+class Masked(NamedTuple):
+    """Input of the model and what it is to predict."""
+
+    inputs: NDArray[np.integer]  # (…, L), of the ids' type
+    labels: NDArray[np.int64]  # (…, L), −100 where nothing is predicted
+
+
+def mask_tokens(
+    ids: NDArray[np.integer], rng: np.random.Generator, fraction: float, tokenizer: DnaTokenizer
+) -> Masked:
+    """Choose tokens to predict and hide them.
+
+    In each sequence exactly `round(fraction × candidates)` tokens are chosen, and at least one if there
+    is a candidate. Candidates are the pieces made of bases: specials, padding among them, and pieces of
+    N are never chosen, since predicting a gap teaches nothing about DNA. Of the chosen tokens 80 % become
+    [MASK], 10 % a piece of bases drawn uniformly (which may be the same one), and 10 % stay.
+
+    Parameters
+    ----------
+    ids : (…, L) token ids; left as they are.
+    rng : the only source of chance; the same state gives the same masks.
+    fraction : between 0 and 1, exclusive.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction {fraction} is not between 0 and 1")
+    ids = np.asarray(ids)
+    chosen = _choose(_candidates(ids, tokenizer), rng, fraction)
+    labels = np.where(chosen, ids.astype(np.int64), NOT_MASKED)
+    originals = ids[chosen]
+    fate = rng.random(originals.size)
+    drawn = rng.choice(tokenizer.base_ids, originals.size)
+    inputs = np.array(ids)
+    inputs[chosen] = np.select(
+        [fate < MASKED, fate < MASKED + REPLACED], [tokenizer.mask_id, drawn], originals
+    )
+    return Masked(inputs, labels)
+
+
+def _candidates(ids: NDArray[np.integer], tokenizer: DnaTokenizer) -> NDArray[np.bool_]:
+    is_base = np.zeros(tokenizer.vocabulary, np.bool_)
+    is_base[tokenizer.base_ids] = True
+    candidates: NDArray[np.bool_] = is_base[ids]
+    return candidates
+
+
+def _choose(
+    candidates: NDArray[np.bool_], rng: np.random.Generator, fraction: float
+) -> NDArray[np.bool_]:
+    """The candidates with the smallest of random keys, in each sequence."""
+    counts = candidates.sum(-1, keepdims=True)
+    wanted = np.clip(np.rint(fraction * counts).astype(np.int64), np.minimum(counts, 1), counts)
+    keys = np.where(candidates, rng.random(candidates.shape), np.inf)
+    if not candidates.size:
+        return candidates
+    last = np.take_along_axis(np.sort(keys, -1), np.maximum(wanted - 1, 0), -1)
+    chosen: NDArray[np.bool_] = (keys <= last) & (wanted > 0)
+    return chosen

@@ -1,0 +1,197 @@
+"""How a tokenizer fares on a genome: bases a token by split, contig and region, and use of its pieces.
+
+Contigs are read in stretches of 10,000 bp, regions in windows; each is encoded by itself. Bases a token
+counts pieces of bases only: Ns and the pieces that cover them are given apart, because a long gap would
+otherwise raise the figure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.console import progress
+from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.splits import Split
+from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.tokens.parallel import ordered_map
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+STRETCH = 10_000  # bp encoded at a time
+FLANK = 500  # bp on either side of a TSS in the region "promoters"
+_FREQUENT = 20  # pieces listed by name
+_BATCH = 50  # intervals an item of work
+
+
+class Usage(NamedTuple):
+    """How often each piece was used; sums over disjoint sequences add up."""
+
+    counts: NDArray[np.int64]  # (V,)
+
+    @classmethod
+    def none(cls, tokenizer: DnaTokenizer) -> Self:
+        return cls(np.zeros(tokenizer.vocabulary, np.int64))
+
+    def plus(self, other: "Usage") -> "Usage":
+        return Usage(self.counts + other.counts)
+
+    def summary(self, tokenizer: DnaTokenizer) -> dict[str, int | float | None]:
+        """bases, n_bases (bp), tokens, n_tokens, bases_per_token and unknown_rate.
+
+        The last two are None where there is no token to divide by.
+        """
+        covered = self.counts * tokenizer.piece_lengths
+        base_tokens = int(self.counts[tokenizer.base_ids].sum())
+        bases = int(covered[tokenizer.base_ids].sum())
+        tokens = int(self.counts.sum())
+        unknown = int(self.counts[tokenizer.unk_id])
+        return {
+            "bases": bases,
+            "n_bases": int(covered.sum()) - bases,
+            "tokens": tokens,
+            "n_tokens": tokens - base_tokens - unknown,
+            "bases_per_token": round(bases / base_tokens, 4) if base_tokens else None,
+            "unknown_rate": unknown / tokens if tokens else None,
+        }
+
+
+def tokenizer_statistics(
+    reference: Reference,
+    splits: Mapping[str, Split | None],
+    tokenizer: DnaTokenizer,
+    *,
+    promoters: Sequence[Locus] | None = None,
+    workers: int = 1,
+) -> dict[str, Any]:
+    """Encode a genome and describe the tokens, as a dictionary for JSON.
+
+    Parameters
+    ----------
+    splits : contig → split for the contigs to encode; None for one that takes no part in training:
+        it counts for `genome` and `contigs` only.
+    promoters : start sites; adds the region "promoters", 500 bp before each TSS to 500 bp from it
+        on, read on its own strand. Windows that leave the contig are left out and counted.
+    workers : processes; the result doesn't depend on them.
+
+    Returns
+    -------
+    dict with `genome`, `splits`, `contigs`, `regions` (each a `Usage.summary`), `pieces` (how much
+    of the vocabulary is used), `piece_lengths` (for each length in bp, pieces of the vocabulary and
+    tokens of the genome, Ns left out), `frequent_pieces`, and what identifies tokenizer and
+    reference.
+    """
+    lengths = {contig: reference.contigs[contig] for contig in splits}
+    contigs = _contig_usage(reference, lengths, tokenizer, workers)
+    genome = _sum(contigs.values(), tokenizer)
+    by_split: dict[str, Usage] = {}
+    for contig, split in splits.items():
+        if split is not None:
+            by_split[split] = by_split.get(split, Usage.none(tokenizer)).plus(contigs[contig])
+    regions: dict[str, Any] = {}
+    if promoters is not None:
+        regions["promoters"] = _promoter_summary(reference, lengths, promoters, tokenizer, workers)
+    return {
+        "reference": reference.path.name,
+        "tokenizer_sha256": tokenizer.sha256,
+        "vocabulary": tokenizer.vocabulary,
+        "genome": genome.summary(tokenizer),
+        "splits": {split: usage.summary(tokenizer) for split, usage in by_split.items()},
+        "regions": regions,
+        "contigs": {
+            contig: {"split": splits[contig]} | usage.summary(tokenizer)
+            for contig, usage in contigs.items()
+        },
+        "pieces": _pieces_used(genome, tokenizer),
+        "piece_lengths": _length_histogram(genome, tokenizer),
+        "frequent_pieces": _frequent(genome, tokenizer),
+    }
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """Counts the pieces of a batch of intervals; picklable, for worker processes."""
+
+    reference: Reference
+    tokenizer: DnaTokenizer
+
+    def __call__(self, intervals: Sequence[Interval]) -> Usage:
+        rows = self.tokenizer.encode_batch([self.reference.fetch(each) for each in intervals])
+        ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
+        return Usage(np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64))
+
+
+def _contig_usage(
+    reference: Reference, lengths: Mapping[str, int], tokenizer: DnaTokenizer, workers: int
+) -> dict[str, Usage]:
+    usage = {contig: Usage.none(tokenizer) for contig in lengths}
+    batches = [batch for contig in lengths for batch in _stretches(contig, lengths[contig])]
+    counted = ordered_map(_Counter(reference, tokenizer), batches, workers)
+    pairs = zip(batches, counted, strict=True)
+    for batch, part in progress(pairs, "counting tokens", total=len(batches)):
+        contig = batch[0].contig
+        usage[contig] = usage[contig].plus(part)
+    return usage
+
+
+def _stretches(contig: str, length: int) -> Iterator[list[Interval]]:
+    """Batches of the consecutive stretches of a contig."""
+    starts = range(0, length, STRETCH)
+    for first in range(0, len(starts), _BATCH):
+        yield [
+            Interval(contig, start, min(start + STRETCH, length))
+            for start in starts[first : first + _BATCH]
+        ]
+
+
+def _promoter_summary(
+    reference: Reference,
+    lengths: Mapping[str, int],
+    promoters: Sequence[Locus],
+    tokenizer: DnaTokenizer,
+    workers: int,
+) -> dict[str, Any]:
+    windows = [window_around(locus, FLANK, FLANK) for locus in promoters]
+    usable = [window for window in windows if inside(window, lengths)]
+    batches = [usable[first : first + _BATCH] for first in range(0, len(usable), _BATCH)]
+    parts = ordered_map(_Counter(reference, tokenizer), batches, workers)
+    usage = _sum(progress(parts, "counting tokens of promoters", total=len(batches)), tokenizer)
+    return {
+        "loci": len(usable),
+        "left_out": len(windows) - len(usable),
+        "upstream": FLANK,
+        "downstream": FLANK,
+    } | usage.summary(tokenizer)
+
+
+def _sum(parts: Iterable[Usage], tokenizer: DnaTokenizer) -> Usage:
+    total = Usage.none(tokenizer)
+    for part in parts:
+        total = total.plus(part)
+    return total
+
+
+def _pieces_used(usage: Usage, tokenizer: DnaTokenizer) -> dict[str, int | float]:
+    used = int((usage.counts[tokenizer.base_ids] > 0).sum())
+    total = len(tokenizer.base_ids)
+    return {"of_bases": total, "used": used, "used_fraction": round(used / total, 6)}
+
+
+def _length_histogram(usage: Usage, tokenizer: DnaTokenizer) -> dict[str, dict[str, int]]:
+    lengths = tokenizer.piece_lengths[tokenizer.base_ids]
+    pieces = np.bincount(lengths)
+    tokens = np.zeros(len(pieces), np.int64)
+    np.add.at(tokens, lengths, usage.counts[tokenizer.base_ids])
+    return {
+        str(length): {"pieces": int(pieces[length]), "tokens": int(tokens[length])}
+        for length in range(1, len(pieces))
+        if pieces[length]
+    }
+
+
+def _frequent(usage: Usage, tokenizer: DnaTokenizer) -> dict[str, int]:
+    """The most frequent pieces, most frequent first."""
+    order = np.argsort(-usage.counts, kind="stable")[:_FREQUENT]
+    return {tokenizer.pieces[i]: int(usage.counts[i]) for i in order if usage.counts[i]}

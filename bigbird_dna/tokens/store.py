@@ -1,0 +1,265 @@
+"""Token stores: the encoded documents of a split, memory-mapped.
+
+A store is a directory:
+
+* `tokens.bin`: the token ids of all sentences, one after the other, without specials, little-endian uint16
+  (uint32 for vocabularies above 65,536);
+* `sentences.npy`: int64 (S + 1,), sentence s is `tokens[sentences[s]:sentences[s + 1]]`;
+* `documents.npy`: int64 (D + 1,), document d has the sentences `documents[d]` to `documents[d + 1] - 1`;
+* `store.json`: what it was made from and how much there is (`StoreInfo`).
+
+Sentences of one document are neighbours on the genome. A sentence with more than `max_n` N is left out and
+counted, and a document is divided there, so that neighbours remain neighbours.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypedDict, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.console import progress
+from bigbird_dna.errors import DataError
+from bigbird_dna.files import atomic_directory, read_json, write_json
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.tokens.corpus import MAX_N
+from bigbird_dna.tokens.documents import Document, DocumentPlan, iter_documents
+from bigbird_dna.tokens.parallel import ordered_map
+from bigbird_dna.tokens.store_writer import EncodedDocument, StoreWriter
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+_FORMAT = 1
+
+
+class StoreInfo(TypedDict):
+    """The content of `store.json`."""
+
+    format: int
+    vocabulary: int
+    tokenizer_sha256: str
+    tokens_sha256: str
+    dtype: str
+    documents: int
+    sentences: int
+    tokens: int
+    bases: int  # bp in the sentences, N included
+    skipped_sentences: int  # more than max_n of them N
+    skipped_bases: int
+    max_n: float
+    contigs: list[str]
+    passes: int
+    max_start: int
+    sentence_bases: list[int]
+    document_sentences: list[int]
+    seed: int
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """An open store; arrays are read-only memory maps. Pickling passes the path, not the data."""
+
+    directory: Path
+    tokens: NDArray[np.unsignedinteger]  # (tokens,)
+    sentences: NDArray[np.int64]  # (S + 1,) token offsets
+    documents: NDArray[np.int64]  # (D + 1,) sentence indices
+    info: StoreInfo
+
+    @classmethod
+    def open(cls, directory: Path, tokenizer: DnaTokenizer | None = None) -> Self:
+        """Map a store's files.
+
+        Parameters
+        ----------
+        tokenizer : if given, it must be the one that the store was made with.
+
+        Raises
+        ------
+        DataError : a file is missing or damaged, the files contradict each other, or the tokenizer is
+            another one.
+        """
+        directory = Path(directory)
+        info = _read_info(directory / "store.json")
+        if tokenizer is not None and tokenizer.sha256 != info["tokenizer_sha256"]:
+            raise DataError(
+                f"{directory}: made with another tokenizer (sha256 "
+                f"{info['tokenizer_sha256'][:12]}…, not {tokenizer.sha256[:12]}…): tokenize again"
+            )
+        tokens = _map_tokens(directory / "tokens.bin", info)
+        sentences = _map_offsets(directory / "sentences.npy", info["sentences"], info["tokens"])
+        documents = _map_offsets(directory / "documents.npy", info["documents"], info["sentences"])
+        return cls(directory, tokens, sentences, documents, info)
+
+    def sentence(self, index: int) -> NDArray[np.unsignedinteger]:
+        """Token ids (n,) of a sentence, without specials."""
+        return self.tokens[self.sentences[index] : self.sentences[index + 1]]
+
+    def document(self, index: int) -> range:
+        """Indices of a document's sentences."""
+        return range(int(self.documents[index]), int(self.documents[index + 1]))
+
+    def verify(self) -> None:
+        """Read everything and compare it with the checksum of `store.json`; `DataError` on a difference."""
+        with (self.directory / "tokens.bin").open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != self.info["tokens_sha256"]:
+            raise DataError(f"{self.directory}/tokens.bin: damaged: its checksum is another one")
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return TokenStore.open, (self.directory,)
+
+
+def build_store(
+    directory: Path,
+    reference: Reference,
+    contigs: Mapping[str, int],
+    tokenizer: DnaTokenizer,
+    plan: DocumentPlan,
+    *,
+    seed: int = 0,
+    max_n: float = MAX_N,
+    workers: int = 1,
+    description: str = "tokenizing",
+) -> StoreInfo:
+    """Draw the documents of contigs, encode them, and write a store, whole or not at all.
+
+    The bytes depend on the sequence, the tokenizer, the plan, `max_n` and the seed, not on `workers`.
+    Sentences are encoded one by one, so that no token reaches over the end of one. Memory doesn't
+    grow with the genome.
+
+    Parameters
+    ----------
+    contigs : contig → bp; those of one split. None of them: an empty store.
+    max_n : sentences with a larger share of N are left out.
+    workers : processes.
+
+    Raises
+    ------
+    DataError : there are contigs, but no sentence of them is left.
+    """
+    dtype = np.dtype("<u2" if tokenizer.vocabulary <= 1 << 16 else "<u4")
+    encode = _Encoder(reference, tokenizer, max_n, dtype)
+    expected = round(plan.passes * sum(contigs.values()) / plan.mean_document_bases)
+    documents = iter_documents(contigs, plan, seed)
+    with atomic_directory(Path(directory)) as temporary:
+        with StoreWriter(temporary) as writer:
+            parts = ordered_map(encode, documents, workers)
+            for part in progress(parts, description, total=expected):
+                writer.add(part)
+        if contigs and not writer.sentences.values:
+            raise DataError(
+                f"{reference.path}: no sentence of {', '.join(list(contigs)[:4])} has at most "
+                f"{max_n:.0%} N: nothing to tokenize"
+            )
+        info = StoreInfo(
+            format=_FORMAT,
+            vocabulary=tokenizer.vocabulary,
+            tokenizer_sha256=tokenizer.sha256,
+            tokens_sha256=writer.digest.hexdigest(),
+            dtype=dtype.name,
+            documents=writer.documents.values,
+            sentences=writer.sentences.values,
+            tokens=writer.sentences.last,
+            bases=writer.bases,
+            skipped_sentences=writer.skipped_sentences,
+            skipped_bases=writer.skipped_bases,
+            max_n=max_n,
+            contigs=list(contigs),
+            passes=plan.passes,
+            max_start=plan.max_start,
+            sentence_bases=list(plan.sentence_bases),
+            document_sentences=list(plan.document_sentences),
+            seed=seed,
+        )
+        write_json(temporary / "store.json", info)
+    return info
+
+
+@dataclass(frozen=True)
+class _Encoder:
+    """Turns a document into tokens; picklable, so that worker processes have it."""
+
+    reference: Reference
+    tokenizer: DnaTokenizer
+    max_n: float
+    dtype: np.dtype[Any]
+
+    def __call__(self, document: Document) -> EncodedDocument:
+        sequence = self.reference.fetch(document.interval)
+        kept: list[str] = []
+        runs = [0]
+        skipped_sentences = skipped_bases = 0
+        start = document.start
+        for interval in document.sentences():
+            sentence = sequence[interval.start - start : interval.end - start]
+            if fraction_n(sentence) <= self.max_n:
+                kept.append(sentence)
+                runs[-1] += 1
+            else:
+                skipped_sentences += 1
+                skipped_bases += len(sentence)
+                runs.append(0)
+        rows = self.tokenizer.encode_batch(kept)
+        tokens = np.concatenate(rows) if rows else np.empty(0)
+        return EncodedDocument(
+            tokens.astype(self.dtype).tobytes(),
+            [len(row) for row in rows],
+            [run for run in runs if run],
+            sum(map(len, kept)),
+            skipped_sentences,
+            skipped_bases,
+        )
+
+
+def _read_info(path: Path) -> StoreInfo:
+    if not path.is_file():
+        raise DataError(f"{path.parent}: not a token store (no {path.name})")
+    info = read_json(path)
+    types = get_type_hints(StoreInfo)
+    if not isinstance(info, dict) or info.get("format") != _FORMAT:
+        raise DataError(f"{path}: not the description of a token store of format {_FORMAT}")
+    for key, kind in types.items():
+        if key not in info:
+            raise DataError(f"{path}: key {key!r} is missing")
+        plain = getattr(kind, "__origin__", kind)
+        if not isinstance(info[key], (int, float) if plain is float else plain):
+            raise DataError(f"{path}: {key} is {info[key]!r}, not a {plain.__name__}")
+    if info["dtype"] not in ("uint16", "uint32"):
+        raise DataError(f"{path}: dtype is {info['dtype']!r}, not uint16 or uint32")
+    found: StoreInfo = info  # type: ignore[assignment]
+    return found
+
+
+def _map_tokens(path: Path, info: StoreInfo) -> NDArray[np.unsignedinteger]:
+    dtype = np.dtype(info["dtype"]).newbyteorder("<")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    size, expected = path.stat().st_size, info["tokens"] * dtype.itemsize
+    if size != expected:
+        raise DataError(f"{path}: damaged: {size} bytes, {expected} expected")
+    if not size:
+        return np.empty(0, dtype)
+    # As a plain array: slices of memory-map objects are several times slower to make.
+    return np.asarray(np.memmap(path, dtype, "r"))
+
+
+def _map_offsets(path: Path, count: int, last: int) -> NDArray[np.int64]:
+    """Map `count + 1` offsets that run from 0 to `last`."""
+    try:
+        offsets = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: damaged: {error}") from None
+    if offsets.dtype != np.int64 or offsets.shape != (count + 1,):
+        raise DataError(
+            f"{path}: damaged: {offsets.dtype} {offsets.shape}, int64 ({count + 1},) expected"
+        )
+    if offsets[0] != 0 or offsets[-1] != last:
+        raise DataError(
+            f"{path}: damaged: runs from {offsets[0]} to {offsets[-1]}, 0 to {last} expected"
+        )
+    return offsets

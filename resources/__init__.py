@@ -1,0 +1,1 @@
+"""Data files of the package: assemblies and the addresses of public sources."""

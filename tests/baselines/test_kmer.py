@@ -1,0 +1,106 @@
+"""k-mer frequencies against a slow count, and the regression on them."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.baselines.kmer import KmerLogistic, gc_content, kmer_frequencies
+
+SEQUENCE = st.text("ACGTN", max_size=40)
+
+
+def slow_frequencies(sequence: str, k: int) -> list[float]:
+    counts = Counter(sequence[i : i + k] for i in range(len(sequence) - k + 1))
+    known = {kmer: n for kmer, n in counts.items() if "N" not in kmer}
+    total = max(sum(known.values()), 1)
+    return [known.get("".join(kmer), 0) / total for kmer in product("ACGT", repeat=k)]
+
+
+@given(st.lists(SEQUENCE, min_size=1, max_size=4), st.integers(1, 4))
+def test_frequencies_agree_with_a_slow_count(sequences, k):
+    found = kmer_frequencies(iter(sequences), k)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, [slow_frequencies(s, k) for s in sequences], atol=1e-7)
+
+
+def test_large_k_is_sparse_and_the_same():
+    rng = np.random.default_rng(0)
+    sequences = ["".join(rng.choice(list("ACGTN"), 300, p=[0.24] * 4 + [0.04])) for _ in range(3)]
+    found = kmer_frequencies([*sequences, "ACGNT"], 7)
+    assert found.shape == (4, 4**7) and found.nnz < 4 * 300
+    expected = [slow_frequencies(s, 7) for s in [*sequences, "ACGNT"]]
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-7)
+
+
+def test_strands_are_told_apart():
+    forward, reverse = kmer_frequencies(["AAC", "GTT"], 3)
+    assert forward.argmax() == 1 and reverse.argmax() == 0b101111
+
+
+@pytest.mark.parametrize("k", [0, 13])
+def test_bad_k(k):
+    with pytest.raises(ValueError, match="k must be from 1 to 12"):
+        kmer_frequencies(["ACGT"], k)
+
+
+def test_gc_content_leaves_n_out():
+    np.testing.assert_allclose(
+        gc_content(["GGCA", "NNAT", "GNNN", "NN", ""]), [0.75, 0, 1, 0.5, 0.5]
+    )
+
+
+@pytest.fixture(scope="module")
+def windows() -> tuple[list[str], np.ndarray]:
+    """Windows of which the positive ones have TATAAA planted at three places."""
+    rng = np.random.default_rng(5)
+    labels = np.tile([0, 1], 150)
+    sequences = []
+    for label in labels:
+        bases = rng.choice(list("ACGT"), 200)
+        for start in rng.integers(0, 190, 3) if label else ():
+            bases[start : start + 6] = list("TATAAA")
+        sequences.append("".join(bases))
+    return sequences, labels
+
+
+@pytest.mark.parametrize("k", [3, 7])
+def test_planted_motif_is_learnt_and_repeatable(windows, k):
+    from sklearn.metrics import roc_auc_score
+
+    sequences, labels = windows
+    first = KmerLogistic(k, seed=1).fit(sequences[:200], labels[:200]).predict(sequences[200:])
+    again = KmerLogistic(k, seed=1).fit(sequences[:200], labels[:200]).predict(sequences[200:])
+    assert first.tobytes() == again.tobytes()
+    assert ((first >= 0) & (first <= 1)).all()
+    assert roc_auc_score(labels[200:], first) > 0.75
+
+
+def test_shuffled_labels_are_at_chance(windows):
+    from sklearn.metrics import roc_auc_score
+
+    sequences, labels = windows
+    shuffled = np.random.default_rng(0).permutation(labels[:200])
+    found = KmerLogistic(3, seed=1).fit(sequences[:200], shuffled).predict(sequences[200:])
+    assert 0.3 < roc_auc_score(labels[200:], found) < 0.7
+
+
+def test_a_prediction_does_not_depend_on_its_neighbours(windows):
+    sequences, labels = windows
+    model = KmerLogistic(3, seed=1).fit(sequences, labels)
+    together = model.predict(sequences[:6])
+    np.testing.assert_allclose(together, [model.predict([s])[0] for s in sequences[:6]], rtol=1e-5)
+    assert model.predict([]).shape == (0,)
+
+
+def test_bad_training_data(windows):
+    sequences, labels = windows
+    with pytest.raises(ValueError, match="300 sequences but 299 labels"):
+        KmerLogistic(3, 1).fit(sequences, labels[1:])
+    with pytest.raises(ValueError, match="both 0 and 1"):
+        KmerLogistic(3, 1).fit(sequences, np.ones(300))
+    with pytest.raises(ValueError, match="not been fitted"):
+        KmerLogistic(3, 1).predict(sequences)

@@ -1,0 +1,159 @@
+"""Kneser–Ney against a dictionary-based oracle, and as a probability distribution."""
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.baselines.ngram import FALLBACK_DISCOUNTS, KneserNey
+
+VOCABULARY = 4
+DOCUMENTS = st.lists(
+    st.lists(st.integers(0, VOCABULARY - 1), max_size=30), min_size=1, max_size=4
+).filter(any)
+
+
+def slow_discounts(counts: list[int]) -> tuple[float, float, float]:
+    n = [sum(count == wanted for count in counts) for wanted in (1, 2, 3, 4)]
+    if min(n[:3]) > 0:
+        share = n[0] / (n[0] + 2 * n[1])
+        found = tuple(i - (i + 1) * share * n[i] / n[i - 1] for i in (1, 2, 3))
+        if all(0 < d < i for i, d in enumerate(found, start=1)):
+            return found
+    return FALLBACK_DISCOUNTS
+
+
+class SlowKneserNey:
+    """Chen & Goodman's formulas read literally, one n-gram at a time."""
+
+    def __init__(self, order: int, documents: list[list[int]]) -> None:
+        self.order = order
+        occurrences: Counter[tuple] = Counter()
+        left = defaultdict(set)
+        for document in documents:
+            text = ["<s>", *document]
+            for length in range(1, order + 1):
+                for start in range(len(text) - length + 1):
+                    ngram = tuple(text[start : start + length])
+                    occurrences[ngram] += 1
+                    if start:
+                        left[ngram].add(text[start - 1])
+        self.counts = {
+            ngram: occurrences[ngram]
+            if len(ngram) == order or ngram[0] == "<s>"
+            else len(left[ngram])
+            for ngram in occurrences
+            if ngram != ("<s>",)
+        }
+        self.discounts = {
+            length: slow_discounts([c for ngram, c in self.counts.items() if len(ngram) == length])
+            for length in range(1, order + 1)
+        }
+
+    def probability(self, word: int, context: tuple) -> float:
+        """P(word | context); contexts longer than the order are cut, the empty one backs off to uniform."""
+        context = context[len(context) - min(len(context), self.order - 1) :]
+        lower = self.probability(word, context[1:]) if context else 1 / VOCABULARY
+        follow = {n[-1]: c for n, c in self.counts.items() if n[:-1] == context}
+        if not follow:
+            return lower
+        one, two, three = self.discounts[len(context) + 1]
+
+        def discount(count: int) -> float:
+            return (0, one, two, three)[min(count, 3)]
+
+        total = sum(follow.values())
+        count = follow.get(word, 0)
+        backoff = sum(map(discount, follow.values())) / total
+        return (count - discount(count)) / total + backoff * lower
+
+
+@settings(max_examples=60, deadline=None)
+@given(DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8))
+def test_agrees_with_the_formulas(documents, order, sequence):
+    model = KneserNey(order, VOCABULARY).fit(np.array(d, dtype=np.int32) for d in documents)
+    oracle = SlowKneserNey(order, documents)
+    found = model.log2_probabilities(np.array(sequence, dtype=np.int32))
+    text = ("<s>", *sequence)
+    expected = [oracle.probability(word, text[: i + 1]) for i, word in enumerate(sequence)]
+    np.testing.assert_allclose(2.0**found, expected, rtol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DOCUMENTS, st.integers(1, 6), st.lists(st.integers(0, VOCABULARY - 1), max_size=8))
+def test_every_context_gives_a_distribution(documents, order, context):
+    model = KneserNey(order, VOCABULARY).fit(np.array(d, dtype=np.int64) for d in documents)
+    distribution = model.distribution(context)
+    assert distribution.shape == (VOCABULARY,)
+    assert (distribution > 0).all()
+    np.testing.assert_allclose(distribution.sum(), 1, rtol=1e-12)
+    for word in range(VOCABULARY):
+        last = model.log2_probabilities(np.array([*context, word]))[-1]
+        np.testing.assert_allclose(2.0**last, distribution[word], rtol=1e-12)
+
+
+@pytest.mark.parametrize("vocabulary", [256, 32_000])
+def test_sums_to_one_over_a_large_vocabulary(vocabulary):
+    rng = np.random.default_rng(1)
+    tokens = (rng.zipf(1.2, 60_000) % vocabulary).astype(np.uint16)
+    model = KneserNey(6, vocabulary).fit(np.array_split(tokens, 7))
+    for context in (tokens[:0], tokens[:3], tokens[100:108], np.array([vocabulary - 1] * 6)):
+        distribution = model.distribution(context)
+        assert distribution.min() > 0
+        np.testing.assert_allclose(distribution.sum(), 1, rtol=1e-9)
+
+
+def test_estimated_discounts_are_used_where_there_are_counts():
+    """Real text has 1 > D1 > 0 and so on; the fall-back must not be what large data gets."""
+    rng = np.random.default_rng(3)
+    tokens = rng.zipf(1.3, 50_000) % 500
+    model = KneserNey(3, 500).fit([tokens])
+    assert not np.allclose(model._orders[2].discounts[1:], FALLBACK_DISCOUNTS)
+
+
+def test_no_ngram_crosses_from_one_document_to_the_next():
+    together = KneserNey(2, 3).fit([np.array([0, 1, 0, 1])])
+    apart = KneserNey(2, 3).fit([np.array([0, 1]), np.array([0, 1])])
+    after_1 = [model.distribution([0, 1])[0] for model in (together, apart)]
+    assert after_1[0] > after_1[1]
+
+
+def test_structure_is_learnt():
+    """A second-order chain: below one bit a token, where a unigram needs three."""
+    rng = np.random.default_rng(0)
+    text = [0, 1]
+    for _ in range(20_000):
+        text.append((text[-1] + 3 * text[-2]) % 8 if rng.random() < 0.95 else int(rng.integers(8)))
+    tokens = np.array(text)
+    bits = {
+        n: -KneserNey(n, 8).fit([tokens[:15_000]]).log2_probabilities(tokens[15_000:]).mean()
+        for n in (1, 3)
+    }
+    assert bits[3] < 0.8 < 2.9 < bits[1]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "message"),
+    [
+        (np.array([0, 4]), "token 4 at 1 is outside the vocabulary of 4"),
+        (np.array([-1]), "token -1 at 0"),
+        (np.array([0.5]), "array of integers"),
+        (np.array([[1]]), "1-D array"),
+    ],
+)
+def test_bad_tokens(sequence, message):
+    with pytest.raises(ValueError, match=message):
+        KneserNey(2, VOCABULARY).fit([sequence])
+
+
+def test_nothing_to_learn_from():
+    with pytest.raises(ValueError, match="at least one token"):
+        KneserNey(2, VOCABULARY).fit([np.array([], dtype=np.int32)])
+    with pytest.raises(ValueError, match="not been fitted"):
+        KneserNey(1, VOCABULARY).log2_probabilities(np.array([1]))
+    with pytest.raises(ValueError, match="order must be"):
+        KneserNey(0, VOCABULARY)
+    with pytest.raises(ValueError, match="vocabulary must be"):
+        KneserNey(1, 0)

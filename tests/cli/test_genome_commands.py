@@ -1,0 +1,173 @@
+"""`prepare-reference` and `prepare-promoters` from the command line."""
+
+import gzip
+import json
+import sys
+
+import pytest
+
+from bigbird_dna.cli.main import main
+from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.genome.promoters import read_loci
+from bigbird_dna.genome.reference import write_fasta
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line; gives (exit code, standard output, standard error)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return caught.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def reference(tmp_path):
+    path = tmp_path / "reference.fa.gz"
+    write_fasta(path, [("I", "ACGT" * 100), ("II", "GGCA" * 100)])
+    return path
+
+
+def error_line(err):
+    """The one line of an error, without the log before it."""
+    assert "Traceback" not in err
+    lines = [line for line in err.splitlines() if line.startswith("bigbird-dna: error: ")]
+    assert len(lines) == 1
+    assert err.splitlines()[-1] == lines[0]
+    return lines[0]
+
+
+def test_prepare_reference_writes_an_indexed_genome(run, tmp_path):
+    source, output = tmp_path / "in.fa", tmp_path / "results" / "reference.fa.gz"
+    source.write_text(">I\nacgtRN\n>II\nAC\n")
+    code, out, err = run("prepare-reference", source, "-o", output)
+    assert (code, out) == (0, "")
+    assert "2 contigs, 8 bp, 2 N (1 of them IUPAC codes)" in err
+    assert scan_fasta(output) == {"I": 6, "II": 2}
+    assert sorted(path.name for path in output.parent.iterdir()) == [
+        "reference.fa.gz",
+        "reference.fa.gz.fai",
+        "reference.fa.gz.gzi",
+    ]
+
+
+TRUNCATED = gzip.compress(b">a\n" + b"ACGTTGCAAC\n" * 1000)[:-20]
+BROKEN = {
+    "empty": (b"", "the file is empty"),
+    "no header": (b"ACGT\n", "no FASTA header"),
+    "duplicate": (b">a\nAC\n>a\nAC\n", "a second record named 'a'"),
+    "empty record": (b">a\n>b\nAC\n", "has no sequence"),
+    "protein": (b">a\nMKVLA\n", "(is this a protein?)"),
+    "RNA": (b">a\nACGU\n", "(is this RNA?)"),
+    "uneven": (b">a\nACG\nA\nACG\n", "uneven lines"),
+    "truncated": (TRUNCATED, "truncated"),
+    "binary": (b"\x00\x01\x02\x03" * 9, "binary"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_prepare_reference_refuses_bad_input_in_one_line(run, tmp_path, case):
+    content, message = BROKEN[case]
+    source, output = tmp_path / "in.fa", tmp_path / "out" / "reference.fa.gz"
+    source.write_bytes(content)
+    output.parent.mkdir()
+    code, out, err = run("prepare-reference", source, "-o", output)
+    assert (code, out) == (1, "")
+    assert str(source) in error_line(err)
+    assert message in error_line(err)
+    assert list(output.parent.iterdir()) == []
+
+
+def test_prepare_reference_names_a_missing_file_and_a_directory(run, tmp_path):
+    output = tmp_path / "reference.fa.gz"
+    code, _, err = run("prepare-reference", tmp_path / "absent.fa", "-o", output)
+    assert (code, error_line(err)) == (1, f"bigbird-dna: error: {tmp_path}/absent.fa: no such file")
+    code, _, err = run("prepare-reference", tmp_path, "-o", output)
+    assert code == 1
+    assert "is a directory" in error_line(err)
+    assert not output.exists()
+
+
+def test_prepare_reference_checks_the_assembly(run, tmp_path, reference):
+    output = tmp_path / "out.fa.gz"
+    code, _, err = run("prepare-reference", reference, "-o", output, "--assembly", "GRCh37")
+    assert code == 1
+    assert "no contig (I, II) is known to GRCh37" in error_line(err)
+    assert not output.exists()
+    code, _, err = run("prepare-reference", reference, "-o", output, "--assembly", "hg19")
+    assert code == 2
+    assert "unknown assembly 'hg19'" in error_line(err)
+    code, _, err = run("prepare-reference", reference, "-o", output, "--assembly", "sacCer3")
+    assert code == 0
+    assert "warning" in err
+    assert "in sacCer3 230,218; it is taken for a piece" in err
+
+
+def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
+    source, output = tmp_path / "x.sga", tmp_path / "out" / "promoters.tsv"
+    source.write_text(
+        "NC_001134.8\tTSS\t8\t-\t1\tb\n"
+        "NC_001133.9\tTSS\t5\t+\t1\ta\n"
+        "chrI\tTSS\t5\t+\t1\ta2\n"
+        "NC_001135.5\tTSS\t5\t+\t1\tc\n"
+    )
+    code, out, err = run(
+        "prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3", "-o", output
+    )
+    assert (code, out) == (0, "")
+    assert "4 read, 1 off reference, 1 duplicates, 2 promoters" in err
+    assert read_loci(output) == [Locus("I", 4, "+", "a"), Locus("II", 7, "-", "b")]
+    assert json.loads(output.with_suffix(".json").read_text()) == {
+        "read": 4,
+        "lifted": None,
+        "unmapped": None,
+        "off_reference": 1,
+        "duplicates": 1,
+        "promoters": 2,
+    }
+
+
+def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
+    reference, chain = tmp_path / "22.fa.gz", tmp_path / "x.chain"
+    source, output = tmp_path / "x.bed", tmp_path / "promoters.tsv"
+    write_fasta(reference, [("22", "ACGT" * 100)])
+    chain.write_text("chain 1 chr22 50818468 + 100 200 chr22 51304566 + 150 250 1\n100\n\n")
+    source.write_text("NC_000022.11\t120\t121\ta\t0\t+\nNC_000022.11\t20\t21\tb\t0\t+\n")
+    command = ["prepare-promoters", source, "--reference", reference, "--assembly", "GRCh37"]
+    command += ["-o", output, "--chain", chain]
+    code, _, err = run(*command, "--from-assembly", "GRCh38")
+    assert code == 0
+    assert "2 read, 1 lifted, 1 unmapped, 0 off reference" in err
+    assert read_loci(output) == [Locus("22", 170, "+", "a")]
+    code, _, err = run(*command)
+    assert code == 2
+    assert "--chain and --from-assembly go together" in error_line(err)
+
+
+def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, reference):
+    source, output = tmp_path / "x.bed", tmp_path / "out" / "promoters.tsv"
+    output.parent.mkdir()
+    source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
+    code, _, err = run(
+        "prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3", "-o", output
+    )
+    assert code == 1
+    line = error_line(err)
+    for part in (str(source), "NC_000001.11", "I, II", "sacCer3", "known to GRCh38"):
+        assert part in line
+    assert list(output.parent.iterdir()) == []
+
+
+def test_prepare_promoters_refuses_a_reference_without_random_access(run, tmp_path):
+    source, reference = tmp_path / "x.sga", tmp_path / "x.fa.gz"
+    source.write_text("I\tTSS\t5\t+\t1\ta\n")
+    reference.write_bytes(gzip.compress(b">I\nACGT\n"))
+    code, _, err = run("prepare-promoters", source, "--reference", reference, "-o", tmp_path / "o")
+    assert code == 1
+    assert "bigbird-dna prepare-reference" in error_line(err)

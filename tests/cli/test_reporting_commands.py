@@ -1,0 +1,294 @@
+"""The reporting commands on small files: what they write, print and refuse."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bigbird_dna.cli import reporting
+from bigbird_dna.errors import DataError, UsageError
+
+app = typer.Typer()
+reporting.register(app)
+
+STATISTICS = {
+    "vocabulary": 256,
+    "genome": {"bases": 4_000_000, "bases_per_token": 3.9, "unknown_rate": 0.0},
+    "regions": {"promoters": {"bases_per_token": 3.5}, "empty": {"bases_per_token": None}},
+}
+METRICS = {
+    "bits_per_base": 1.91,
+    "masked_accuracy": 0.05,
+    "ngram_bits_per_base": 1.95,
+    "ngram_order": 6,
+    "uniform_bits_per_base": 2.0,
+    "steps": 1000,
+    "tokens_seen": 5_000_000,
+    "split": "valid",
+}
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def predictions(path: Path, negative_set: str, lift: float, seed: int) -> Path:
+    """120 test pairs whose positives score `lift` deviations above the negatives, 5 validation pairs."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for pair in range(125):
+        for label, name in ((1, "positive"), (0, negative_set)):
+            score = 1 / (1 + math.exp(-rng.normal() - lift * (label - 0.5)))
+            start = 2000 * pair + 700 * (1 - label)
+            split = "test" if pair < 120 else "valid"
+            rows.append(["II", start, start + 400, "+", split, name, pair, label, score])
+    columns = [
+        "contig",
+        "start",
+        "end",
+        "strand",
+        "split",
+        "negative_set",
+        "pair",
+        "label",
+        "probability",
+    ]
+    pd.DataFrame(rows, columns=columns).to_parquet(path, index=False)
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "genomic": predictions(tmp_path / "genomic.parquet", "genomic", 2.5, 1),
+        "permuted": predictions(tmp_path / "permuted.parquet", "permuted", 1.0, 2),
+        "kmer": predictions(tmp_path / "kmer.parquet", "genomic", 1.0, 3),
+        "control": predictions(tmp_path / "control.parquet", "genomic", 0.0, 4),
+    }
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    directory = tmp_path / "pretrained"
+    directory.mkdir()
+    (directory / "metrics.json").write_text(json.dumps(METRICS))
+    lines = [{"step": s, "loss": 5 - s / 100} for s in range(10, 110, 10)]
+    lines.append({"step": 100, "evaluation": {"bits_per_base": 1.91}})
+    (directory / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
+
+
+def promoter_report(files: dict[str, Path], output: Path) -> pd.DataFrame:
+    run(
+        "promoter-report",
+        *("--set", f"genomic={files['genomic']}"),
+        *("--set", f"permuted={files['permuted']}"),
+        *("--baseline", f"genomic={files['kmer']}"),
+        *("--control", files["control"]),
+        *("-o", output),
+    )
+    return pd.read_csv(output / "promoters.tsv", sep="\t")
+
+
+def test_promoter_report(files, tmp_path):
+    table = promoter_report(files, tmp_path / "report")
+    assert {p.name for p in (tmp_path / "report").iterdir()} == {
+        "promoters.tsv",
+        "roc.svg",
+        "precision_recall.svg",
+        "score_histograms.svg",
+    }
+    assert table[["negative_set", "model"]].to_numpy().tolist() == [
+        ["genomic", "model"],
+        ["genomic", "k-mer"],
+        ["genomic", "control"],
+        ["permuted", "model"],
+    ]
+    assert (table["n"] == 240).all() and (table["positives"] == 120).all()
+    rows = table.set_index(["negative_set", "model"])
+    model, control = rows.loc[("genomic", "model")], rows.loc[("genomic", "control")]
+    assert model["auroc"] > 0.9 and control["auroc_low"] < 0.5 < control["auroc_high"]
+    for name in ("auroc", "auprc", "f1", "mcc"):
+        assert (table[f"{name}_low"] < table[name]).all()
+        assert (table[name] < table[f"{name}_high"]).all()
+    lead = model["auroc"] - rows.loc[("genomic", "k-mer"), "auroc"]
+    assert model["auroc_minus_kmer"] == pytest.approx(lead, abs=1e-5)
+    assert model["auroc_minus_kmer_low"] > 0
+    assert rows["auroc_minus_kmer"].isna().tolist() == [False, True, False, True]
+
+
+def test_promoter_report_is_repeatable(files, tmp_path):
+    for name in ("a", "b"):
+        promoter_report(files, tmp_path / name)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
+    frame = pd.read_parquet(files["permuted"])
+    frame[frame["label"] == 0].to_parquet(tmp_path / "negatives.parquet")
+    run(
+        "promoter-report",
+        "--set",
+        f"permuted={tmp_path / 'negatives.parquet'}",
+        "-o",
+        tmp_path / "r",
+    )
+    header, line = (tmp_path / "r" / "promoters.tsv").read_text().splitlines()
+    row = dict(zip(header.split("\t"), line.split("\t"), strict=True))
+    assert row["note"] == "no positives" and row["auroc"] == row["f1_high"] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["--set", "genomic"], UsageError, "--set 'genomic': expected NAME=FILE"),
+        (["--set", "g={genomic}", "--set", "g={genomic}"], UsageError, "'g' is given twice"),
+        (["--set", "genomic={genomic}", "--baseline", "x={kmer}"], UsageError, "no --set x=…"),
+        (
+            ["--set", "permuted={permuted}", "--control", "{control}"],
+            UsageError,
+            "no --set genomic=…",
+        ),
+        (
+            ["--set", "permuted={genomic}"],
+            DataError,
+            "holds negative set 'genomic', not 'permuted'",
+        ),
+        (["--set", "genomic=none.parquet"], DataError, "none.parquet: no such file"),
+    ],
+)
+def test_promoter_report_refuses(files, tmp_path, arguments, error, message):
+    arguments = [argument.format(**files) for argument in arguments]
+    with pytest.raises(error, match=message):
+        run("promoter-report", *arguments, "-o", tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_pretraining_report(model_dir, tmp_path):
+    run("pretraining-report", model_dir, "-o", tmp_path / "report")
+    names = {p.name for p in (tmp_path / "report").iterdir()}
+    assert names == {"loss.svg", "bits_per_base.svg", "bits_per_base.tsv"}
+    assert (tmp_path / "report/bits_per_base.tsv").read_text() == (
+        "predictor\tbits_per_base\nuniform\t2\n6-gram\t1.95\nmodel\t1.91\n"
+    )
+
+
+@pytest.mark.parametrize("key", ["bits_per_base", "ngram_bits_per_base", "uniform_bits_per_base"])
+def test_pretraining_report_names_a_missing_figure(model_dir, tmp_path, key):
+    broken = {name: value for name, value in METRICS.items() if name != key}
+    (model_dir / "metrics.json").write_text(json.dumps(broken))
+    with pytest.raises(DataError, match=f"metrics.json: '{key}' is no number"):
+        run("pretraining-report", model_dir, "-o", tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_loss_figure(model_dir, tmp_path):
+    log = model_dir / "training.jsonl"
+    run("loss-figure", f"first={log}", f"second={log}", "-o", tmp_path / "loss.svg")
+    assert (tmp_path / "loss.svg").stat().st_size > 1000
+    with pytest.raises(UsageError, match="expected NAME=FILE"):
+        run("loss-figure", log, "-o", tmp_path / "loss.svg")
+
+
+def test_score_figure(tmp_path):
+    scores = tmp_path / "scores.tsv"
+    rows = [
+        f"II\t{start}\t{start + 400}\tw\t{start / 4000}\t{strand}\t."
+        for start in range(0, 4000, 100)
+        for strand in "+-"
+    ]
+    header = "## x\n#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
+    scores.write_text(header + "\n".join(rows) + "\n")
+    promoters = tmp_path / "promoters.tsv"
+    promoters.write_text(
+        "contig\tposition\tstrand\tname\nII\t500\t+\tA\nII\t900\t-\tB\nIV\t1\t+\tC\n"
+    )
+    run(
+        "score-figure",
+        scores,
+        "--promoters",
+        promoters,
+        "--upstream",
+        300,
+        "-o",
+        tmp_path / "a.svg",
+    )
+    run(
+        "score-figure",
+        scores,
+        "--contig",
+        "II",
+        "--start",
+        100,
+        "--end",
+        2000,
+        "-o",
+        tmp_path / "b.svg",
+    )
+    assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
+    with pytest.raises(UsageError, match="--end 5 is not above --start 10"):
+        run("score-figure", scores, "--start", 10, "--end", 5, "-o", tmp_path / "c.svg")
+    with pytest.raises(DataError, match="no contig 'X'"):
+        run("score-figure", scores, "--contig", "X", "-o", tmp_path / "c.svg")
+    assert not (tmp_path / "c.svg").exists()
+
+
+def test_summary(files, model_dir, tmp_path):
+    promoter_report(files, tmp_path / "report")
+    (tmp_path / "statistics.json").write_text(json.dumps(STATISTICS))
+    text = run(
+        "summary",
+        *("--pretraining", model_dir / "metrics.json"),
+        *("--promoters", tmp_path / "report/promoters.tsv"),
+        *("--statistics", tmp_path / "statistics.json"),
+        *("--report", "results/demo/report.html"),
+        *("-o", tmp_path / "summary.tsv"),
+    )
+    assert text.rstrip().splitlines()[-1] == "Report: results/demo/report.html"
+    assert "bits per base, model" in text and "1.9100" in text and "5,000,000" in text
+    table = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
+    assert list(table.columns) == ["section", "figure", "value", "low", "high", "note"]
+    figures = table.set_index(["section", "figure"])
+    source = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t").iloc[0]
+    row = figures.loc[("promoters, genomic", "AUROC, model")]
+    expected = source[["auroc", "auroc_low", "auroc_high"]].astype(float)
+    np.testing.assert_allclose(row[["value", "low", "high"]].astype(float), expected)
+    assert figures.loc[("tokens", "bases a token, promoters"), "value"] == 3.5
+    assert ("promoters, permuted", "AUROC, model minus k-mer") not in figures.index
+
+
+def test_summary_of_what_there_is(model_dir):
+    text = run("summary", "--pretraining", model_dir / "metrics.json")
+    assert "Report" not in text and "Pretraining" in text
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "message"),
+    [
+        ("--statistics", "{}", "'genome' is no object"),
+        ("--statistics", "[]", "holds no JSON object"),
+        ("--pretraining", "{", "not readable as JSON"),
+        ("--pretraining", "{}", "'bits_per_base' is no number"),
+        ("--promoters", "negative_set\tmodel\n", "no column 'n'"),
+        ("--promoters", "", "not readable as a table"),
+    ],
+)
+def test_summary_refuses(tmp_path, option, content, message):
+    path = tmp_path / "input"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        run("summary", option, path, "-o", tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+    with pytest.raises(DataError, match="no such file"):
+        run("summary", option, tmp_path / "none")
+    with pytest.raises(UsageError, match="nothing to sum up"):
+        run("summary")

@@ -1,0 +1,168 @@
+"""train-tokenizer, tokenize and tokenizer-statistics as a user runs them."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigbird_dna.cli.main import main
+from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.genome.promoters import write_loci
+from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; exit code and standard error."""
+
+    def run(*arguments: str | Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        code = end.value.code
+        output, errors = capfd.readouterr()
+        assert output == ""
+        assert "Traceback" not in errors
+        return int(code or 0), errors
+
+    return run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration with a reference of three contigs; only `test` has TTAGGG."""
+    rng = np.random.default_rng(0)
+    train = "".join(rng.choice(list("ACGT"), 60_000, p=[0.4, 0.1, 0.2, 0.3]))
+    valid = "".join(rng.choice(list("ACGT"), 8_000)) + "N" * 2_000
+    write_fasta(
+        tmp_path / "results" / "genome" / "reference.fa.gz",
+        [("one", train), ("two", valid), ("three", "TTAGGG" * 1000)],
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        f"results: {tmp_path / 'results'}\n"
+        "genome: {valid: [two], test: [three]}\n"
+        "tokens: {vocabulary: 64, passes: 3, max_start: 200, sentence_bases: [50, 100], "
+        "document_sentences: [5, 9]}\n"
+    )
+    return path
+
+
+def test_from_reference_to_statistics(config: Path, run: Run) -> None:
+    directory = config.parent / "results" / "tokens"
+    code, log = run("train-tokenizer", config)
+    assert code == 0 and "sampling 0.06 of the 0.06 Mb of 1 training contigs" in log
+    tokenizer = DnaTokenizer.load(directory / "tokenizer.model")
+    assert tokenizer.vocabulary == 64
+    assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
+
+    assert run("tokenize", config)[0] == 0
+    stores = {
+        split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")
+    }
+    assert stores["train"].info["bases"] == pytest.approx(3 * 60_000, abs=3 * 200)
+    assert stores["valid"].info["bases"] == pytest.approx(8_000, abs=200)
+    assert stores["valid"].info["skipped_bases"] == pytest.approx(2_000, abs=100)
+    assert stores["test"].info["bases"] == pytest.approx(6_000, abs=200)
+    assert [stores[split].info["passes"] for split in stores] == [3, 1, 1]
+    assert [stores[split].info["contigs"] for split in stores] == [["one"], ["two"], ["three"]]
+
+    code, log = run("tokenizer-statistics", config)
+    assert code == 0 and "no promoters" in log
+    assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
+    write_loci(
+        config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")]
+    )
+    assert run("tokenizer-statistics", config)[0] == 0
+    statistics = json.loads((directory / "statistics.json").read_text())
+    assert statistics["regions"]["promoters"]["bases"] == 1000
+    assert statistics["genome"]["bases"] == 74_000
+    assert statistics["genome"]["n_bases"] == 2_000
+
+
+def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
+    tmp = config.parent
+    reference = tmp / "elsewhere.fa"
+    reference.write_text(">one\n" + "ACGTTGCAAC" * 100 + "\n>two\n" + "ACGT" * 100 + "\n")
+    options = ["--reference", reference, "--set", "genome.test=[]"]
+    model, stores = tmp / "m.model", tmp / "stores"
+    more = ["--set", "tokens.vocabulary=16"]
+    assert run("train-tokenizer", config, "-o", model, *options, *more)[0] == 0
+    assert DnaTokenizer.load(model).vocabulary == 16
+    options += ["--tokenizer", model, "--threads", "2"]
+    code, log = run("tokenize", config, "-o", stores, *options)
+    assert code == 0 and "no contig is for test" in log
+    assert TokenStore.open(stores / "test").info["sentences"] == 0
+    promoters = tmp / "loci.tsv"
+    write_loci(promoters, [Locus("one", 500, "+", "p")])
+    file = tmp / "statistics.json"
+    assert (
+        run("tokenizer-statistics", config, "-o", file, "--promoters", promoters, *options)[0] == 0
+    )
+    assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
+    assert not (tmp / "results" / "tokens").exists()
+
+
+def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) -> None:
+    # 11 pieces are always there; a corpus of 30 bases has no room for a thousand others.
+    options = ["--set", "tokens.corpus_megabases=0.00003", "--set", "tokens.vocabulary=1000"]
+    code, log = run("train-tokenizer", config, *options)
+    assert code == 2
+    assert "vocabulary 1000 is too large for a corpus of 30 bases: the largest possible is" in log
+    assert not (config.parent / "results" / "tokens").exists() or not list(
+        (config.parent / "results" / "tokens").iterdir()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "message"),
+    [
+        (["train-tokenizer", "missing.yaml"], 2, "missing.yaml: no such file"),
+        (["tokenize", "{config}", "--set", "tokens.vocabulery=9"], 2, "'tokens.vocabulery'"),
+        (["tokenize", "{config}", "--set", "tokens.passes=many"], 2, "tokens.passes"),
+        (["tokenize", "{config}", "--threads", "0"], 2, "--threads"),
+        (["tokenize", "{config}"], 1, "tokens/tokenizer.model: no such tokenizer file"),
+        (["tokenize", "{config}", "--tokenizer", "{config}"], 1, "not a SentencePiece model"),
+        (["train-tokenizer", "{config}", "--reference", "no.fa"], 1, "no.fa"),
+        (["train-tokenizer", "{config}", "--set", "genome.test=[four]"], 2, "'four'"),
+        (
+            ["tokenizer-statistics", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"],
+            1,
+            "no.tsv",
+        ),
+    ],
+)
+def test_mistakes_of_users(
+    config: Path, run: Run, arguments: list[str], expected: int, message: str
+) -> None:
+    model = config.parent / "any.model"
+    DnaTokenizer.train(["ACGT" * 9], model, 12)
+    code, log = run(*(word.format(config=config, model=model) for word in arguments))
+    assert code == expected
+    assert message in log
+    assert not list((config.parent / "results").glob("tokens/*"))
+
+
+@pytest.mark.parametrize("command", ["train-tokenizer", "tokenize", "tokenizer-statistics"])
+def test_help_is_light(command: str) -> None:
+    import subprocess
+
+    code = f"""
+import sys
+sys.argv = ["bigbird-dna", {command!r}, "--help"]
+from bigbird_dna.cli.main import main
+try:
+    main()
+finally:
+    print(sorted({{"torch", "numpy", "pandas", "sentencepiece", "pysam"}} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--set" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"

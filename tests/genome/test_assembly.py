@@ -1,0 +1,153 @@
+"""Alias tables: consistent in themselves and with public files that name contigs."""
+
+import gzip
+import re
+
+import pytest
+
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, naming_assemblies, shown
+
+
+@pytest.mark.parametrize("name", ASSEMBLIES)
+def test_no_name_stands_for_two_contigs(name):
+    names = [alias for contig in load_assembly(name).contigs for alias in contig.names]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ASSEMBLIES)
+def test_accessions_look_like_accessions_and_lengths_are_positive(name):
+    for contig in load_assembly(name).contigs:
+        assert contig.length > 0
+        accessions = [alias for alias in contig.names if "." in alias]
+        assert any(re.fullmatch(r"NC_\d{6}\.\d+", accession) for accession in accessions)
+        assert any(re.fullmatch(r"[A-Z]{1,2}\d{5,6}\.\d", accession) for accession in accessions)
+
+
+def test_chromosomes_of_grch38_are_the_next_versions_of_those_of_grch37():
+    old, new = load_assembly("GRCh37").contigs, load_assembly("GRCh38").contigs
+    for before, after in zip(old[:24], new[:24], strict=True):
+        (earlier,) = (alias for alias in before.names if alias.startswith("NC_"))
+        (later,) = (alias for alias in after.names if alias.startswith("NC_"))
+        accession, version = earlier.split(".")
+        assert later == f"{accession}.{int(version) + 1}"
+        assert before.length != after.length
+
+
+@pytest.mark.parametrize(
+    ("assembly", "names"),
+    [
+        ("sacCer3", ["I", "chrI", "chr1", "NC_001133.9", "BK006935.2"]),
+        ("sacCer3", ["X", "chrX", "chr10", "NC_001142.9"]),
+        ("sacCer3", ["Mito", "chrM", "NC_001224.1"]),
+        ("GRCh37", ["22", "chr22", "NC_000022.10", "CM000684.1"]),
+        ("GRCh38", ["X", "chrX", "NC_000023.11", "CM000685.2"]),
+        ("GRCh38", ["MT", "chrM", "NC_012920.1"]),
+    ],
+)
+def test_all_names_of_a_contig_find_each_other(assembly, names):
+    table = load_assembly(assembly)
+    for name in names:
+        for other in names:
+            assert table.match(name, ["elsewhere", other]) == other
+
+
+@pytest.mark.parametrize(
+    ("assembly", "name", "contigs"),
+    [
+        ("GRCh37", "chrM", ["MT"]),  # UCSC's chrM of hg19 is another sequence
+        ("GRCh37", "NC_000001.11", ["1"]),  # GRCh38's
+        ("GRCh38", "chrUn_KI270302v1", ["1"]),
+        ("demo", "chr1", ["1"]),
+        ("sacCer3", "I", ["II"]),
+    ],
+)
+def test_other_names_find_nothing(assembly, name, contigs):
+    assert load_assembly(assembly).match(name, contigs) is None
+
+
+def test_two_names_of_one_contig_in_a_reference_are_an_error():
+    with pytest.raises(DataError, match="'1' and 'chr1' are the same contig"):
+        load_assembly("GRCh38").match("NC_000001.11", ["1", "chr1"])
+
+
+def test_a_name_that_the_reference_has_is_that_contig():
+    assert load_assembly("GRCh38").match("scaffold_7", ["scaffold_7"]) == "scaffold_7"
+    assert load_assembly("demo").match("c1", ["c1"]) == "c1"
+
+
+def test_right_lengths_pass_in_silence_with_scaffolds_beside_them(capsys):
+    load_assembly("GRCh37").check_lengths({"chr22": 51_304_566, "scaffold": 17})
+    load_assembly("demo").check_lengths({"anything": 1})
+    assert not capsys.readouterr().err
+
+
+def test_a_shorter_contig_is_taken_for_a_piece_with_a_warning(capsys):
+    load_assembly("GRCh37").check_lengths({"22": 22_000_000})
+    warning = capsys.readouterr().err
+    assert "warning: reference: contig '22' has 22,000,000 bp, in GRCh37 51,304,566" in warning
+
+
+@pytest.mark.parametrize(
+    ("contigs", "message"),
+    [
+        ({"22": 51_304_567}, "the reference is another assembly"),
+        ({"chr22": 50_818_468}, "that is its length in GRCh38"),  # although shorter
+        ({"c1": 5, "c2": 6}, r"x\.fa: no contig \(c1, c2\) is known to GRCh37"),
+    ],
+)
+def test_another_assembly_is_an_error(contigs, message):
+    with pytest.raises(DataError, match=message):
+        load_assembly("GRCh37").check_lengths(contigs, "x.fa")
+
+
+def test_an_unknown_assembly_is_an_error_that_lists_the_known():
+    with pytest.raises(ConfigError, match="unknown assembly 'hg19'; known are sacCer3, GRCh37"):
+        load_assembly("hg19")
+
+
+def test_naming_assemblies():
+    assert naming_assemblies(["NC_000001.11"]) == ["GRCh38"]
+    assert naming_assemblies(["chr1", "chrY"]) == ["GRCh37", "GRCh38"]
+    assert naming_assemblies([]) == []
+
+
+def test_shown_is_short():
+    assert shown("abcdefg") == "a, b, c, d, … 7 in all"
+    assert shown("ab") == "a, b"
+
+
+def test_yeast_agrees_with_the_genome_and_the_promoters(shared_data):
+    table = load_assembly("sacCer3")
+    lengths = {}
+    genome = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz"
+    with gzip.open(genome, "rt") as stream:
+        for line in stream:
+            if line.startswith(">"):
+                name, _, place = line[1:].split()[:3]
+                lengths[name] = int(place.split(":")[4])
+    assert lengths == {contig.name: contig.length for contig in table.contigs}
+    sga = (shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga").read_text().splitlines()
+    accessions = list(dict.fromkeys(line.split("\t")[0] for line in sga))
+    matched = [table.match(accession, lengths) for accession in accessions]
+    assert set(matched) == set(lengths)
+
+
+def test_human_agrees_with_the_chain_and_the_promoters(shared_data):
+    sizes = {"GRCh37": {}, "GRCh38": {}}
+    with gzip.open(shared_data / "hg19/hg38ToHg19.over.chain.gz", "rt") as stream:
+        for line in stream:
+            if line.startswith("chain"):
+                fields = line.split()
+                sizes["GRCh38"][fields[2]] = int(fields[3])
+                sizes["GRCh37"][fields[7]] = int(fields[8])
+    for assembly, known in sizes.items():
+        table = load_assembly(assembly)
+        found = [(contig, table.match(contig.name, known)) for contig in table.contigs]
+        lengths = {name: contig.length for contig, name in found if name is not None}
+        assert len(lengths) == 25
+        assert lengths == {name: known[name] for name in lengths}
+    sga = (shared_data / "epdnew/Hs_EPDnew_006_hg38.sga").read_text().splitlines()
+    accessions = list(dict.fromkeys(line.split("\t")[0] for line in sga))
+    primary = [f"chr{number}" for number in [*range(1, 23), "X", "Y"]]
+    assert [load_assembly("GRCh38").match(name, sizes["GRCh38"]) for name in accessions] == primary

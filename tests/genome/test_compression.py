@@ -1,0 +1,91 @@
+"""Plain, gzip and bgzip read alike; what is cut or something else says so."""
+
+import gzip
+
+import pysam
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.compression import compression, open_bytes, read_lines
+
+TEXT = "".join(f"line {number}\n" for number in range(20_000))
+
+
+def write(path, kind, text=TEXT):
+    if kind == "plain":
+        path.write_text(text)
+    elif kind == "gzip":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        with pysam.BGZFile(str(path), "wb") as stream:
+            stream.write(text.encode())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "bgzip"])
+def test_content_decides_not_the_name(tmp_path, kind):
+    path = write(tmp_path / "file.txt", kind)
+    assert compression(path) == kind
+    with open_bytes(path) as stream:
+        assert stream.read().decode() == TEXT
+
+
+def test_several_gzip_members_are_one_file(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(gzip.compress(b"one\r\n") + gzip.compress(b"two"))
+    assert list(read_lines(path)) == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bgzip"])
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_a_cut_file_is_truncated(tmp_path, kind, kept):
+    path = write(tmp_path / "x.gz", kind)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * kept)])
+    with pytest.raises(DataError, match=r"x\.gz: truncated"), open_bytes(path) as stream:
+        stream.read()
+
+
+def test_bgzip_cut_between_two_blocks_is_truncated(tmp_path):
+    path = write(tmp_path / "x.gz", "bgzip")
+    path.write_bytes(path.read_bytes()[:-28])
+    with pytest.raises(DataError, match="end-of-file block is missing"), open_bytes(path):
+        pass
+
+
+def test_a_flipped_byte_is_damage(tmp_path):
+    path = write(tmp_path / "x.gz", "gzip")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.gz: (damaged|truncated)"), open_bytes(path) as stream:
+        stream.read()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"BZh91AY&SY", "compressed with bzip2"),
+        (b"PK\x03\x04rest", "compressed with zip"),
+    ],
+)
+def test_other_content_is_named(tmp_path, content, message):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        compression(path)
+
+
+def test_a_missing_file_and_a_directory(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        compression(tmp_path / "absent")
+    with pytest.raises(DataError, match="is a directory"):
+        compression(tmp_path)
+
+
+def test_lines_have_to_be_text(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"fine\n\xff\xfe\n")
+    with pytest.raises(DataError, match="not a text file"):
+        list(read_lines(path))

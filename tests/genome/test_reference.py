@@ -1,0 +1,188 @@
+"""Random access agrees with slicing the sequence; files appear whole or not at all."""
+
+import gzip
+import multiprocessing
+import os
+import pickle
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fasta import read_fasta, scan_fasta
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
+from bigbird_dna.genome.sequence import reverse_complement
+
+GENOME = {"c1": "ACGTTGCAGGATCCATTAGCN" * 17, "c2": "G" * 59 + "ATTA", "c3": "T"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reference") / "genome.fa.gz"
+    write_fasta(path, GENOME.items())
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(path):
+    with Reference(path) as opened:
+        yield opened
+
+
+@given(
+    contig=st.sampled_from(list(GENOME)),
+    start=st.integers(-400, 800),
+    length=st.integers(0, 500),
+    strand=st.sampled_from("+-"),
+)
+def test_fetch_is_a_slice_of_the_contig_between_endless_n(reference, contig, start, length, strand):
+    padded = "N" * 1000 + GENOME[contig] + "N" * 2000
+    expected = padded[1000 + start : 1000 + start + length]
+    if strand == "-":
+        expected = reverse_complement(expected)
+    assert reference.fetch(Interval(contig, start, start + length, strand)) == expected
+
+
+def test_contigs_keep_names_order_and_lengths(reference):
+    assert list(reference.contigs.items()) == [(name, len(text)) for name, text in GENOME.items()]
+
+
+def test_an_unknown_contig_is_an_error(reference):
+    with pytest.raises(DataError, match=r"genome\.fa\.gz: no contig 'chr1'"):
+        reference.fetch(Interval("chr1", 0, 1))
+
+
+def test_a_copy_by_pickle_and_a_closed_one_read_on(path):
+    with Reference(path) as reference:
+        copy = pickle.loads(pickle.dumps(reference))
+        assert copy.fetch(Interval("c2", 59, 63)) == "ATTA"
+        copy.close()
+        assert copy.fetch(Interval("c2", 59, 63)) == "ATTA"
+        copy.close()
+
+
+def _fetch_many(reference, results):
+    results.put(
+        {
+            reference.fetch(Interval("c1", i, i + 30)) == GENOME["c1"][i : i + 30]
+            for i in range(0, 300)
+        }
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_processes_read_without_disturbing_each_other(path):
+    context = multiprocessing.get_context("fork")
+    with Reference(path) as reference:
+        reference.fetch(Interval("c1", 0, 5))
+        results = context.Queue()
+        workers = [context.Process(target=_fetch_many, args=(reference, results)) for _ in "ab"]
+        for worker in workers:
+            worker.start()
+        assert [results.get(timeout=30) for _ in workers] == [{True}, {True}]
+        for worker in workers:
+            worker.join()
+
+
+def test_a_plain_file_gets_its_index_once_and_anew_when_it_changes(tmp_path):
+    path = tmp_path / "x.fa"
+    path.write_text(">a\nacgt\nRY\n")
+    with Reference(path) as reference:
+        assert reference.fetch(Interval("a", 0, 6)) == "ACGTNN"
+    index = tmp_path / "x.fa.fai"
+    first = index.stat().st_mtime_ns
+    with Reference(path):
+        assert index.stat().st_mtime_ns == first
+    path.write_text(">b\nGGGG\n")
+    later = time.time() + 5
+    os.utime(path, (later, later))
+    with Reference(path) as reference:
+        assert reference.contigs == {"b": 4}
+
+
+def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, monkeypatch):
+    path = tmp_path / "x.fa"
+    path.write_text(">a\nACGT\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        with Reference(path) as reference:
+            assert reference.fetch(Interval("a", 1, 3)) == "CG"
+            reference.close()
+            assert reference.fetch(Interval("a", 1, 3)) == "CG"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b">a\nACGT\n"), "plain gzip has no random access"),
+        (b">a\nACGT\n>a\nAC\n", "a second record named 'a'"),
+        (b">a\nACGU\n", "RNA"),
+        (b"", "empty"),
+    ],
+)
+def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content, message):
+    path = tmp_path / "x.fa"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        Reference(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_truncated_reference_is_refused_in_spite_of_its_index(tmp_path):
+    path = tmp_path / "x.fa.gz"
+    write_fasta(path, [("a", "ACGT" * 1000)])
+    content = path.read_bytes()
+    path.write_bytes(content[:-30])
+    with pytest.raises(DataError, match="truncated"):
+        Reference(path)
+
+
+def test_prepare_writes_clean_sequence_and_counts(tmp_path):
+    source, output = tmp_path / "in.fa", tmp_path / "deep" / "out.fa.gz"
+    source.write_bytes(b">a first\r\nacgtnN\r\nRYACGT\r\nK\r\n>b\r\nAC\r\n")
+    prepared = prepare_reference(source, output)
+    assert prepared.contigs == {"a": 13, "b": 2} == scan_fasta(output)
+    assert (prepared.unknown, prepared.ambiguous) == (5, 3)
+    assert [tuple(record)[:2] for record in read_fasta(output)] == [
+        ("a", "ACGTNNNNACGTN"),
+        ("b", "AC"),
+    ]
+    names = {path.name for path in output.parent.iterdir()}
+    assert names == {"out.fa.gz", "out.fa.gz.fai", "out.fa.gz.gzi"}
+    assert gzip.decompress(output.read_bytes()) == b">a\nACGTNNNNACGTN\n>b\nAC\n"
+
+
+def test_prepare_is_reproducible_and_its_own_fixed_point(tmp_path, path):
+    prepare_reference(path, tmp_path / "1.fa.gz")
+    prepare_reference(tmp_path / "1.fa.gz", tmp_path / "2.fa.gz")
+    assert (tmp_path / "1.fa.gz").read_bytes() == (tmp_path / "2.fa.gz").read_bytes()
+    assert (tmp_path / "1.fa.gz").read_bytes() == path.read_bytes()
+
+
+def test_a_long_record_keeps_lines_of_60_letters(tmp_path):
+    source, output = tmp_path / "in.fa", tmp_path / "out.fa.gz"
+    sequence = "ACGTTGCA" * 1_000_003
+    source.write_text(f">a\n{sequence}\n")
+    prepare_reference(source, output)
+    _, *lines = gzip.decompress(output.read_bytes()).decode().splitlines()
+    assert {len(line) for line in lines[:-1]} == {60}
+    assert "".join(lines) == sequence
+
+
+def refuse(contigs):
+    raise DataError("these contigs won't do")
+
+
+@pytest.mark.parametrize(("text", "check"), [(">a\nAC\n>b\nACGU\n", None), (">a\nAC\n", refuse)])
+def test_a_failed_preparation_leaves_the_old_files_alone(tmp_path, text, check):
+    source, output = tmp_path / "in.fa", tmp_path / "out" / "out.fa.gz"
+    write_fasta(output, [("old", "ACGT")])
+    before = {path: path.read_bytes() for path in output.parent.iterdir()}
+    source.write_text(text)
+    with pytest.raises(DataError):
+        prepare_reference(source, output, check)
+    assert {path: path.read_bytes() for path in output.parent.iterdir()} == before

@@ -1,0 +1,136 @@
+"""What figures draw, and how they are saved."""
+
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import UsageError
+from bigbird_dna.reporting import classifier_figures, figures, score_figure
+from bigbird_dna.reporting.predictions import Comparison
+from bigbird_dna.reporting.score_track import ScoreTrack, Tss
+from bigbird_dna.reporting.style import interval
+from bigbird_dna.reporting.tables import bits_per_base_table, promoter_table
+from bigbird_dna.reporting.training_log import Curve, TrainingCurves
+
+LABELS_AND_SCORES = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 9)), min_size=2, max_size=60
+).filter(lambda rows: {label for label, _ in rows} == {0, 1})
+
+
+@given(LABELS_AND_SCORES)
+def test_curves_agree_with_scikit_learn(rows):
+    from sklearn import metrics
+
+    labels, scores = np.array(rows).T
+    x, y = classifier_figures.roc_curve(labels, scores.astype(float))
+    fpr, tpr, _ = metrics.roc_curve(labels, scores, drop_intermediate=False)
+    np.testing.assert_allclose((x, y), (fpr, tpr))
+    recall, precision = classifier_figures.precision_recall_curve(labels, scores.astype(float))
+    expected = metrics.precision_recall_curve(labels, scores)
+    points = set(zip(expected[1].round(9), expected[0].round(9), strict=True))
+    assert set(zip(recall.round(9), precision.round(9), strict=True)) <= points
+    assert (recall > 0).all() and recall[-1] == 1
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
+def test_running_mean_agrees_with_slices(values, width):
+    found = figures.running_mean(np.array(values), width)
+    for i, value in enumerate(found):
+        around = values[max(i - width // 2, 0) : i + (width + 1) // 2]
+        assert value == pytest.approx(np.mean(around), abs=1e-9)
+
+
+def test_condensing_keeps_peaks_and_gaps():
+    scores = np.zeros(40_000)
+    scores[12_345] = 0.9
+    scores[20_000:30_000] = np.nan
+    x, y = score_figure._condensed(np.arange(40_000.0), scores)
+    assert len(x) == score_figure.LARGEST_TRACK
+    assert 12_345 in x and np.nanmax(y) == 0.9
+    assert np.isnan(y[(x > 20_100) & (x < 29_900)]).all() and np.isnan(y).mean() < 0.26
+
+
+def comparison(name: str = "genomic", *, one_class: bool = False) -> Comparison:
+    rng = np.random.default_rng(0)
+    labels = np.ones(40, dtype=np.int64) if one_class else np.tile([0, 1], 20)
+    scores = {key: rng.random(40) for key in ("model", "k-mer", "control")}
+    return Comparison(name, labels, np.arange(40) // 2, scores)
+
+
+def curves(name: str) -> TrainingCurves:
+    steps = np.arange(10, 300, 10)
+    evaluation = Curve(np.array([100, 200]), np.array([0.5, 0.6]))
+    return TrainingCurves(Curve(steps, 1 / steps), {name: evaluation, "loss": evaluation})
+
+
+def draw_roc(path):
+    comparisons = [comparison(), comparison("permuted", one_class=True)]
+    classifier_figures.roc_figure(comparisons, promoter_table(comparisons), path)
+
+
+def draw_precision_recall(path):
+    comparisons = [comparison(), comparison("permuted", one_class=True)]
+    classifier_figures.precision_recall_figure(comparisons, promoter_table(comparisons), path)
+
+
+def draw_scores(path):
+    x = np.arange(0, 20_000, 100.0)
+    track = ScoreTrack("chrIV", 0, 20_000, {"+": (x, x / 20_000)})
+    score_figure.score_figure(track, [Tss(500, "+"), Tss(900, "-"), Tss(30_000, "+")], path)
+
+
+def draw_bits(path):
+    metrics = {
+        "bits_per_base": 1.9,
+        "ngram_bits_per_base": 2.05,
+        "uniform_bits_per_base": 2.0,
+        "ngram_order": 6,
+    }
+    figures.bits_per_base_figure(bits_per_base_table(metrics, path), path)
+
+
+DRAWINGS = {
+    "roc": draw_roc,
+    "precision-recall": draw_precision_recall,
+    "histogram": lambda path: classifier_figures.histogram_figure([comparison()], path),
+    "loss": lambda path: figures.loss_figure(
+        {"a": curves("bits_per_base"), "b": curves("auroc")}, path
+    ),
+    "bits": draw_bits,
+    "scores": draw_scores,
+}
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
+    for copy in ("a.svg", "b.svg"):
+        DRAWINGS[name](tmp_path / copy)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    root = ElementTree.parse(tmp_path / "a.svg").getroot()
+    assert root.tag.endswith("svg") and len(list(root.iter())) > 50
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
+
+
+def test_png_by_suffix_and_others_refused(tmp_path):
+    draw_bits(tmp_path / "new" / "bits.png")
+    assert (tmp_path / "new" / "bits.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match=r"bits.txt: a figure ends in .svg, .png, .pdf"):
+        draw_bits(tmp_path / "bits.txt")
+    assert not (tmp_path / "bits.txt").exists()
+
+
+def test_style_leaves_no_trace(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    draw_bits(tmp_path / "bits.svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_interval_text():
+    assert interval(0.89444, 0.871, 0.917) == "0.894 [0.871, 0.917]"
+    assert interval(0.5, float("nan"), float("nan")) == "0.500"
+    assert interval(*[float("nan")] * 3) == "not defined"

@@ -1,0 +1,113 @@
+"""Training logs and score tables as curves and tracks."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.score_track import read_score_track
+from bigbird_dna.reporting.training_log import read_training_log
+
+HEADER = "## bigbird-dna 1\n## command x\n#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
+
+
+def test_log_is_read_by_step(tmp_path):
+    path = tmp_path / "training.jsonl"
+    path.write_text(
+        '{"step": 10, "loss": 2.0, "learning_rate": 0.1}\n'
+        '{"step": 20, "loss": 1.5}\n'
+        '{"step": 20, "evaluation": {"auroc": 0.7, "loss": 1.4}}\n'
+        "\n"
+        '{"step": 20, "loss": 1.25}\n'
+        '{"step": 5, "loss": 3}\n'
+    )
+    curves = read_training_log(path)
+    assert curves.loss.steps.tolist() == [5, 10, 20]
+    assert curves.loss.values.tolist() == [3, 2, 1.25]
+    assert curves.evaluation["auroc"].values.tolist() == [0.7]
+
+
+def test_cut_last_line_is_left_out_with_a_message(tmp_path, capsys):
+    path = tmp_path / "training.jsonl"
+    path.write_text('{"step": 10, "loss": 2.0}\n{"step": 20, "lo')
+    assert read_training_log(path).loss.steps.tolist() == [10]
+    assert "line 2 is cut short" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"step": 1, "loss"\n{"step": 2, "loss": 1}\n', "line 1: not JSON"),
+        ('{"loss": 1}\n', "line 1: 'step' is no number but None"),
+        ('{"step": 1, "loss": "x"}\n', "line 1: 'loss' is no number but 'x'"),
+        ('{"step": 1, "evaluation": 3}\n', "line 1: 'evaluation' is no object"),
+        ('{"step": 1, "evaluation": {"auroc": null}}\n', "line 1: 'auroc' is no number"),
+        ("[1]\n", "line 1: 'step' is no number"),
+        ("", "no training step"),
+        ('{"step": 1}\n', "no training step"),
+    ],
+)
+def test_bad_logs(tmp_path, text, message):
+    path = tmp_path / "training.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=f"training.jsonl: {message}"):
+        read_training_log(path)
+    with pytest.raises(DataError, match="no such file"):
+        read_training_log(tmp_path / "none.jsonl")
+
+
+def row(contig, start, score, strand, note="."):
+    return f"{contig}\t{start}\t{start + 400}\tn\t{score}\t{strand}\t{note}\n"
+
+
+def test_track_of_the_first_contig(tmp_path):
+    path = tmp_path / "s.tsv"
+    rows = [row("a", 0, 0.5, "+"), row("a", 0, 0.25, "-"), row("a", 100, "NA", "+", "n_fraction=1")]
+    path.write_text(HEADER + "".join(rows) + row("b", 0, 1, "+"))
+    track = read_score_track(path)
+    assert (track.contig, track.start, track.end) == ("a", 0, 500)
+    positions, scores = track.strands["+"]
+    assert positions.tolist() == [200, 300]
+    assert scores[0] == 0.5 and math.isnan(scores[1])
+    assert track.strands["-"][1].tolist() == [0.25]
+    assert list(read_score_track(path, contig="b").strands) == ["+"]
+
+
+def test_scores_stand_where_the_tss_is_expected(tmp_path):
+    """300 bp before the TSS: base 300 of a forward window, the 301st from the end of a reverse one."""
+    path = tmp_path / "s.tsv"
+    path.write_text(HEADER + row("a", 1000, 0.5, "+") + row("a", 1000, 0.5, "-"))
+    track = read_score_track(path, upstream=300)
+    assert track.strands["+"][0].tolist() == [1300]
+    assert track.strands["-"][0].tolist() == [1099]
+
+
+def test_range(tmp_path):
+    path = tmp_path / "s.tsv"
+    path.write_text(HEADER + "".join(row("a", start, 0.1, "+") for start in range(0, 2000, 100)))
+    track = read_score_track(path, start=500, end=1100)
+    np.testing.assert_array_equal(track.strands["+"][0], [700, 800, 900])
+    assert (track.start, track.end) == (500, 1100)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (HEADER, {}, "no scored window"),
+        ("", {}, "no scored window"),
+        (HEADER + row("a", 0, 1, "+"), {"contig": "b"}, r"no contig 'b' \(found: a\)"),
+        (HEADER + row("a", 0, 1, "+"), {"start": 9000}, "no window inside a:9000-end"),
+        (row("a", 0, 1, "+"), {}, "line 1: expected the columns"),
+        (HEADER + row("a", 0, 1, "."), {}, "line 4: strand '.' is not"),
+        (HEADER + row("a", 0, "x", "+"), {}, "line 4: .*score 'x' is no number"),
+        (HEADER + "a\t1\n", {}, "line 4: 2 columns"),
+    ],
+)
+def test_bad_tables(tmp_path, text, arguments, message):
+    path = tmp_path / "s.tsv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=f"s.tsv: {message}"):
+        read_score_track(path, **arguments)
+    with pytest.raises(DataError, match="no such file"):
+        read_score_track(tmp_path / "none.tsv")

@@ -1,0 +1,128 @@
+"""Reading prediction files and lining predictors up."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.predictions import compare, negative_set_of, read_predictions
+
+
+def predictions(negative_set: str = "genomic", n: int = 6, seed: int = 0) -> pd.DataFrame:
+    """`n` test promoters and their negatives, and one validation row."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for pair in range(n):
+        for label, name in ((1, "positive"), (0, negative_set)):
+            start = 1000 * pair + 300 * (1 - label)
+            rows.append(["chr2", start, start + 400, "+", "test", name, pair, label, rng.random()])
+    rows.append(["chr1", 5, 405, "-", "valid", "positive", 99, 1, 0.5])
+    columns = [
+        "contig",
+        "start",
+        "end",
+        "strand",
+        "split",
+        "negative_set",
+        "pair",
+        "label",
+        "probability",
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def written(path: Path, frame: pd.DataFrame) -> Path:
+    frame.to_parquet(path, index=False)
+    return path
+
+
+def test_reads_one_split(tmp_path):
+    path = written(tmp_path / "p.parquet", predictions())
+    assert len(read_predictions(path)) == 12
+    assert read_predictions(path, "valid")["contig"].tolist() == ["chr1"]
+    assert negative_set_of(path) == "genomic"
+
+
+def test_row_order_and_integer_width_do_not_matter(tmp_path):
+    ours, theirs = predictions(seed=1), predictions(seed=2)
+    shuffled = theirs.sample(frac=1, random_state=0).astype({"start": "int32", "label": "uint8"})
+    found = compare(
+        "genomic",
+        {
+            "model": written(tmp_path / "a.parquet", ours),
+            "k-mer": written(tmp_path / "b.parquet", shuffled),
+        },
+    )
+    test = ours["split"] == "test"
+    expected = ours[test].assign(kmer=theirs.loc[test, "probability"]).set_index("probability")
+    for label, pair, model, kmer in zip(
+        found.labels, found.pairs, found.scores["model"], found.scores["k-mer"], strict=True
+    ):
+        row = expected.loc[model]
+        assert (row["label"], row["pair"], row["kmer"]) == (label, pair, kmer)
+
+
+def changed(column: str, row: int, value: object) -> pd.DataFrame:
+    frame = predictions()
+    frame[column] = frame[column].astype(object)
+    frame.loc[row, column] = value
+    return frame.infer_objects()
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (predictions().drop(columns="pair"), "no column 'pair'"),
+        (changed("probability", 3, np.nan), "row 4: probability nan is a missing value"),
+        (changed("contig", 2, None), "row 3: contig .* is a missing value"),
+        (changed("label", 1, 2), "row 2: label 2 is not 0 or 1"),
+        (changed("probability", 0, 1.5), r"row 1: probability 1.5 is outside \[0, 1\]"),
+        (changed("label", 0, 0), "row 1: negative_set 'positive' does not fit"),
+        (changed("negative_set", 1, "permuted"), "more than one negative set: genomic, permuted"),
+        (
+            changed("start", 2, 0).assign(end=400, pair=0),
+            "row 3: start 0 begins a window that was there before",
+        ),
+        (predictions().assign(split="valid"), "no row of split 'test' .found: valid"),
+        (predictions().head(0), "no row of split 'test' .found: no rows"),
+        (predictions().assign(start="a"), "column 'start' is not numeric"),
+    ],
+)
+def test_bad_files(tmp_path, frame, message):
+    path = written(tmp_path / "p.parquet", frame)
+    with pytest.raises(DataError, match=rf"p\.parquet: {message}"):
+        read_predictions(path)
+
+
+def test_missing_and_foreign_files(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        read_predictions(tmp_path / "none.parquet")
+    (tmp_path / "text.parquet").write_text("contig\tstart\n")
+    with pytest.raises(DataError, match="not readable as Parquet"):
+        read_predictions(tmp_path / "text.parquet")
+    with pytest.raises(DataError, match=r"not readable as Parquet|no column"):
+        read_predictions(tmp_path)
+
+
+def test_other_windows_are_named(tmp_path):
+    ours = written(tmp_path / "a.parquet", predictions(n=6))
+    fewer = written(tmp_path / "b.parquet", predictions(n=5))
+    with pytest.raises(
+        DataError, match=r"b\.parquet: has no positive window chr2:5000-5400\(\+\) of pair 5"
+    ):
+        compare("genomic", {"model": ours, "k-mer": fewer})
+    with pytest.raises(DataError, match=r"b\.parquet: has no positive window"):
+        compare("genomic", {"model": fewer, "k-mer": ours})
+    with pytest.raises(
+        DataError, match=r"a\.parquet: holds negative set 'genomic', not 'permuted'"
+    ):
+        compare("permuted", {"model": ours})
+
+
+def test_positives_alone_have_no_negative_set(tmp_path):
+    frame = predictions()
+    path = written(tmp_path / "p.parquet", frame[frame["label"] == 1])
+    with pytest.raises(DataError, match="holds no negatives"):
+        negative_set_of(path)

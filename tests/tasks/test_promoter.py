@@ -1,0 +1,118 @@
+"""Fine-tuning on a genome whose promoters carry a motif: it is learnt, and the control learns nothing."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bigbird_dna.cli.main import app
+from bigbird_dna.config import load_config
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.model.checkpoint import load
+from bigbird_dna.tasks.inference import predict_windows
+from bigbird_dna.tasks.promoter_windows import read_windows, window_sequences
+
+SCRATCH = ["--set", "promoters.initial=random"]
+
+
+def _run(*arguments: object) -> None:
+    outcome = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if outcome.exception and not isinstance(outcome.exception, SystemExit):
+        raise outcome.exception
+    assert outcome.exit_code == 0, outcome.output
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("promoter")
+    settings = ["promoters.steps=150", "promoters.optimizer.learning_rate=0.003"]
+    _run(
+        *("finetune-promoter", tiny_config, "--negative-set", "genomic", *SCRATCH),
+        *("-o", directory / "model", "--checkpoints", directory / "checkpoints"),
+        *(word for setting in settings for word in ("--set", setting)),
+    )
+    assert not list((directory / "checkpoints").iterdir())
+    return directory / "model"
+
+
+def test_the_motif_is_learnt(model: Path) -> None:
+    metrics = json.loads((model / "metrics.json").read_text())
+    assert metrics["test"]["auroc"] > 0.8
+    predictions = pd.read_parquet(model / "predictions.parquet")
+    columns = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability"]
+    assert list(predictions.columns) == columns
+    assert set(predictions["split"]) == {"valid", "test"}
+    assert predictions["probability"].between(0, 1).all()
+
+
+def test_published_predictions_are_those_of_the_published_model(model: Path, tiny_config: Path) -> None:
+    results = Path(load_config(tiny_config).results)
+    predictions = pd.read_parquet(model / "predictions.parquet")
+    data = read_windows(results / "promoters", "genomic")
+    held_out = data.rows["split"] != "train"
+    sequences = window_sequences(
+        Reference(results / "genome/reference.fa.gz"), data.rows[held_out], load_config(tiny_config).seed
+    )
+    again = predict_windows(load(model), sequences, batch_size=7, device="cpu")
+    np.testing.assert_allclose(again, predictions["probability"], atol=1e-5)
+
+
+def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model: Path) -> None:
+    rng = np.random.default_rng(3)
+    sequences = ["".join(rng.choice(list("ACGTN"), n, p=[0.2, 0.25, 0.25, 0.2, 0.1])) for n in (100,) * 20]
+    loaded = load(model)
+    torch.manual_seed(0)
+    alone = np.array([predict_windows(loaded, [s], device="cpu")[0] for s in sequences])
+    order = rng.permutation(20)
+    for batch_size in (1, 3, 20):
+        shuffled = predict_windows(
+            loaded, [sequences[i] for i in order], batch_size=batch_size, device="cpu"
+        )
+        np.testing.assert_allclose(shuffled, alone[order], atol=1e-5)
+
+
+def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: Path) -> None:
+    _run(
+        *("finetune-promoter", tiny_config, "--negative-set", "genomic", "--shuffle-labels", *SCRATCH),
+        *("-o", tmp_path / "control", "--checkpoints", tmp_path / "checkpoints"),
+    )
+    control = json.loads((tmp_path / "control/metrics.json").read_text())["test"]
+    assert control["auroc_low"] < 0.6
+    _run("promoter-baseline", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "kmer.parquet")
+    kmer = pd.read_parquet(tmp_path / "kmer.parquet")
+    mine = pd.read_parquet(tmp_path / "control/predictions.parquet")
+    places = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "label"]
+    pd.testing.assert_frame_equal(kmer[places], mine[places])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["--negative-set", "easy"], BigBirdDnaError, "no negative set 'easy'"),
+        (["--negative-set", "genomic", "--pretrained", "nowhere"], ModelError, "nowhere: no such model"),
+        (["--negative-set", "genomic", "--reference", "no.fa"], BigBirdDnaError, "no.fa"),
+        (["--negative-set", "genomic", "--device", "tpu"], BigBirdDnaError, "choose auto, cpu or cuda"),
+        (["--negative-set", "genomic", "--set", "promoters.stepz=3"], ConfigError, "stepz"),
+    ],
+)
+def test_mistakes_are_named(
+    tiny_config: Path, tmp_path: Path, arguments: list[str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        _run("finetune-promoter", tiny_config, *arguments, "-o", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_pretrained_encoder_of_other_shapes_is_refused(
+    tiny_config: Path, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match="a pretraining model is needed"):
+        _run(
+            *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
+            *("--pretrained", model, "-o", tmp_path / "model"),
+        )

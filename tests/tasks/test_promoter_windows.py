@@ -1,0 +1,133 @@
+"""Promoter windows and their negatives: places, splits, pairs, and what the negatives keep."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.config import load_config
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.tasks.promoter_negatives import (
+    PARTS,
+    ContigComposition,
+    gc_fraction,
+    match_gc,
+    permute,
+    substitute,
+)
+from bigbird_dna.tasks.promoter_windows import POSITIVE, read_windows, window_sequences
+from tests.tiny_run import MOTIF, UPSTREAM
+
+dna = st.text("ACGTN", min_size=PARTS, max_size=300)
+seeds = st.integers(0, 2**32)
+
+
+def _parts(sequence: str) -> list[str]:
+    size = len(sequence) // PARTS
+    return [sequence[i * size : (i + 1) * size] for i in range(PARTS)]
+
+
+@given(dna, seeds)
+def test_permuted_keeps_eight_parts_in_place_and_all_parts_somewhere(sequence: str, seed: int) -> None:
+    result = permute(sequence, np.random.default_rng(seed))
+    assert len(result) == len(sequence)
+    assert sorted(_parts(result)) == sorted(_parts(sequence))
+    kept = sum(a == b for a, b in zip(_parts(result), _parts(sequence), strict=True))
+    assert kept >= 8
+    rest = len(sequence) // PARTS * PARTS
+    assert result[rest:] == sequence[rest:]
+
+
+@given(dna, seeds)
+def test_substituted_changes_at_most_twelve_parts(sequence: str, seed: int) -> None:
+    result = substitute(sequence, np.random.default_rng(seed))
+    assert len(result) == len(sequence)
+    assert sum(a != b for a, b in zip(_parts(result), _parts(sequence), strict=True)) <= 12
+
+
+def test_substituted_parts_are_uniform_bases() -> None:
+    result = substitute("N" * 100_000, np.random.default_rng(1))
+    counts = np.array([result.count(base) for base in "ACGT"])
+    assert counts.sum() == 60_000 and np.allclose(counts / 60_000, 0.25, atol=0.01)
+
+
+def test_a_window_shorter_than_its_parts_is_refused() -> None:
+    with pytest.raises(ValueError, match="can't be cut into 20 parts"):
+        permute("ACGT", np.random.default_rng(0))
+
+
+@given(st.lists(st.floats(0, 1), max_size=40), st.lists(st.floats(0, 1), max_size=60), seeds)
+def test_matching_uses_no_window_twice_and_leaves_none_unmatched_in_need(
+    wanted: list[float], offered: list[float], seed: int
+) -> None:
+    chosen = match_gc(np.array(wanted), np.array(offered), np.random.default_rng(seed))
+    used = chosen[chosen >= 0]
+    assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
+
+
+def test_candidates_avoid_n_and_promoter_windows() -> None:
+    sequence = "ACGT" * 100 + "N" * 50 + "GGCC" * 100
+    taken = [Interval("c", 500, 560), Interval("c", 540, 600)]
+    starts, gc = ContigComposition("c", sequence, taken).candidates(40, 5000, np.random.default_rng(2))
+    assert len(starts) > 200
+    for start, fraction in zip(starts.tolist(), gc.tolist(), strict=True):
+        window = sequence[start : start + 40]
+        assert "N" not in window and not (start < 600 and start + 40 > 500)
+        assert fraction == pytest.approx(gc_fraction(window))
+
+
+def test_no_pair_is_parted_and_every_positive_has_its_negatives(tiny_config: Path) -> None:
+    results = Path(load_config(tiny_config).results)
+    rows = pd.read_parquet(results / "promoters/windows.parquet")
+    assert (rows.groupby("pair")["split"].nunique() == 1).all()
+    assert (rows.groupby("pair")["negative_set"].nunique() == 4).all()
+    assert (rows["end"] - rows["start"] == 100).all()
+    split_of = {"one": "train", "two": "valid", "three": "test"}
+    assert (rows["contig"].map(split_of) == rows["split"]).all()
+
+
+def test_genomic_negatives_match_gc_and_overlap_no_promoter(tiny_config: Path) -> None:
+    results = Path(load_config(tiny_config).results)
+    reference = Reference(results / "genome/reference.fa.gz")
+    data = read_windows(results / "promoters", "genomic")
+    sequences = np.array(window_sequences(reference, data.rows, 1))
+    gc = np.array([gc_fraction(sequence) for sequence in sequences])
+    assert abs(gc[data.labels == 1].mean() - gc[data.labels == 0].mean()) < 0.02
+    positives = data.rows[data.labels == 1]
+    for row in data.rows[data.labels == 0].itertuples():
+        same = positives[positives["contig"] == row.contig]
+        assert not ((same["start"] < row.end) & (same["end"] > row.start)).any()
+
+
+def test_sequences_are_in_transcription_order_and_the_same_each_time(tiny_config: Path) -> None:
+    results = Path(load_config(tiny_config).results)
+    reference = Reference(results / "genome/reference.fa.gz")
+    for negative_set in ("substituted", "permuted"):
+        data = read_windows(results / "promoters", negative_set)
+        first, second = (window_sequences(reference, data.rows, 1) for _ in range(2))
+        assert first == second != window_sequences(reference, data.rows, 2)
+        for sequence, label in zip(first, data.labels, strict=True):
+            if label:
+                assert sequence[UPSTREAM - len(MOTIF) : UPSTREAM] == MOTIF
+        assert set(data.rows["strand"]) == {"+", "-"}
+
+
+def test_missing_damaged_and_absent_sets_are_named(tiny_config: Path, tmp_path: Path) -> None:
+    source = Path(load_config(tiny_config).results) / "promoters"
+    with pytest.raises(DataError, match=r"windows\.parquet: no such file"):
+        read_windows(tmp_path, "genomic")
+    for name in ("windows.parquet", "labels.npz"):
+        (tmp_path / name).write_bytes((source / name).read_bytes())
+    rows = pd.read_parquet(source / "windows.parquet")
+    rows["negative_set"] = rows["negative_set"].where(rows["negative_set"] == POSITIVE, "genomic")
+    rows.to_parquet(tmp_path / "windows.parquet")
+    with pytest.raises(DataError, match="has no negative set 'permuted', only genomic"):
+        read_windows(tmp_path, "permuted")
+    (tmp_path / "windows.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="damaged promoter windows"):
+        read_windows(tmp_path, "genomic")

@@ -1,0 +1,113 @@
+"""A run in miniature: a random genome with promoters, its tokens and windows, made in a second."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from bigbird_dna.config import Config, load_config
+from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.genome.promoters import write_loci
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.splits import Splits
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.tasks.promoter_windows import build_windows, write_windows
+
+MOTIF = "TATAAAGGCGCG"
+UPSTREAM, DOWNSTREAM = 60, 40
+CONTIGS = {"one": 30_000, "two": 12_000, "three": 12_000}
+
+SETTINGS: dict[str, Any] = {
+    "genome": {"assembly": "demo", "valid": ["two"], "test": ["three"]},
+    "tokens": {
+        "vocabulary": 32,
+        "corpus_megabases": 0.05,
+        "passes": 2,
+        "max_start": 500,
+        "sentence_bases": [50, 100],
+        "document_sentences": [5, 10],
+    },
+    "encoder": {
+        "layers": 1,
+        "hidden": 16,
+        "heads": 2,
+        "positions": 128,
+        "block_size": 8,
+        "random_blocks": 1,
+    },
+    "pretraining": {
+        "steps": 24,
+        "batch_size": 4,
+        "sequence_tokens": 96,
+        "evaluate_every": 8,
+        "checkpoint_every": 2,
+        "evaluation_sequences": 8,
+        "ngram_order": 3,
+        "precision": "float32",
+    },
+    "promoters": {
+        "steps": 20,
+        "batch_size": 16,
+        "upstream": UPSTREAM,
+        "downstream": DOWNSTREAM,
+        "jitter": 4,
+        "pooling": "mean",
+        "evaluate_every": 10,
+        "checkpoint_every": 5,
+        "precision": "float32",
+    },
+}
+
+
+def make(directory: Path) -> Path:
+    """Fill `directory/results` up to the promoter windows and return the configuration's path."""
+    results = directory / "results"
+    path = directory / "run.yaml"
+    path.write_text(yaml.safe_dump({"results": str(results), **SETTINGS}))
+    config = load_config(path)
+    loci = _write_genome(directory / "genome.fa")
+    prepare_reference(directory / "genome.fa", results / "genome/reference.fa.gz")
+    write_loci(results / "genome/promoters.tsv", loci)
+    _write_tokens(config, results)
+    reference = Reference(results / "genome/reference.fa.gz")
+    windows, counts = build_windows(
+        reference,
+        loci,
+        Splits.from_config(config.genome, reference.contigs, load_assembly("demo")),
+        upstream=UPSTREAM,
+        downstream=DOWNSTREAM,
+        negative_sets=config.promoters.negative_sets,
+        seed=config.seed,
+    )
+    write_windows(results / "promoters", windows, counts)
+    return path
+
+
+def _write_genome(path: Path) -> list[Locus]:
+    """Random contigs with a motif that ends right before each TSS, on either strand."""
+    rng = np.random.default_rng(5)
+    loci, lines = [], []
+    for contig, length in CONTIGS.items():
+        sequence = "".join(rng.choice(list("ACGT"), length))
+        for number, position in enumerate(range(300, length - 300, 300)):
+            strand = "+" if rng.random() < 0.5 else "-"
+            start = position - len(MOTIF) if strand == "+" else position + 1
+            motif = MOTIF if strand == "+" else reverse_complement(MOTIF)
+            sequence = sequence[:start] + motif + sequence[start + len(MOTIF) :]
+            loci.append(Locus(contig, position, strand, f"{contig}_{number}"))  # type: ignore[arg-type]
+        lines += [f">{contig}"] + [sequence[i : i + 60] for i in range(0, length, 60)]
+    path.write_text("\n".join(lines) + "\n")
+    return loci
+
+
+def _write_tokens(config: Config, results: Path) -> None:
+    from typer.testing import CliRunner
+
+    from bigbird_dna.cli.main import app
+
+    path = str(results.parent / "run.yaml")
+    for command in ("train-tokenizer", "tokenize"):
+        outcome = CliRunner().invoke(app, [command, path])
+        assert outcome.exit_code == 0, outcome

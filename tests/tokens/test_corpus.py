@@ -1,0 +1,69 @@
+"""The sample that BPE is trained on."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.tokens.corpus import sample_sentences
+
+SHORT = (40, 60)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bases=st.integers(1, 12_000), seed=st.integers(0, 1000))
+def test_the_bound_is_met_exactly(reference: Reference, bases: int, seed: int) -> None:
+    contigs = {"a": 9000, "b": 6000}
+    sentences = list(
+        sample_sentences(reference, contigs, bases, sentence_bases=SHORT, max_n=0, seed=seed)
+    )
+    # Of 15,000 bases 2,000 are N, and with them go the two sentences at the ends of that run.
+    assert sum(map(len, sentences)) == bases
+    assert all(len(sentence) <= 60 for sentence in sentences)
+    assert "N" not in "".join(sentences)
+
+
+def test_a_genome_below_the_bound_is_taken_whole(reference: Reference) -> None:
+    sentences = list(sample_sentences(reference, {"a": 9000}, 10**9, sentence_bases=SHORT))
+    assert "".join(sentences) == "".join(
+        sample_sentences(reference, {"a": 9000}, 9000, sentence_bases=(9000, 9000))
+    )
+    assert all(40 <= len(sentence) <= 60 for sentence in sentences[:-1])
+
+
+def test_the_sample_is_spread_over_the_contigs_and_does_not_overlap(
+    make_reference: Callable[..., Reference],
+) -> None:
+    # Each base of a contig is told from the others by its letter, each place by its surroundings.
+    reference = make_reference(a="A" * 60_000, c="C" * 30_000, g="G" * 30_000)
+    text = "".join(sample_sentences(reference, reference.contigs, 40_000, sentence_bases=SHORT))
+    assert len(text) == 40_000
+    assert text.count("A") == pytest.approx(20_000, rel=0.15)
+    assert text.count("C") == pytest.approx(10_000, rel=0.2)
+    whole = "".join(sample_sentences(reference, reference.contigs, 10**6, sentence_bases=SHORT))
+    assert (whole.count("A"), whole.count("C"), whole.count("G")) == (60_000, 30_000, 30_000)
+
+
+def test_only_the_contigs_that_are_asked_for(make_reference: Callable[..., Reference]) -> None:
+    reference = make_reference(a="A" * 5000, c="C" * 5000)
+    assert set("".join(sample_sentences(reference, {"c": 5000}, 10**6))) == {"C"}
+
+
+def test_deterministic_by_seed(reference: Reference) -> None:
+    def sample(seed: int) -> list[str]:
+        return list(
+            sample_sentences(reference, reference.contigs, 3000, sentence_bases=SHORT, seed=seed)
+        )
+
+    assert sample(1) == sample(1)
+    assert sample(1) != sample(2)
+
+
+def test_share_of_n(make_reference: Callable[..., Reference]) -> None:
+    reference = make_reference(a="AN" * 500, c="CNN" * 400)
+    text = "".join(sample_sentences(reference, reference.contigs, 10**6, sentence_bases=(30, 30)))
+    assert set(text) == {"A", "N"}  # half is allowed, two thirds are not
+    assert not list(sample_sentences(reference, {"c": 1200}, 100, sentence_bases=(30, 30)))
+    assert not list(sample_sentences(reference, {}, 100))

@@ -1,0 +1,86 @@
+"""Masks of masked-language modelling."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.tokens.masking import mask_tokens
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+VOCABULARY = 96  # of the fixture
+
+
+@given(
+    ids=st.lists(st.integers(0, VOCABULARY - 1), max_size=80),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**32),
+    dtype=st.sampled_from([np.uint16, np.int32, np.int64]),
+)
+def test_masks_keep_their_promises(
+    tokenizer: DnaTokenizer, ids: list[int], fraction: float, seed: int, dtype: type
+) -> None:
+    original = np.array(ids, dtype)
+    original.flags.writeable = False
+    inputs, labels = mask_tokens(original, np.random.default_rng(seed), fraction, tokenizer)
+    chosen = labels != -100
+    candidates = np.isin(original, tokenizer.base_ids)
+    assert inputs.dtype == dtype and labels.dtype == np.int64
+    assert not (chosen & ~candidates).any()
+    least = min(1, int(candidates.sum()))
+    assert chosen.sum() == max(least, round(fraction * int(candidates.sum())))
+    assert (labels[chosen] == original[chosen]).all()
+    assert (inputs[~chosen] == original[~chosen]).all()
+    changed = inputs[inputs != original]
+    assert np.isin(changed, [tokenizer.mask_id, *tokenizer.base_ids]).all()
+
+
+def test_each_sequence_of_a_batch_has_its_share(tokenizer: DnaTokenizer) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.choice(tokenizer.base_ids, (4, 3, 100))
+    ids[..., 0], ids[..., -1] = tokenizer.cls_id, tokenizer.sep_id
+    ids[1, :, 60:] = tokenizer.pad_id
+    inputs, labels = mask_tokens(ids, rng, 0.15, tokenizer)
+    counts = (labels != -100).sum(-1)
+    assert inputs.shape == labels.shape == ids.shape
+    assert (counts[[0, 2, 3]] == 15).all()  # 14.7 of 98
+    assert (counts[1] == 9).all()  # 8.85 of 59
+
+
+def test_four_fifths_masked_a_tenth_replaced_a_tenth_kept(tokenizer: DnaTokenizer) -> None:
+    rng = np.random.default_rng(1)
+    ids = rng.choice(tokenizer.base_ids, 200_000)
+    inputs, labels = mask_tokens(ids, rng, 0.5, tokenizer)
+    now, was = inputs[labels != -100], ids[labels != -100]
+    assert len(now) == 100_000
+    masked = now == tokenizer.mask_id
+    kept = now == was
+    # A piece drawn at random is the same one in 1 of the pieces of bases.
+    same = 0.1 / len(tokenizer.base_ids)
+    assert masked.mean() == pytest.approx(0.8, abs=0.005)
+    assert kept.mean() == pytest.approx(0.1 + same, abs=0.005)
+    drawn = now[~masked & ~kept]
+    uses = np.bincount(drawn, minlength=VOCABULARY)[tokenizer.base_ids]
+    assert uses.sum() == len(drawn)
+    assert uses.min() > 0.5 * uses.mean()
+
+
+def test_every_place_is_chosen_equally_often(tokenizer: DnaTokenizer) -> None:
+    ids = np.full((5000, 10), tokenizer.base_ids[0])
+    _, labels = mask_tokens(ids, np.random.default_rng(2), 0.3, tokenizer)
+    assert (labels != -100).mean(0) == pytest.approx(np.full(10, 0.3), abs=0.03)
+
+
+def test_deterministic_by_generator(tokenizer: DnaTokenizer) -> None:
+    ids = np.tile(tokenizer.base_ids, 3)
+    first = mask_tokens(ids, np.random.default_rng(3), 0.15, tokenizer)
+    second = mask_tokens(ids, np.random.default_rng(3), 0.15, tokenizer)
+    third = mask_tokens(ids, np.random.default_rng(4), 0.15, tokenizer)
+    assert (first.inputs == second.inputs).all() and (first.labels == second.labels).all()
+    assert (first.labels != third.labels).any()
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5])
+def test_fractions_that_are_none(tokenizer: DnaTokenizer, fraction: float) -> None:
+    with pytest.raises(ValueError, match="fraction"):
+        mask_tokens(np.array([6]), np.random.default_rng(0), fraction, tokenizer)

@@ -1,0 +1,237 @@
+"""Token stores hold what was encoded, and damaged ones are refused."""
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.files import checksum
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.tokens.documents import DocumentPlan, iter_documents
+from bigbird_dna.tokens.store import TokenStore, build_store
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+PLAN = DocumentPlan(passes=2, max_start=300, sentence_bases=(40, 80), document_sentences=(5, 9))
+
+
+def expected_documents(
+    reference: Reference, plan: DocumentPlan, seed: int, max_n: float
+) -> list[list[str]]:
+    """Documents as lists of sentences, divided where a sentence is left out."""
+    documents: list[list[str]] = []
+    for document in iter_documents(reference.contigs, plan, seed):
+        documents.append([])
+        for interval in document.sentences():
+            sentence = reference.fetch(interval)
+            if fraction_n(sentence) <= max_n:
+                documents[-1].append(sentence)
+            else:
+                documents.append([])
+    return [document for document in documents if document]
+
+
+def text(store: TokenStore, tokenizer: DnaTokenizer) -> list[list[str]]:
+    return [
+        [tokenizer.decode(store.sentence(i)) for i in store.document(d)]
+        for d in range(store.info["documents"])
+    ]
+
+
+@pytest.fixture(scope="module")
+def built(
+    tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer
+) -> Path:
+    path = tmp_path_factory.mktemp("store") / "train"
+    build_store(path, reference, reference.contigs, tokenizer, PLAN, seed=3)
+    return path
+
+
+@pytest.fixture
+def damaged(built: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(built, tmp_path / "store"))
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 99), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
+def test_a_store_holds_the_documents(
+    tmp_path_factory: pytest.TempPathFactory,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    seed: int,
+    max_n: float,
+) -> None:
+    path = tmp_path_factory.mktemp("store") / "train"
+    info = build_store(path, reference, reference.contigs, tokenizer, PLAN, seed=seed, max_n=max_n)
+    store = TokenStore.open(path, tokenizer)
+    store.verify()
+    documents = expected_documents(reference, PLAN, seed, max_n)
+    assert text(store, tokenizer) == documents
+    kept = [sentence for document in documents for sentence in document]
+    drawn = list(iter_documents(reference.contigs, PLAN, seed))
+    assert store.info == info
+    assert info["documents"] == len(documents) == len(store.documents) - 1
+    assert info["sentences"] == len(kept) == len(store.sentences) - 1
+    assert info["bases"] == sum(map(len, kept))
+    assert info["skipped_sentences"] == sum(len(d.sentence_ends) for d in drawn) - len(kept)
+    assert info["skipped_bases"] == sum(len(d.interval) for d in drawn) - info["bases"]
+    assert (info["skipped_sentences"] > 0) == (max_n < 1)
+    assert info["tokens"] == len(store.tokens) == sum(len(tokenizer.encode(s)) for s in kept)
+    assert (np.diff(store.sentences) > 0).all() and (np.diff(store.documents) > 0).all()
+
+
+def test_bytes_do_not_depend_on_processes(
+    built: Path, tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
+) -> None:
+    build_store(tmp_path / "two", reference, reference.contigs, tokenizer, PLAN, seed=3, workers=2)
+    names = {path.name for path in built.iterdir()}
+    assert names == {"tokens.bin", "sentences.npy", "documents.npy", "store.json"}
+    for name in names:
+        assert checksum(tmp_path / "two" / name) == checksum(built / name)
+
+
+def test_two_bytes_a_token_and_plain_arrays(built: Path) -> None:
+    store = TokenStore.open(built)
+    assert store.tokens.dtype == np.uint16 and store.info["dtype"] == "uint16"
+    assert (built / "tokens.bin").stat().st_size == 2 * store.info["tokens"]
+    assert store.sentences.dtype == store.documents.dtype == np.int64
+    with pytest.raises(ValueError, match="read-only"):
+        store.tokens[0] = 1
+
+
+def test_four_bytes_a_token_for_large_vocabularies(
+    tmp_path: Path,
+    reference: Reference,
+    tokenizer: DnaTokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tokenizer, "vocabulary", 65_537)
+    build_store(tmp_path / "store", reference, {"a": 9000}, tokenizer, PLAN)
+    store = TokenStore.open(tmp_path / "store")
+    assert store.tokens.dtype == np.uint32
+    assert "".join(tokenizer.pieces[i] for i in store.sentence(0)) == tokenizer.decode(
+        store.sentence(0)
+    )
+
+
+def test_an_open_store_pickles_by_path(built: Path) -> None:
+    store = TokenStore.open(built)
+    content = pickle.dumps(store)
+    assert len(content) < 1000
+    assert (pickle.loads(content).tokens == store.tokens).all()
+
+
+def test_no_contigs_make_an_empty_store(
+    tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
+) -> None:
+    build_store(tmp_path / "store", reference, {}, tokenizer, PLAN)
+    store = TokenStore.open(tmp_path / "store", tokenizer)
+    assert store.info["documents"] == store.info["sentences"] == len(store.tokens) == 0
+    assert store.sentences.tolist() == store.documents.tolist() == [0]
+
+
+def test_contigs_of_n_alone_are_refused_and_nothing_is_written(
+    tmp_path: Path, make_reference: Callable[..., Reference], tokenizer: DnaTokenizer
+) -> None:
+    reference = make_reference(gap="N" * 5000)
+    with pytest.raises(DataError, match=r"no sentence of gap has at most 50% N"):
+        build_store(tmp_path / "store", reference, reference.contigs, tokenizer, PLAN)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_on_the_way_leaves_an_older_store(
+    damaged: Path, reference: Reference, tokenizer: DnaTokenizer, workers: int
+) -> None:
+    before = checksum(damaged / "tokens.bin")
+    contigs = {"a": 9000, "unheard-of": 9000}
+    with pytest.raises(DataError, match="unheard-of"):
+        build_store(damaged, reference, contigs, tokenizer, PLAN, workers=workers)
+    assert checksum(damaged / "tokens.bin") == before
+    assert [path.name for path in damaged.parent.iterdir()] == ["store"]
+
+
+def test_another_tokenizer_is_refused(built: Path, tmp_path: Path) -> None:
+    other = DnaTokenizer.train(["ACGT" * 20], tmp_path / "model", 12)
+    with pytest.raises(DataError, match=f"{built}: made with another tokenizer"):
+        TokenStore.open(built, other)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def zero(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-8] + bytes(8))
+
+
+def as_float(path: Path) -> None:
+    np.save(path, np.load(path).astype(np.float64))
+
+
+def garble(path: Path) -> None:
+    path.write_bytes(b"hello")
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "sentences.npy", "documents.npy", "store.json"])
+@pytest.mark.parametrize("damage", [Path.unlink, cut, garble])
+def test_missing_and_damaged_files(
+    damaged: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    damage(damaged / name)
+    with pytest.raises(DataError, match=str(damaged)):
+        TokenStore.open(damaged)
+
+
+@pytest.mark.parametrize("name", ["sentences.npy", "documents.npy"])
+@pytest.mark.parametrize("damage", [zero, as_float])
+def test_offsets_that_contradict_the_rest(
+    damaged: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    damage(damaged / name)
+    with pytest.raises(DataError, match=f"{name}: damaged"):
+        TokenStore.open(damaged)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("format", 2, "of format 1"),
+        ("tokens", "many", "tokens is 'many', not a int"),
+        ("contigs", None, "contigs is None, not a list"),
+        ("dtype", "float16", "dtype is 'float16'"),
+        ("sentences", 1, "sentences.npy: damaged"),
+        ("seed", ..., "'seed' is missing"),
+    ],
+)
+def test_descriptions_that_are_wrong(damaged: Path, key: str, value: Any, message: str) -> None:
+    path = damaged / "store.json"
+    info = json.loads(path.read_text()) | {key: None if value is ... else value}
+    if value is ...:
+        del info[key]
+    path.write_text(json.dumps(info))
+    with pytest.raises(DataError, match=message):
+        TokenStore.open(damaged)
+
+
+def test_a_changed_token_is_found_by_verify(damaged: Path) -> None:
+    content = bytearray((damaged / "tokens.bin").read_bytes())
+    content[10] ^= 1
+    (damaged / "tokens.bin").write_bytes(content)
+    with pytest.raises(DataError, match=r"tokens\.bin: damaged"):
+        TokenStore.open(damaged).verify()
+
+
+def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path}: not a token store"):
+        TokenStore.open(tmp_path)

@@ -1,0 +1,133 @@
+"""A training that is killed and started again ends with the very weights of an undisturbed one."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+COMMAND = [sys.executable, "-m", "bigbird_dna.cli.main", "pretrain"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def _arguments(config: Path, output: Path, *more: str) -> list[str]:
+    return [str(config), "-o", str(output), "--checkpoints", str(output.parent / "checkpoints"), *more]
+
+
+def _weights(model: Path) -> bytes:
+    return (model / "model.safetensors").read_bytes()
+
+
+def _run(config: Path, output: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *_arguments(config, output, *more)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("undisturbed") / "model"
+    outcome = _run(tiny_config, output)
+    assert outcome.returncode == 0, outcome.stderr
+    return output
+
+
+def test_three_kills_at_random_moments_leave_no_trace(
+    tiny_config: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "model"
+    moments = random.Random(11)
+    kills = 0
+    while kills < 3:
+        process = subprocess.Popen(
+            [*COMMAND, *_arguments(tiny_config, output)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        )
+        _wait_for_training(process, tmp_path / "checkpoints")
+        time.sleep(moments.uniform(0.0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not output.exists(), "the run ended before it could be killed"
+        kills += 1
+    outcome = _run(tiny_config, output)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "resuming at step" in outcome.stderr
+    assert _weights(output) == _weights(undisturbed)
+    steps = [[json.loads(line)["step"] for line in _log(model)] for model in (output, undisturbed)]
+    assert steps[0] == steps[1]
+    losses = [[json.loads(line).get("loss") for line in _log(model)] for model in (output, undisturbed)]
+    assert losses[0] == losses[1]
+
+
+def _log(model: Path) -> list[str]:
+    return (model / "training.jsonl").read_text().splitlines()
+
+
+def _wait_for_training(process: "subprocess.Popen[str]", checkpoints: Path) -> None:
+    """Return once this process has written a checkpoint of its own."""
+    before = max((path.stat().st_mtime_ns for path in checkpoints.glob("*/state.pt")), default=0)
+    for _ in range(6000):
+        written = max((path.stat().st_mtime_ns for path in checkpoints.glob("*/state.pt")), default=0)
+        if written > before or process.poll() is not None:
+            return
+        time.sleep(0.005)
+
+
+def test_a_changed_configuration_starts_anew(tiny_config: Path, undisturbed: Path, tmp_path: Path) -> None:
+    output = tmp_path / "model"
+    (tmp_path / "checkpoints" / "0123456789ab").mkdir(parents=True)
+    outcome = _run(tiny_config, output, "--set", "pretraining.seed=7")
+    assert outcome.returncode == 0 and "resuming" not in outcome.stderr
+    assert _weights(output) != _weights(undisturbed)
+
+
+def test_two_processes_take_the_same_steps_as_one(
+    tiny_config: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Without dropout the global batch is all that counts; gloo's sums differ in the last bits."""
+    alone, output = tmp_path / "alone", tmp_path / "model"
+    plain = ("--set", "encoder.dropout=0.0")
+    assert _run(tiny_config, alone, *plain).returncode == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    outcome = subprocess.run(
+        [*launcher, "-m", "bigbird_dna.cli.main", "pretrain", *_arguments(tiny_config, output, *plain)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    one, two = (load_file(model / "model.safetensors") for model in (alone, output))
+    for name, value in one.items():
+        assert (value - two[name]).abs().max() < 1e-4, name
+
+
+def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> None:
+    models = []
+    for accumulate in (1, 2):
+        output = tmp_path / str(accumulate)
+        settings = ["encoder.dropout=0.0", "pretraining.steps=6", f"pretraining.accumulate={accumulate}"]
+        outcome = _run(tiny_config, output, *(word for s in settings for word in ("--set", s)))
+        assert outcome.returncode == 0, outcome.stderr
+        models.append(load_file(output / "model.safetensors"))
+    for name, value in models[0].items():
+        assert (value - models[1][name]).abs().max() < 1e-5, name
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused(tiny_config: Path, tmp_path: Path) -> None:
+    outcome = _run(tiny_config, tmp_path / "model", "--set", "pretraining.accumulate=3")
+    assert outcome.returncode == 2
+    assert outcome.stderr.splitlines()[-1] == (
+        "bigbird-dna: error: batch_size 4 is no multiple of 1 processes × 3 micro-batches"
+    )
