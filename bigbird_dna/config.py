@@ -6,15 +6,15 @@ are refused, and a section is frozen once made. Bases are "bp", lengths of model
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bigbird_dna.errors import ConfigError
 
-NEGATIVE_SETS = ("substituted", "permuted", "genomic")
 NegativeSet = Literal["substituted", "permuted", "genomic"]
+NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
 
 
 class Section(BaseModel):

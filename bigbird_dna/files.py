@@ -25,14 +25,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield temporary
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Give an empty temporary directory beside `path`; it takes the place of `path` if the block ends well."""
+    """Give an empty directory beside `path`; it takes the place of `path` if the block ends well."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

@@ -19,7 +19,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Configuration of a miniature run whose genome, tokens and promoter windows are made; don't write there."""
+    """Configuration of a miniature run up to its promoter windows; don't write there."""
     from tests import tiny_run
 
     return tiny_run.make(tmp_path_factory.mktemp("tiny"))

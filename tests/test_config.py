@@ -18,7 +18,11 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("encoder: {layers: 3}\ngenome: {test: [XV]}\n")
     config = load_config(path, ["encoder.layers=5", "genome.test=[I, II]", "results=elsewhere"])
-    assert (config.encoder.layers, config.genome.test, config.results) == (5, ("I", "II"), "elsewhere")
+    assert (config.encoder.layers, config.genome.test, config.results) == (
+        5,
+        ("I", "II"),
+        "elsewhere",
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,10 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
         ("encoder: 7", "encoder: "),
         ("genome: {valid: [I], test: [I]}", "'I' stands in more than one"),
         ("promoters: {negative_sets: [random]}", r"promoters\.negative_sets"),
-        ("promoters: {control: permuted, negative_sets: [genomic]}", "control 'permuted' is none of"),
+        (
+            "promoters: {control: permuted, negative_sets: [genomic]}",
+            "control 'permuted' is none of",
+        ),
         ("pretraining: {sequence_tokens: 9000}", "above encoder.positions 4096"),
         ("- a list", "a configuration is a mapping of sections"),
         ("a: [", "not YAML"),

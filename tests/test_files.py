@@ -31,7 +31,9 @@ def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), atomic_directory(target) as temporary:
         (temporary / "third").write_text("third")
         raise RuntimeError
-    assert [path.name for path in target.iterdir()] == ["second"] and list(tmp_path.iterdir()) == [target]
+    assert [path.name for path in target.iterdir()] == ["second"] and list(tmp_path.iterdir()) == [
+        target
+    ]
 
 
 def test_json_round_trip_and_damage(tmp_path: Path) -> None:

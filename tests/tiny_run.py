@@ -7,12 +7,12 @@ import numpy as np
 import yaml
 
 from bigbird_dna.config import Config, load_config
+from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.splits import Splits
-from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.tasks.promoter_windows import build_windows, write_windows
 
 MOTIF = "TATAAAGGCGCG"

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from bigbird_dna.console import log
 
 # Inverse strengths of the L2 penalty that `KmerLogistic` chooses from.
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)
+PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 # Above this k, most k-mers of a window of a few kb are absent and a sparse matrix is smaller.
 LARGEST_DENSE_K = 6
 
@@ -132,8 +132,9 @@ class KmerLogistic:
 
 
 def _log_loss(pipeline: Any, x: Any, y: NDArray[np.int64]) -> float:
-    chosen = pipeline.predict_log_proba(x)[np.arange(len(y)), y]
-    return float(-np.mean(chosen))
+    chosen = pipeline.predict_proba(x)[np.arange(len(y)), y]
+    # A saturated probability of the wrong class is a large loss, not an infinite one.
+    return float(-np.mean(np.log(np.maximum(chosen, 1e-12))))
 
 
 def _encode(sequence: str) -> NDArray[np.uint8]:

@@ -1,6 +1,5 @@
-"""The `bigbird-dna` command: registers every command group and turns users' errors into one line."""
+"""The `bigbird-dna` command: registers every group and turns users' errors into one line."""
 
-import os
 import sys
 from importlib.metadata import version
 
@@ -41,13 +40,6 @@ def main() -> None:
     except BigBirdDnaError as error:
         print(f"bigbird-dna: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of standard output (head, say) has gone: nothing is wrong on our side.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except KeyboardInterrupt:
-        print("bigbird-dna: interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

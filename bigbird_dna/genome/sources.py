@@ -13,9 +13,11 @@ from typing import Any
 
 import yaml
 
+from bigbird_dna.config import Config
 from bigbird_dna.console import log
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import atomic_path, checksum
+from bigbird_dna.genome.assembly import DEMO
 from bigbird_dna.genome.download import DownloadError, download
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -71,8 +73,53 @@ def find_source(key: str) -> Source:
     """The entry of a key; an unknown one raises `UsageError` with the keys there are."""
     sources = load_sources()
     if key not in sources:
-        raise UsageError(f"no source {key!r}; there are {', '.join(sorted(sources))}")
+        raise UsageError(_unknown(key))
     return sources[key]
+
+
+def _unknown(key: str) -> str:
+    return f"no source {key!r}; there are {', '.join(sorted(load_sources()))}"
+
+
+def check_sources(config: Config) -> dict[str, Source]:
+    """The sources that a configuration's `genome` names, by role: reference, promoters, chain.
+
+    Raises
+    ------
+    ConfigError
+        A key is unknown or missing, the files are not in one assembly and no chain joins them, or
+        `local_data` is no directory.
+    """
+    genome = config.genome
+    roles = {"reference": genome.reference, "promoters": genome.promoters, "chain": genome.chain}
+    named = {role: key for role, key in roles.items() if key is not None}
+    for role, key in named.items():
+        if key not in load_sources():
+            raise ConfigError(f"genome.{role}: {_unknown(key)}")
+    sources = {role: find_source(key) for role, key in named.items()}
+    if not sources:
+        if genome.assembly != DEMO:
+            raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source")
+        return {}
+    for role in ("reference", "promoters"):
+        if role not in sources:
+            raise ConfigError(f"genome.{role}: needs a source, as the other one has")
+    reference, promoters, chain = (sources.get(role) for role in roles)
+    assert reference is not None and promoters is not None
+    if reference.assembly != genome.assembly:
+        raise ConfigError(
+            f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}"
+        )
+    start = chain.from_assembly if chain else genome.assembly
+    if promoters.assembly != start or (chain and chain.assembly != genome.assembly):
+        joined = f"{chain.key} leads from {start} to {chain.assembly}" if chain else "there is no chain"
+        raise ConfigError(
+            f"genome.promoters: {promoters.key} is {promoters.assembly}, the genome is "
+            f"{genome.assembly}, and {joined}"
+        )
+    if config.local_data is not None and not Path(config.local_data).is_dir():
+        raise ConfigError(f"local_data: {config.local_data} is no directory")
+    return sources
 
 
 def fetch(key: str, output: Path, local_data: Path | None = None) -> None:

@@ -6,7 +6,6 @@ figures on held-out data.
 """
 
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -79,7 +78,7 @@ def save(
             },
         )
         save_file(weights, directory / "model.safetensors")
-        os.chmod(directory / "model.safetensors", 0o644)
+        (directory / "model.safetensors").chmod(0o644)  # safetensors makes it private
         model.tokenizer.save(directory / "tokenizer.model")
         software = {
             "bigbird_dna": version("bigbird-dna"),

@@ -74,7 +74,7 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""

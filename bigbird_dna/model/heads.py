@@ -64,7 +64,7 @@ class PretrainingNetwork(nn.Module):
     def forward(
         self, ids: Tensor, lengths: Tensor, segments: Tensor, masked: Tensor
     ) -> PretrainingOutput:
-        """Logits at the flat positions `masked` (M,) of ids (B, L) only: the head costs a quarter otherwise."""
+        """Logits at the flat positions `masked` (M,) of ids (B, L) only: elsewhere nobody asks for them."""
         hidden = self.encoder(ids, lengths, segments)
         chosen = hidden.flatten(0, 1).index_select(0, masked)  # (M, D)
         return PretrainingOutput(

@@ -1,5 +1,7 @@
 """Pretraining: masked tokens and next sentence on held-out contigs' measure, bits per base (App. F.1)."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,7 +116,7 @@ class PretrainingObjective:
         seeds = [(self.config.seed, 0, step, first + index) for index in range(count)]
         return self._batch(self.sampler, seeds)
 
-    def _batch(self, sampler: PairSampler, seeds: list[tuple[int, ...]]) -> Batch:
+    def _batch(self, sampler: PairSampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
         tokenizer = self.tokenizer
         rows, targets, first_lengths, classes = [], [], [], []
         for seed in seeds:
@@ -219,11 +221,11 @@ def _document_tokens(store: TokenStore, limit: int) -> list[npt.NDArray[np.integ
     """Tokens of each document in turn, at most `limit` in all."""
     bounds = store.sentences[store.documents]
     pieces = []
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in pairwise(bounds.tolist()):
         if limit <= 0:
             break
         pieces.append(np.asarray(store.tokens[start : min(end, start + limit)]))
-        limit -= int(end - start)
+        limit -= end - start
     return pieces
 
 

@@ -8,7 +8,7 @@ number in `pair` and the split.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from bigbird_dna.files import atomic_path, write_json
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
-from bigbird_dna.genome.splits import Splits
+from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.tasks.promoter_negatives import (
     CANDIDATES_PER_NEGATIVE,
@@ -41,6 +41,14 @@ class WindowSet(NamedTuple):
 
     rows: pd.DataFrame
     labels: npt.NDArray[np.uint8]
+
+
+class Positive(NamedTuple):
+    """A promoter's window, in its contig's split."""
+
+    window: Interval
+    split: Split
+    name: str
 
 
 def build_windows(
@@ -85,7 +93,7 @@ def _place(window: Interval) -> tuple[str, int, int, str]:
 
 def _positives(
     reference: Reference, loci: Sequence[Locus], splits: Splits, upstream: int, downstream: int
-) -> tuple[list[tuple[Interval, str, str]], dict[str, int]]:
+) -> tuple[list[Positive], dict[str, int]]:
     counts: Counter[str] = Counter()
     positives = []
     for locus in loci:
@@ -98,7 +106,7 @@ def _positives(
         elif fraction_n(reference.fetch(window)) > MAX_N:
             counts["window holds too many N"] += 1
         else:
-            positives.append((window, split, locus.name))
+            positives.append(Positive(window, split, locus.name))
     if not positives:
         raise DataError(
             f"{reference.path}: no promoter window of {upstream}+{downstream} bp lies inside it"
@@ -109,14 +117,14 @@ def _positives(
 
 def _genomic(
     reference: Reference,
-    positives: Sequence[tuple[Interval, str, str]],
+    positives: Sequence[Positive],
     splits: Splits,
     size: int,
     seed: int,
 ) -> list[Interval | None]:
     """For each positive a window of like GC on its split that overlaps no promoter window; random strand."""
     found: list[Interval | None] = [None] * len(positives)
-    for number, split in enumerate(("train", "valid", "test")):
+    for number, split in enumerate(get_args(Split)):
         rng = np.random.default_rng((seed, 3, number))
         members = [index for index, (_, name, _) in enumerate(positives) if name == split]
         contigs = splits.contigs(split)
@@ -146,12 +154,14 @@ def _genomic(
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
     """The sequence of each row, in transcription order; derived negatives are remade from (seed, pair)."""
     sequences = []
-    for row in rows.itertuples():
-        sequence = reference.fetch(Interval(row.contig, row.start, row.end, row.strand))
-        if row.negative_set == "substituted":
-            sequence = substitute(sequence, np.random.default_rng((seed, 1, row.pair)))
-        elif row.negative_set == "permuted":
-            sequence = permute(sequence, np.random.default_rng((seed, 2, row.pair)))
+    columns = [rows[name].tolist() for name in ("contig", "start", "end", "strand")]
+    derivations = zip(rows["negative_set"].tolist(), rows["pair"].tolist(), strict=True)
+    for *place, (negative_set, pair) in zip(*columns, derivations, strict=True):
+        sequence = reference.fetch(Interval(*place))
+        if negative_set == "substituted":
+            sequence = substitute(sequence, np.random.default_rng((seed, 1, pair)))
+        elif negative_set == "permuted":
+            sequence = permute(sequence, np.random.default_rng((seed, 2, pair)))
         sequences.append(sequence)
     return sequences
 

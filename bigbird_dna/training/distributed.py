@@ -36,7 +36,7 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 
 def _cpu_has_bfloat16() -> bool:
     # torch.cpu.get_capabilities() is absent from older releases; without it float32 is the safe choice.
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 

@@ -30,7 +30,7 @@ class Objective(Protocol):
     """What is trained: batches, their loss, and figures on held-out data."""
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        """Examples `first … first + count` of the step's global batch, on the CPU; has `ids` and `lengths`."""
+        """Examples `first … first + count` of a step's global batch, on the CPU, with `lengths`."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Numbers of loss terms in a batch; their sums over the global batch are the loss's divisors."""
@@ -89,7 +89,7 @@ def train(
                 with cast:
                     loss = objective.loss(parallel, _moved(batch, world.device), totals)
                 # DDP averages gradients over processes, and the loss is already divided by global counts.
-                (loss * world.size).backward()
+                (loss * world.size).backward()  # type: ignore[no-untyped-call]
             step_loss += loss.detach()
         nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
         optimizer.step()

@@ -47,18 +47,17 @@ class CheckpointStore:
         self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
     ) -> None:
         """Replace the checkpoint; a kill at any moment leaves the old one or the new one whole."""
-        with atomic_path(self.path) as temporary:
-            with temporary.open("wb") as stream:
-                torch.save(
-                    {
-                        "network": network.state_dict(),
-                        "optimizer": optimizer.state_dict(),
-                        "progress": vars(progress),
-                    },
-                    stream,
-                )
-                stream.flush()
-                os.fsync(stream.fileno())
+        with atomic_path(self.path) as temporary, temporary.open("wb") as stream:
+            torch.save(
+                {
+                    "network": network.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "progress": vars(progress),
+                },
+                stream,
+            )
+            stream.flush()
+            os.fsync(stream.fileno())
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the checkpoint into `network` and `optimizer`; without one, progress is at step 0."""

@@ -48,7 +48,9 @@ def test_round_trip_is_bit_identical(saved: Path, tokenizer: DnaTokenizer) -> No
         *("config.json", "model.safetensors", "tokenizer.model", "provenance.json"),
         *("metrics.json", "training.jsonl"),
     }
-    assert json.loads((saved / "provenance.json").read_text())["software"]["random_blocks_seed"] == 0
+    assert (
+        json.loads((saved / "provenance.json").read_text())["software"]["random_blocks_seed"] == 0
+    )
 
 
 def test_loading_leaves_the_random_generator_alone(saved: Path) -> None:
@@ -67,7 +69,9 @@ def test_a_damaged_file_is_named(saved: Path, name: str, damage: str) -> None:
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[damage])
+        path.write_bytes(
+            {"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[damage]
+        )
     with pytest.raises(ModelError, match=name) as caught:
         load(saved)
     assert "\n" not in str(caught.value)

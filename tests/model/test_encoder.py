@@ -8,7 +8,14 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 
 SMALL = EncoderConfig(
-    vocabulary=40, layers=2, hidden=16, heads=2, positions=96, block_size=4, random_blocks=1, dropout=0.0
+    vocabulary=40,
+    layers=2,
+    hidden=16,
+    heads=2,
+    positions=96,
+    block_size=4,
+    random_blocks=1,
+    dropout=0.0,
 )
 
 
@@ -66,11 +73,16 @@ def test_full_attention_sees_what_a_sparse_pattern_does_not() -> None:
     ids, lengths = _rows(96)
     changed = ids.clone()
     changed[0, 90] = 5 if ids[0, 90] != 5 else 6
-    for config, reached in ((window, False), (window.model_copy(update={"attention": "full"}), True)):
+    for config, reached in (
+        (window, False),
+        (window.model_copy(update={"attention": "full"}), True),
+    ):
         torch.manual_seed(0)
         encoder = Encoder(config).eval()
         with torch.inference_mode():
-            difference = (encoder(ids, lengths) - encoder(changed, lengths))[0, 0].abs().max().item()
+            difference = (
+                (encoder(ids, lengths) - encoder(changed, lengths))[0, 0].abs().max().item()
+            )
         assert (difference > 0) == reached
 
 

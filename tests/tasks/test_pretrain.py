@@ -61,7 +61,9 @@ def test_a_batch_is_a_function_of_its_place_in_the_step(objective: PretrainingOb
 
 def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective) -> None:
     batch, tokenizer = objective.batch(0, 0, 4), objective.tokenizer
-    for row, length, segments in zip(batch["ids"], batch["lengths"], batch["segments"], strict=True):
+    for row, length, segments in zip(
+        batch["ids"], batch["lengths"], batch["segments"], strict=True
+    ):
         ids = row[:length].tolist()
         assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
         middle = ids.index(tokenizer.sep_id)
@@ -72,12 +74,16 @@ def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective)
     assert len(batch["masked"]) == len(batch["labels"]) > 0
 
 
-def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjective, tiny_config: Path) -> None:
+def test_an_untrained_network_knows_about_nothing(
+    objective: PretrainingObjective, tiny_config: Path
+) -> None:
     """Near-uniform predictions cost log2(vocabulary) bits a token, the oracle for bits per base."""
     config = load_config(tiny_config).encoder
     torch.manual_seed(0)
     vocabulary = objective.tokenizer.vocabulary
-    network = build_network("pretraining", config.model_copy(update={"vocabulary": vocabulary}), {}).eval()
+    network = build_network(
+        "pretraining", config.model_copy(update={"vocabulary": vocabulary}), {}
+    ).eval()
     with torch.inference_mode():
         figures = objective.evaluate(network)
     batch = objective._batch(objective.held_out, [(objective.config.seed, 1, i) for i in range(8)])

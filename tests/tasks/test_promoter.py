@@ -44,19 +44,33 @@ def test_the_motif_is_learnt(model: Path) -> None:
     metrics = json.loads((model / "metrics.json").read_text())
     assert metrics["test"]["auroc"] > 0.8
     predictions = pd.read_parquet(model / "predictions.parquet")
-    columns = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability"]
+    columns = [
+        "contig",
+        "start",
+        "end",
+        "strand",
+        "split",
+        "negative_set",
+        "pair",
+        "label",
+        "probability",
+    ]
     assert list(predictions.columns) == columns
     assert set(predictions["split"]) == {"valid", "test"}
     assert predictions["probability"].between(0, 1).all()
 
 
-def test_published_predictions_are_those_of_the_published_model(model: Path, tiny_config: Path) -> None:
+def test_published_predictions_are_those_of_the_published_model(
+    model: Path, tiny_config: Path
+) -> None:
     results = Path(load_config(tiny_config).results)
     predictions = pd.read_parquet(model / "predictions.parquet")
     data = read_windows(results / "promoters", "genomic")
     held_out = data.rows["split"] != "train"
     sequences = window_sequences(
-        Reference(results / "genome/reference.fa.gz"), data.rows[held_out], load_config(tiny_config).seed
+        Reference(results / "genome/reference.fa.gz"),
+        data.rows[held_out],
+        load_config(tiny_config).seed,
     )
     again = predict_windows(load(model), sequences, batch_size=7, device="cpu")
     np.testing.assert_allclose(again, predictions["probability"], atol=1e-5)
@@ -64,7 +78,9 @@ def test_published_predictions_are_those_of_the_published_model(model: Path, tin
 
 def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model: Path) -> None:
     rng = np.random.default_rng(3)
-    sequences = ["".join(rng.choice(list("ACGTN"), n, p=[0.2, 0.25, 0.25, 0.2, 0.1])) for n in (100,) * 20]
+    sequences = [
+        "".join(rng.choice(list("ACGTN"), n, p=[0.2, 0.25, 0.25, 0.2, 0.1])) for n in (100,) * 20
+    ]
     loaded = load(model)
     torch.manual_seed(0)
     alone = np.array([predict_windows(loaded, [s], device="cpu")[0] for s in sequences])
@@ -78,12 +94,26 @@ def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model
 
 def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: Path) -> None:
     _run(
-        *("finetune-promoter", tiny_config, "--negative-set", "genomic", "--shuffle-labels", *SCRATCH),
+        *(
+            "finetune-promoter",
+            tiny_config,
+            "--negative-set",
+            "genomic",
+            "--shuffle-labels",
+            *SCRATCH,
+        ),
         *("-o", tmp_path / "control", "--checkpoints", tmp_path / "checkpoints"),
     )
     control = json.loads((tmp_path / "control/metrics.json").read_text())["test"]
     assert control["auroc_low"] < 0.6
-    _run("promoter-baseline", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "kmer.parquet")
+    _run(
+        "promoter-baseline",
+        tiny_config,
+        "--negative-set",
+        "genomic",
+        "-o",
+        tmp_path / "kmer.parquet",
+    )
     kmer = pd.read_parquet(tmp_path / "kmer.parquet")
     mine = pd.read_parquet(tmp_path / "control/predictions.parquet")
     places = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "label"]
@@ -94,9 +124,17 @@ def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: P
     ("arguments", "error", "message"),
     [
         (["--negative-set", "easy"], BigBirdDnaError, "no negative set 'easy'"),
-        (["--negative-set", "genomic", "--pretrained", "nowhere"], ModelError, "nowhere: no such model"),
+        (
+            ["--negative-set", "genomic", "--pretrained", "nowhere"],
+            ModelError,
+            "nowhere: no such model",
+        ),
         (["--negative-set", "genomic", "--reference", "no.fa"], BigBirdDnaError, "no.fa"),
-        (["--negative-set", "genomic", "--device", "tpu"], BigBirdDnaError, "choose auto, cpu or cuda"),
+        (
+            ["--negative-set", "genomic", "--device", "tpu"],
+            BigBirdDnaError,
+            "choose auto, cpu or cuda",
+        ),
         (["--negative-set", "genomic", "--set", "promoters.stepz=3"], ConfigError, "stepz"),
     ],
 )

@@ -33,7 +33,9 @@ def _parts(sequence: str) -> list[str]:
 
 
 @given(dna, seeds)
-def test_permuted_keeps_eight_parts_in_place_and_all_parts_somewhere(sequence: str, seed: int) -> None:
+def test_permuted_keeps_eight_parts_in_place_and_all_parts_somewhere(
+    sequence: str, seed: int
+) -> None:
     result = permute(sequence, np.random.default_rng(seed))
     assert len(result) == len(sequence)
     assert sorted(_parts(result)) == sorted(_parts(sequence))
@@ -73,7 +75,9 @@ def test_matching_uses_no_window_twice_and_leaves_none_unmatched_in_need(
 def test_candidates_avoid_n_and_promoter_windows() -> None:
     sequence = "ACGT" * 100 + "N" * 50 + "GGCC" * 100
     taken = [Interval("c", 500, 560), Interval("c", 540, 600)]
-    starts, gc = ContigComposition("c", sequence, taken).candidates(40, 5000, np.random.default_rng(2))
+    starts, gc = ContigComposition("c", sequence, taken).candidates(
+        40, 5000, np.random.default_rng(2)
+    )
     assert len(starts) > 200
     for start, fraction in zip(starts.tolist(), gc.tolist(), strict=True):
         window = sequence[start : start + 40]

@@ -17,7 +17,14 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _arguments(config: Path, output: Path, *more: str) -> list[str]:
-    return [str(config), "-o", str(output), "--checkpoints", str(output.parent / "checkpoints"), *more]
+    return [
+        str(config),
+        "-o",
+        str(output),
+        "--checkpoints",
+        str(output.parent / "checkpoints"),
+        *more,
+    ]
 
 
 def _weights(model: Path) -> bytes:
@@ -51,7 +58,10 @@ def test_three_kills_at_random_moments_leave_no_trace(
     kills = 0
     while kills < 3:
         process = subprocess.Popen(
-            [*COMMAND, *_arguments(tiny_config, output)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+            [*COMMAND, *_arguments(tiny_config, output)],
+            env=ENVIRONMENT,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         _wait_for_training(process, tmp_path / "checkpoints")
         time.sleep(moments.uniform(0.0, 0.15))
@@ -65,7 +75,9 @@ def test_three_kills_at_random_moments_leave_no_trace(
     assert _weights(output) == _weights(undisturbed)
     steps = [[json.loads(line)["step"] for line in _log(model)] for model in (output, undisturbed)]
     assert steps[0] == steps[1]
-    losses = [[json.loads(line).get("loss") for line in _log(model)] for model in (output, undisturbed)]
+    losses = [
+        [json.loads(line).get("loss") for line in _log(model)] for model in (output, undisturbed)
+    ]
     assert losses[0] == losses[1]
 
 
@@ -77,13 +89,17 @@ def _wait_for_training(process: "subprocess.Popen[str]", checkpoints: Path) -> N
     """Return once this process has written a checkpoint of its own."""
     before = max((path.stat().st_mtime_ns for path in checkpoints.glob("*/state.pt")), default=0)
     for _ in range(6000):
-        written = max((path.stat().st_mtime_ns for path in checkpoints.glob("*/state.pt")), default=0)
+        written = max(
+            (path.stat().st_mtime_ns for path in checkpoints.glob("*/state.pt")), default=0
+        )
         if written > before or process.poll() is not None:
             return
         time.sleep(0.005)
 
 
-def test_a_changed_configuration_starts_anew(tiny_config: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_changed_configuration_starts_anew(
+    tiny_config: Path, undisturbed: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "model"
     (tmp_path / "checkpoints" / "0123456789ab").mkdir(parents=True)
     outcome = _run(tiny_config, output, "--set", "pretraining.seed=7")
@@ -100,7 +116,13 @@ def test_two_processes_take_the_same_steps_as_one(
     assert _run(tiny_config, alone, *plain).returncode == 0
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     outcome = subprocess.run(
-        [*launcher, "-m", "bigbird_dna.cli.main", "pretrain", *_arguments(tiny_config, output, *plain)],
+        [
+            *launcher,
+            "-m",
+            "bigbird_dna.cli.main",
+            "pretrain",
+            *_arguments(tiny_config, output, *plain),
+        ],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -117,7 +139,11 @@ def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> 
     models = []
     for accumulate in (1, 2):
         output = tmp_path / str(accumulate)
-        settings = ["encoder.dropout=0.0", "pretraining.steps=6", f"pretraining.accumulate={accumulate}"]
+        settings = [
+            "encoder.dropout=0.0",
+            "pretraining.steps=6",
+            f"pretraining.accumulate={accumulate}",
+        ]
         outcome = _run(tiny_config, output, *(word for s in settings for word in ("--set", s)))
         assert outcome.returncode == 0, outcome.stderr
         models.append(load_file(output / "model.safetensors"))

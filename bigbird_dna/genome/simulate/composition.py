@@ -1,7 +1,8 @@
 """Background sequence: isochores, CpG depletion, CpG islands.
 
 A chain of order two: the chance of base c after a, b is proportional to
-pi(c) · dinucleotide(b, c) · run(a, b, c), with pi chosen so that the chain's stationary GC is the one asked for.
+pi(c) · dinucleotide(b, c) · run(a, b, c), with pi chosen so that the chain's stationary GC is the one
+asked for.
 """
 
 from collections.abc import Sequence

@@ -23,7 +23,7 @@ class Parameters:
     gc_levels: tuple[float, float] = (0.36, 0.54)
     gc_steps: int = 10
     isochore_length: tuple[int, int] = (15_000, 90_000)
-    cpg_odds: float = 0.25
+    cpg_odds: float = 0.2
     island_gc: float = 0.60
     island_cpg_odds: float = 0.85
     island_length: tuple[int, int] = (400, 900)

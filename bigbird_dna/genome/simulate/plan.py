@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Placed:
-    """A plan on a contig in forward-strand coordinates; loci are sorted by start, elements (`site_…`) are not."""
+    """A plan on a contig, forward-strand coordinates; loci sorted by start, elements (`site_…`) not."""
 
     kind: Positions
     start: Positions

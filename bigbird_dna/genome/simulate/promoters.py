@@ -38,7 +38,7 @@ _CORE_WIDTHS = WIDTHS[: len(CORE)]
 
 
 class Cores(NamedTuple):
-    """Core elements of n loci: whether of the DPE class; (n, 5) presence, offset from the TSS, orientation."""
+    """Core elements of n loci: DPE class or not; (n, 5) presence, offset from the TSS, orientation."""
 
     dpe: Flags
     present: Flags

@@ -121,10 +121,8 @@ def _candidates(
             around = codes[max(0, start - _MARGIN) : start + _MARGIN]
             if start not in isolated or len(around) < 2 * _MARGIN or N_CODE in around:
                 continue
-            if placed.site_broken[row]:
-                state = "broken"
-            else:
-                state = "bound" if bound[start] else "closed"
+            intact = "bound" if bound.get(start) else "closed"
+            state = "broken" if placed.site_broken[row] else intact
             candidates.append(Site(track, start, bool(placed.site_reverse[row]), state))
     return sorted(candidates)
 
@@ -142,7 +140,7 @@ def _mutate(
     motif = MOTIFS[INDEX[site.track]]
     indel = rng.random() < parameters.indel_fraction
     if site.state == "bound":
-        place = str(rng.choice(["strong", "weak", "flank"], p=[0.6, 0.15, 0.25]))
+        place = str(rng.choice(["strong", "weak", "flank"], p=[0.5, 0.2, 0.3]))
     elif site.state == "broken":
         place = str(rng.choice(["repair", "unrepaired"]))
     else:

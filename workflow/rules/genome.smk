@@ -1,0 +1,99 @@
+"""Reference and promoters: simulated, or fetched and brought onto one assembly."""
+
+if CONFIG.genome.reference is None:
+    RAW = {
+        "reference": f"{RESULTS}/simulated/genome.fa.gz",
+        "promoters": f"{RESULTS}/simulated/promoters.sga",
+    }
+else:
+    RAW = {name: f"{RESULTS}/downloads/{source.file}" for name, source in SOURCES.items()}
+
+
+rule simulate:
+    output:
+        reference=f"{RESULTS}/simulated/genome.fa.gz",
+        promoters=f"{RESULTS}/simulated/promoters.sga",
+    log:
+        f"{RESULTS}/logs/simulate.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/simulate.tsv"
+    params:
+        directory=subpath(output.reference, parent=True),
+        seed=CONFIG.seed,
+        megabases=CONFIG.simulation.megabases,
+        version=VERSION,
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        "bigbird-dna simulate {params.directory:q} --seed {params.seed}"
+        " --megabases {params.megabases} > {log} 2>&1"
+
+
+rule fetch:
+    localrule: True
+    output:
+        f"{RESULTS}/downloads/{{file}}",
+    log:
+        f"{RESULTS}/logs/fetch-{{file}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/fetch-{{file}}.tsv"
+    params:
+        key=lambda wildcards: {source.file: source.key for source in SOURCES.values()}[
+            wildcards.file
+        ],
+    resources:
+        # No param: the same file from another place is no reason to run everything again.
+        local_data=CONFIG.local_data or "",
+    shell:
+        "bigbird-dna fetch {params.key} -o {output:q} --local-data {resources.local_data:q}"
+        " > {log} 2>&1"
+
+
+rule prepare_reference:
+    input:
+        RAW["reference"],
+    output:
+        fasta=f"{RESULTS}/genome/reference.fa.gz",
+        indices=multiext(f"{RESULTS}/genome/reference.fa.gz", ".fai", ".gzi"),
+    log:
+        f"{RESULTS}/logs/prepare-reference.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/prepare-reference.tsv"
+    params:
+        assembly=CONFIG.genome.assembly,
+        version=VERSION,
+    resources:
+        mem_mb=2000,
+        runtime=60,
+    shell:
+        "bigbird-dna prepare-reference {input:q} -o {output.fasta:q}"
+        " --assembly {params.assembly} > {log} 2>&1"
+
+
+rule prepare_promoters:
+    input:
+        promoters=RAW["promoters"],
+        reference=rules.prepare_reference.output,
+        chain=[RAW["chain"]] if "chain" in RAW else [],
+    output:
+        loci=f"{RESULTS}/genome/promoters.tsv",
+        counts=f"{RESULTS}/genome/promoters.json",
+    log:
+        f"{RESULTS}/logs/prepare-promoters.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/prepare-promoters.tsv"
+    params:
+        assembly=CONFIG.genome.assembly,
+        lift=lambda wildcards, input: (
+            ["--chain", input.chain, "--from-assembly", SOURCES["chain"].from_assembly]
+            if input.chain
+            else []
+        ),
+        version=VERSION,
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference[0]:q}"
+        " --assembly {params.assembly} {params.lift:q} -o {output.loci:q} > {log} 2>&1"

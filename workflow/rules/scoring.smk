@@ -1,0 +1,48 @@
+"""Scores along the start of the first test contig, as a user would score a genome of their own."""
+
+
+rule extract_contig:
+    input:
+        rules.prepare_reference.output,
+    output:
+        f"{RESULTS}/scores/contig.fa.gz",
+    log:
+        f"{RESULTS}/logs/extract-contig.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/extract-contig.tsv"
+    params:
+        contig=CONFIG.genome.test[0],
+        assembly=CONFIG.genome.assembly,
+        megabases=CONFIG.scoring.max_megabases,
+        version=VERSION,
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        "bigbird-dna extract {input[0]:q} {params.contig:q} --assembly {params.assembly}"
+        " --megabases {params.megabases} -o {output:q} > {log} 2>&1"
+
+
+rule score_promoters:
+    input:
+        model=f"{RESULTS}/models/promoter-{CONFIG.scoring.negative_set}",
+        fasta=rules.extract_contig.output[0],
+    output:
+        f"{RESULTS}/scores/promoters.{{format}}",
+    log:
+        f"{RESULTS}/logs/score-promoters-{{format}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/score-promoters-{{format}}.tsv"
+    wildcard_constraints:
+        format="tsv|bedgraph",
+    params:
+        stride=CONFIG.scoring.stride,
+        version=VERSION,
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=8000,
+        runtime=240,
+    shell:
+        "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
+        " --format {wildcards.format} --stride {params.stride} --threads {threads} > {log} 2>&1"

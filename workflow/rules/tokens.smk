@@ -1,0 +1,69 @@
+"""The tokenizer, the genome as tokens, and what the tokens are like."""
+
+
+rule train_tokenizer:
+    input:
+        config=f"{RESULTS}/config/tokens.yaml",
+        reference=rules.prepare_reference.output,
+    output:
+        f"{RESULTS}/tokens/tokenizer.model",
+    log:
+        f"{RESULTS}/logs/train-tokenizer.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/train-tokenizer.tsv"
+    params:
+        version=VERSION,
+    resources:
+        # SentencePiece holds the whole corpus, about 80 MB a megabase.
+        mem_mb=round(1000 + 100 * CONFIG.tokens.corpus_megabases),
+        runtime=240,
+    shell:
+        "bigbird-dna train-tokenizer {input.config:q} --reference {input.reference[0]:q}"
+        " -o {output:q} > {log} 2>&1"
+
+
+rule tokenize:
+    input:
+        config=f"{RESULTS}/config/tokens.yaml",
+        reference=rules.prepare_reference.output,
+        tokenizer=rules.train_tokenizer.output[0],
+    output:
+        directory(expand(f"{RESULTS}/tokens/{{split}}", split=["train", "valid", "test"])),
+    log:
+        f"{RESULTS}/logs/tokenize.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/tokenize.tsv"
+    params:
+        directory=subpath(input.tokenizer, parent=True),
+        version=VERSION,
+    threads: 8
+    resources:
+        mem_mb=8000,
+        runtime=480,
+    shell:
+        "bigbird-dna tokenize {input.config:q} --reference {input.reference[0]:q}"
+        " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log} 2>&1"
+
+
+rule tokenizer_statistics:
+    input:
+        config=f"{RESULTS}/config/tokens.yaml",
+        reference=rules.prepare_reference.output,
+        tokenizer=rules.train_tokenizer.output[0],
+        promoters=rules.prepare_promoters.output.loci,
+    output:
+        f"{RESULTS}/tokens/statistics.json",
+    log:
+        f"{RESULTS}/logs/tokenizer-statistics.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/tokenizer-statistics.tsv"
+    params:
+        version=VERSION,
+    threads: 2
+    resources:
+        mem_mb=4000,
+        runtime=240,
+    shell:
+        "bigbird-dna tokenizer-statistics {input.config:q} --reference {input.reference[0]:q}"
+        " --tokenizer {input.tokenizer:q} --promoters {input.promoters:q} -o {output:q}"
+        " --threads {threads} > {log} 2>&1"
