@@ -152,7 +152,9 @@ class PromoterConfig(TrainingConfig):
     initial: Literal["pretrained", "random"] = "pretrained"
     pooling: Literal["cls", "mean"] = "cls"
     jitter: int = Field(default=0, ge=0, description="bp cut at random from each end in training")
-    both_strands: bool = Field(default=False, description="evaluate with the mean of both strands")
+    views: int = Field(
+        default=1, ge=1, description="tokenisations of a window whose probabilities are averaged"
+    )
     baseline_kmer: int = Field(default=5, ge=1, le=8)
 
     @model_validator(mode="after")

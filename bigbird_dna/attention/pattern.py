@@ -106,7 +106,8 @@ class Pattern:
 
     def block_mask(self, blocks: int, heads: int, layer: int = 0) -> Bools:
         """The pattern block by block, (H, Q, Q): whether query block i sees key block j."""
-        return self.kinds(blocks, heads, layer) != UNSEEN
+        seen: Bools = self.kinds(blocks, heads, layer) != UNSEEN
+        return seen
 
     def mask(self, tokens: int, heads: int, layer: int = 0) -> Bools:
         """The pattern token by token, (H, L, L): `mask[h, i, j]` says whether query i sees key j.

@@ -58,8 +58,7 @@ def bigbird_attention(
     -----
     Under `torch.autocast` float32 inputs are cast to the autocast type, as torch's own attention does.
     """
-    if route not in get_args(Route):
-        raise ValueError(f"route must be one of {', '.join(get_args(Route))}, not {route!r}")
+    _check_route(route)
     q, k, v, counts = _checked(q, k, v, lengths, layer, dropout)
     if not counts:
         return torch.zeros_like(v)
@@ -108,6 +107,7 @@ def full_attention(
 
     `pattern`, `layer` and `route` are accepted, so that mechanisms can be exchanged, and ignored.
     """
+    _check_route(route)
     q, k, v, counts = _checked(q, k, v, lengths, layer, dropout)
     return _full(q, k, v, counts, dropout)
 
@@ -131,6 +131,11 @@ def _real(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor
     """(B, N), true at positions before the end of each sequence; the same in every layer of an encoder."""
     ends = torch.tensor(lengths, device=device)[:, None]
     return torch.arange(tokens, device=device) < ends
+
+
+def _check_route(route: str) -> None:
+    if route not in get_args(Route):
+        raise ValueError(f"route must be one of {', '.join(get_args(Route))}, not {route!r}")
 
 
 def _checked(

@@ -124,9 +124,35 @@ def score_figure(
 def attention_figure(
     config: Path = typer.Argument(help="Configuration (YAML) whose encoder is drawn."),
     output: Path = FIGURE_OUT,
+    layer: int = typer.Option(0, min=0, help="Random blocks differ by layer and head."),
+    heads: int = typer.Option(3, min=1, help="Draw this many heads."),
 ) -> None:
-    """Draw which key blocks each query block attends to."""
-    raise NotImplementedError
+    """Draw which key blocks each query block attends to, for an input of the encoder's full length."""
+    import numpy as np
+
+    from bigbird_dna.attention.pattern import GLOBAL, Pattern
+    from bigbird_dna.config import load_config
+    from bigbird_dna.reporting.attention_figure import save_attention_figure
+    from bigbird_dna.reporting.style import check_format
+
+    check_format(output)
+    encoder = load_config(config).encoder
+    if layer >= encoder.layers:
+        raise UsageError(f"--layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")
+    pattern = Pattern(
+        block_size=encoder.block_size,
+        global_blocks=encoder.global_blocks,
+        window_blocks=encoder.window_blocks,
+        random_blocks=encoder.random_blocks,
+        seed=encoder.random_seed,
+    )
+    blocks = pattern.blocks(encoder.positions)
+    if encoder.attention == "full":
+        kinds, name = np.full((blocks, blocks), GLOBAL), "Full attention"
+    else:
+        kinds, name = pattern.kinds(blocks, min(heads, encoder.heads), layer), "BigBird attention"
+    title = f"{name}, layer {layer}, {encoder.positions:,} tokens"
+    save_attention_figure(kinds, output, block_size=encoder.block_size, title=title)
 
 
 def summary(

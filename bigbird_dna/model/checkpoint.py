@@ -32,7 +32,8 @@ Task = Literal["pretraining", "promoter"]
 class Model:
     """A network with all that is needed to use it.
 
-    `settings` are the task's: a promoter model has `upstream` and `downstream` in bp and `pooling`.
+    `settings` are the task's: a promoter model has `upstream`, `downstream` and `jitter` in bp, `views` (how
+    many tokenisations of a window are averaged) and `pooling`.
     """
 
     task: Task
@@ -146,7 +147,8 @@ def _read_description(path: Path) -> tuple[Task, EncoderConfig, dict[str, Any]]:
             raise ModelError(f"{path}: unknown task {task!r}")
         config = EncoderConfig.model_validate(values["encoder"])
         if task == "promoter":
-            int(settings["upstream"]), int(settings["downstream"]), str(settings["pooling"])
+            {name: int(settings[name]) for name in ("upstream", "downstream", "jitter", "views")}
+            str(settings["pooling"])
         return task, config, settings
     except BigBirdDnaError:
         raise

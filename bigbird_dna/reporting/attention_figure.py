@@ -37,8 +37,9 @@ def save_attention_figure(
         raise ValueError(
             f"kinds must be (blocks, blocks) or (heads, blocks, blocks), not {kinds.shape}"
         )
-    if panels.min() < 0 or panels.max() >= len(KINDS):
-        raise ValueError(f"kinds must be numbers from 0 to {len(KINDS) - 1}, got {panels.max()}")
+    outside = panels[(panels < 0) | (panels >= len(KINDS))]
+    if outside.size:
+        raise ValueError(f"kinds must be numbers from 0 to {len(KINDS) - 1}, got {outside[0]}")
 
     import matplotlib
     from matplotlib.colors import ListedColormap

@@ -77,12 +77,16 @@ def panels(
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write SVG, PNG or PDF by the suffix of `path`, whole or not at all; no date goes in."""
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"{path}: a figure ends in {', '.join(FORMATS)}")
+    check_format(path)
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     with atomic_path(path) as temporary:
         figure.savefig(temporary, metadata=metadata, dpi=150)
+
+
+def check_format(path: Path) -> None:
+    """Refuse a figure's name whose suffix is none of `FORMATS`."""
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"{path}: a figure ends in {', '.join(FORMATS)}")
 
 
 def interval(value: float, low: float, high: float) -> str:

@@ -64,9 +64,18 @@ def bits_per_base_table(metrics: Mapping[str, Any], source: Path) -> pd.DataFram
 
 
 def write_tsv(path: Path, table: pd.DataFrame) -> None:
-    """Write a table with tabs; six digits of a figure, nothing where it is not defined."""
+    """Write a table with tabs; whole numbers in full, six digits of others, nothing for undefined ones."""
+    text = table.copy()
+    for name in text.select_dtypes("float").columns:
+        text[name] = [_cell(value) for value in text[name]]
     with atomic_path(path) as temporary:
-        table.to_csv(temporary, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
+
+
+def _cell(value: float) -> str:
+    if value != value:
+        return ""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
 
 
 def read_tsv(path: Path, columns: Sequence[str]) -> pd.DataFrame:

@@ -26,15 +26,32 @@ def predict_windows(
 
     Returns
     -------
-    Probabilities (N,), each a function of its sequence and the model alone. Computed in float32.
+    Probabilities (N,), each a function of its sequence and the model alone. Computed in float32. A
+    model with several `views` gives the mean over as many tokenisations of the window.
     """
     place = choose_device(device)
     network = model.network.to(place).eval()
     upstream, downstream = int(model.settings["upstream"]), int(model.settings["downstream"])
-    rows = window_rows(
-        model.tokenizer, sequences, model.config.positions, upstream / (upstream + downstream)
-    )
-    return sigmoid_rows(network, rows, model.tokenizer.pad_id, batch_size, place)
+    anchor = upstream / (upstream + downstream)
+    total = np.zeros(len(sequences), dtype=np.float64)
+    cuts = view_cuts(int(model.settings["views"]), int(model.settings["jitter"]))
+    for left, right in cuts:
+        views = [sequence[left : len(sequence) - right] for sequence in sequences]
+        rows = window_rows(model.tokenizer, views, model.config.positions, anchor)
+        total += sigmoid_rows(network, rows, model.tokenizer.pad_id, batch_size, place)
+    return (total / len(cuts)).astype(np.float32)
+
+
+def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
+    """Bases cut from the left and the right end in each view of a window.
+
+    A single view is the whole window. Several cut `jitter` bases in all, from 0 to all of them on the left:
+    the phase of the tokens differs and averages out, as in training, which cuts up to `jitter` at each end.
+    """
+    if views == 1:
+        return [(0, 0)]
+    lefts = [round(jitter * view / (views - 1)) for view in range(views)]
+    return [(left, jitter - left) for left in lefts]
 
 
 def sigmoid_rows(

@@ -148,6 +148,8 @@ def finetune_promoter(
         "upstream": settings.upstream,
         "downstream": settings.downstream,
         "pooling": settings.pooling,
+        "jitter": settings.jitter,
+        "views": settings.views,
         "negative_set": negative_set,
         "shuffled_labels": shuffle_labels,
     }

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from bigbird_dna.cli import reporting
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import ConfigError, DataError, UsageError
 
 app = typer.Typer()
 reporting.register(app)
@@ -28,7 +28,7 @@ METRICS = {
     "ngram_order": 6,
     "uniform_bits_per_base": 2.0,
     "steps": 1000,
-    "tokens_seen": 5_000_000,
+    "tokens_seen": 5_123_456_789,
     "split": "valid",
 }
 
@@ -242,6 +242,26 @@ def test_score_figure(tmp_path):
     assert not (tmp_path / "c.svg").exists()
 
 
+@pytest.mark.parametrize("attention", ["bigbird", "full"])
+def test_attention_figure(tmp_path, attention):
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "encoder: {layers: 2, hidden: 8, heads: 2, positions: 160, block_size: 16, random_blocks: 1,"
+        f" attention: {attention}}}\npretraining: {{sequence_tokens: 160}}\n"
+    )
+    for name, layer in (("a", 1), ("b", 1), ("c", 0)):
+        run("attention-figure", config, "--layer", layer, "-o", tmp_path / f"{name}.svg")
+    a, b, c = ((tmp_path / f"{name}.svg").read_bytes() for name in "abc")
+    assert a == b != c
+    with pytest.raises(UsageError, match="--layer 2: the encoder has layers 0 to 1"):
+        run("attention-figure", config, "--layer", 2, "-o", tmp_path / "d.svg")
+    with pytest.raises(UsageError, match=r"d\.txt: a figure ends in"):
+        run("attention-figure", config, "-o", tmp_path / "d.txt")
+    with pytest.raises(ConfigError, match="no such file"):
+        run("attention-figure", tmp_path / "none.yaml", "-o", tmp_path / "d.svg")
+    assert not list(tmp_path.glob("*d.*"))
+
+
 def test_summary(files, model_dir, tmp_path):
     promoter_report(files, tmp_path / "report")
     (tmp_path / "statistics.json").write_text(json.dumps(STATISTICS))
@@ -254,9 +274,10 @@ def test_summary(files, model_dir, tmp_path):
         *("-o", tmp_path / "summary.tsv"),
     )
     assert text.rstrip().splitlines()[-1] == "Report: results/demo/report.html"
-    assert "bits per base, model" in text and "1.9100" in text and "5,000,000" in text
+    assert "bits per base, model" in text and "1.9100" in text and "5,123,456,789" in text
     table = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
     assert list(table.columns) == ["section", "figure", "value", "low", "high", "note"]
+    assert "tokens seen\t5123456789\t" in (tmp_path / "summary.tsv").read_text()
     figures = table.set_index(["section", "figure"])
     source = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t").iloc[0]
     row = figures.loc[("promoters, genomic", "AUROC, model")]

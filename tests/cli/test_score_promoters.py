@@ -62,7 +62,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=8
     )
     for task in ("promoter", "pretraining"):
-        given = {"upstream": 40, "downstream": 20, "pooling": "mean"} if task == "promoter" else {}
+        promoter = {"upstream": 40, "downstream": 20, "pooling": "mean", "jitter": 4, "views": 1}
+        given = promoter if task == "promoter" else {}
         torch.manual_seed(1)
         network = checkpoint.build_network(task, config, given)
         if task == "promoter":

@@ -80,7 +80,7 @@ def test_delong_agrees_with_the_bootstrap():
     rng = np.random.default_rng(2)
     labels, first, second = simulated(rng)
     samples = []
-    for _ in range(800):
+    for _ in range(500):
         # Classes resampled apart, as DeLong's variance takes their sizes as fixed.
         rows = np.concatenate(
             [rng.choice(np.flatnonzero(labels == label), 150) for label in (0, 1)]
@@ -91,7 +91,7 @@ def test_delong_agrees_with_the_bootstrap():
     for estimate, half in zip(
         (auroc(labels, first), auroc_difference(labels, first, second)), spread, strict=True
     ):
-        assert (estimate.high - estimate.low) / 2 == pytest.approx(half, rel=0.12)
+        assert (estimate.high - estimate.low) / 2 == pytest.approx(half, rel=0.15)
 
 
 def test_interval_covers_the_truth():
@@ -143,7 +143,7 @@ def test_bootstrap_agrees_with_a_slow_one():
     scores = 1 / (1 + np.exp(0.5 - hidden))
     found = binary_metrics(labels, scores)
     slow = []
-    for _ in range(600):
+    for _ in range(400):
         rows = rng.integers(len(labels), size=len(labels))
         y, p = labels[rows], scores[rows]
         slow.append(

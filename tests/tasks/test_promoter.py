@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.main import app
@@ -14,7 +16,7 @@ from bigbird_dna.config import load_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import load
-from bigbird_dna.tasks.inference import predict_windows
+from bigbird_dna.tasks.inference import predict_windows, view_cuts
 from bigbird_dna.tasks.promoter_windows import read_windows, window_sequences
 
 SCRATCH = ["--set", "promoters.initial=random"]
@@ -30,7 +32,11 @@ def _run(*arguments: object) -> None:
 @pytest.fixture(scope="module")
 def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("promoter")
-    settings = ["promoters.steps=150", "promoters.optimizer.learning_rate=0.003"]
+    settings = [
+        "promoters.steps=150",
+        "promoters.optimizer.learning_rate=0.003",
+        "promoters.views=2",
+    ]
     _run(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *SCRATCH),
         *("-o", directory / "model", "--checkpoints", directory / "checkpoints"),
@@ -90,6 +96,17 @@ def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model
             loaded, [sequences[i] for i in order], batch_size=batch_size, device="cpu"
         )
         np.testing.assert_allclose(shuffled, alone[order], atol=1e-5)
+
+
+@given(st.integers(1, 9), st.integers(0, 40))
+def test_views_are_of_one_length_and_reach_from_end_to_end(views: int, jitter: int) -> None:
+    cuts = view_cuts(views, jitter)
+    assert len(cuts) == views and cuts == sorted(cuts)
+    if views == 1:
+        assert cuts == [(0, 0)]
+    else:
+        assert cuts[0] == (0, jitter) and cuts[-1] == (jitter, 0)
+        assert {left + right for left, right in cuts} == {jitter}
 
 
 def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: Path) -> None:

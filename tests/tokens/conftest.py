@@ -36,6 +36,7 @@ def make_reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Re
 
 @pytest.fixture(scope="session")
 def reference(make_reference: Callable[..., Reference]) -> Reference:
-    """Contigs a (9 kb), b (6 kb, of which 2,000 to 4,000 are N) and c (50 bp)."""
+    """Contigs a (9 kb), b (6 kb, N from 2,000 to 4,000), c (50 bp) and d (2,150 bp, 150 of them N)."""
     b = random_dna(2000, 2) + "N" * 2000 + random_dna(2000, 3)
-    return make_reference(a=random_dna(9000, 1), b=b, c=random_dna(50, 4))
+    d = random_dna(1000, 5) + "N" * 150 + random_dna(1000, 6)
+    return make_reference(a=random_dna(9000, 1), b=b, c=random_dna(50, 4), d=d)

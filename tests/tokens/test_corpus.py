@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.genome.reference import Reference
@@ -12,7 +12,7 @@ from bigbird_dna.tokens.corpus import sample_sentences
 SHORT = (40, 60)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40)
 @given(bases=st.integers(1, 12_000), seed=st.integers(0, 1000))
 def test_the_bound_is_met_exactly(reference: Reference, bases: int, seed: int) -> None:
     contigs = {"a": 9000, "b": 6000}

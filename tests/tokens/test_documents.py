@@ -31,6 +31,7 @@ def passes(documents: list[Document], length: int) -> list[list[Document]]:
     return groups
 
 
+@settings(deadline=None)
 @given(plans(), st.integers(1, 2000), st.integers(0, 2**40))
 def test_every_pass_covers_the_contig_from_its_start_on(
     plan: DocumentPlan, length: int, seed: int
@@ -56,7 +57,7 @@ def test_every_pass_covers_the_contig_from_its_start_on(
             assert document.interval.end == document.sentences()[-1].end
 
 
-@settings(max_examples=30)
+@settings(deadline=None, max_examples=30)
 @given(plans(), st.integers(0, 100))
 def test_a_contig_does_not_depend_on_the_others(plan: DocumentPlan, seed: int) -> None:
     alone = list(iter_documents({"b": 900}, plan, seed))

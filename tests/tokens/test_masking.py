@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.tokens.masking import mask_tokens
@@ -11,6 +11,7 @@ from bigbird_dna.tokens.tokenizer import DnaTokenizer
 VOCABULARY = 96  # of the fixture
 
 
+@settings(deadline=None)
 @given(
     ids=st.lists(st.integers(0, VOCABULARY - 1), max_size=80),
     fraction=st.floats(0.01, 0.99),

@@ -61,7 +61,7 @@ def damaged(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "store"))
 
 
-@settings(max_examples=10)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(0, 99), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
 def test_a_store_holds_the_documents(
     tmp_path_factory: pytest.TempPathFactory,

@@ -44,10 +44,9 @@ rule fetch:
         ],
     resources:
         # No param: the same file from another place is no reason to run everything again.
-        local_data=CONFIG.local_data or "",
+        local_data=f"--local-data {shlex.quote(CONFIG.local_data)}" if CONFIG.local_data else "",
     shell:
-        "bigbird-dna fetch {params.key} -o {output:q} --local-data {resources.local_data:q}"
-        " > {log} 2>&1"
+        "bigbird-dna fetch {params.key} -o {output:q} {resources.local_data} > {log} 2>&1"
 
 
 rule prepare_reference:
@@ -74,7 +73,8 @@ rule prepare_reference:
 rule prepare_promoters:
     input:
         promoters=RAW["promoters"],
-        reference=rules.prepare_reference.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
         chain=[RAW["chain"]] if "chain" in RAW else [],
     output:
         loci=f"{RESULTS}/genome/promoters.tsv",
@@ -95,5 +95,5 @@ rule prepare_promoters:
         mem_mb=2000,
         runtime=30,
     shell:
-        "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference[0]:q}"
+        "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference:q}"
         " --assembly {params.assembly} {params.lift:q} -o {output.loci:q} > {log} 2>&1"

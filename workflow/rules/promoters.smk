@@ -6,7 +6,8 @@ PRETRAINED = rules.pretrain.output if CONFIG.promoters.initial == "pretrained" e
 rule promoter_windows:
     input:
         config=f"{RESULTS}/config/windows.yaml",
-        reference=rules.prepare_reference.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
         promoters=rules.prepare_promoters.output.loci,
     output:
         windows=f"{RESULTS}/promoters/windows.parquet",
@@ -23,15 +24,17 @@ rule promoter_windows:
         mem_mb=8000,
         runtime=120,
     shell:
-        "bigbird-dna promoter-windows {input.config:q} --reference {input.reference[0]:q}"
+        "bigbird-dna promoter-windows {input.config:q} --reference {input.reference:q}"
         " --promoters {input.promoters:q} --output {params.directory:q} > {log} 2>&1"
 
 
 rule finetune_promoter:
     input:
         config=f"{RESULTS}/config/finetuning.yaml",
-        windows=rules.promoter_windows.output,
-        reference=rules.prepare_reference.output,
+        windows=rules.promoter_windows.output.windows,
+        labels=rules.promoter_windows.output.labels,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
         pretrained=PRETRAINED,
     output:
@@ -49,7 +52,7 @@ rule finetune_promoter:
         start=lambda wildcards, input: (
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
-        windows=subpath(input.windows[0], parent=True),
+        windows=subpath(input.windows, parent=True),
         checkpoints=f"{RESULTS}/checkpoints",
         version=VERSION,
     # One: the models then train side by side, which is faster than one after the other on more cores.
@@ -60,7 +63,7 @@ rule finetune_promoter:
         runtime=1440,
     shell:
         "bigbird-dna finetune-promoter {input.config:q} {params.task:q}"
-        " --windows {params.windows:q} --reference {input.reference[0]:q}"
+        " --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads {threads} > {log} 2>&1"
 
@@ -68,8 +71,10 @@ rule finetune_promoter:
 rule promoter_baseline:
     input:
         config=f"{RESULTS}/config/baseline.yaml",
-        windows=rules.promoter_windows.output,
-        reference=rules.prepare_reference.output,
+        windows=rules.promoter_windows.output.windows,
+        labels=rules.promoter_windows.output.labels,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
     output:
         f"{RESULTS}/promoters/kmer-{{negative_set}}.parquet",
     log:
@@ -77,12 +82,12 @@ rule promoter_baseline:
     benchmark:
         f"{RESULTS}/benchmarks/promoter-baseline-{{negative_set}}.tsv"
     params:
-        windows=subpath(input.windows[0], parent=True),
+        windows=subpath(input.windows, parent=True),
         version=VERSION,
     resources:
         mem_mb=16000,
         runtime=120,
     shell:
         "bigbird-dna promoter-baseline {input.config:q} --negative-set {wildcards.negative_set}"
-        " --windows {params.windows:q} --reference {input.reference[0]:q} --output {output:q}"
+        " --windows {params.windows:q} --reference {input.reference:q} --output {output:q}"
         " > {log} 2>&1"

@@ -3,7 +3,8 @@
 
 rule extract_contig:
     input:
-        rules.prepare_reference.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
     output:
         f"{RESULTS}/scores/contig.fa.gz",
     log:
@@ -19,7 +20,7 @@ rule extract_contig:
         mem_mb=2000,
         runtime=30,
     shell:
-        "bigbird-dna extract {input[0]:q} {params.contig:q} --assembly {params.assembly}"
+        "bigbird-dna extract {input.reference:q} {params.contig:q} --assembly {params.assembly}"
         " --megabases {params.megabases} -o {output:q} > {log} 2>&1"
 
 

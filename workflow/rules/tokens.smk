@@ -4,7 +4,8 @@
 rule train_tokenizer:
     input:
         config=f"{RESULTS}/config/tokens.yaml",
-        reference=rules.prepare_reference.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
     output:
         f"{RESULTS}/tokens/tokenizer.model",
     log:
@@ -18,14 +19,15 @@ rule train_tokenizer:
         mem_mb=round(1000 + 100 * CONFIG.tokens.corpus_megabases),
         runtime=240,
     shell:
-        "bigbird-dna train-tokenizer {input.config:q} --reference {input.reference[0]:q}"
+        "bigbird-dna train-tokenizer {input.config:q} --reference {input.reference:q}"
         " -o {output:q} > {log} 2>&1"
 
 
 rule tokenize:
     input:
         config=f"{RESULTS}/config/tokens.yaml",
-        reference=rules.prepare_reference.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
     output:
         directory(expand(f"{RESULTS}/tokens/{{split}}", split=["train", "valid", "test"])),
@@ -41,14 +43,15 @@ rule tokenize:
         mem_mb=8000,
         runtime=480,
     shell:
-        "bigbird-dna tokenize {input.config:q} --reference {input.reference[0]:q}"
+        "bigbird-dna tokenize {input.config:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log} 2>&1"
 
 
 rule tokenizer_statistics:
     input:
         config=f"{RESULTS}/config/tokens.yaml",
-        reference=rules.prepare_reference.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
         promoters=rules.prepare_promoters.output.loci,
     output:
@@ -64,6 +67,6 @@ rule tokenizer_statistics:
         mem_mb=4000,
         runtime=240,
     shell:
-        "bigbird-dna tokenizer-statistics {input.config:q} --reference {input.reference[0]:q}"
+        "bigbird-dna tokenizer-statistics {input.config:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} --promoters {input.promoters:q} -o {output:q}"
         " --threads {threads} > {log} 2>&1"

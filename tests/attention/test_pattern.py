@@ -1,0 +1,198 @@
+"""The pattern's docstrings, read literally and compared with the vectorised tables."""
+
+import time
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.attention.pattern import GLOBAL, RANDOM, WINDOW, Pattern
+
+
+@st.composite
+def patterns(draw: st.DrawFn, block_sizes: tuple[int, ...] = (1, 2, 3, 8)) -> Pattern:
+    sizes = draw(
+        st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 3, 5]), st.integers(0, 4)).filter(any)
+    )
+    return Pattern(draw(st.sampled_from(block_sizes)), *sizes, seed=draw(st.integers(0, 2**40)))
+
+
+def literal_sets(pattern: Pattern, blocks: int) -> tuple[set[int], list[set[int]]]:
+    """Global blocks and, for every block, its window, straight from the definition."""
+    g, w = pattern.global_blocks, pattern.window_blocks
+    first = set(range(min(ceil(g / 2), blocks)))
+    last = {blocks - 1 - i for i in range(g // 2) if blocks - 1 - i >= 0}
+    window = [
+        {j + o for o in range(-(w // 2), w // 2 + 1) if 0 <= j + o < blocks} if w else set()
+        for j in range(blocks)
+    ]
+    return first | last, window
+
+
+@given(patterns(), st.integers(1, 40), st.integers(1, 3), st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_rows_hold_what_the_definition_says(
+    pattern: Pattern, blocks: int, heads: int, layer: int
+) -> None:
+    globals_, window = literal_sets(pattern, blocks)
+    keys = pattern.key_blocks(blocks, heads, layer)
+    random = pattern.random_ids(blocks, heads, layer)
+    assert set(pattern.global_ids(blocks)) == globals_
+    for head in range(heads):
+        for j in range(blocks):
+            row = [int(x) for x in keys[head, j] if x >= 0]
+            drawn = {int(x) for x in random[head, j] if x >= 0}
+            assert (keys[head, j, : len(row)] >= 0).all(), "padding stands at the end"
+            if j in globals_:
+                assert row == [] and drawn == set()
+                continue
+            fixed = globals_ | window[j]
+            assert len(row) == len(set(row)) and row, "distinct and never empty"
+            assert set(row) == fixed | drawn
+            assert not drawn & fixed
+            assert drawn <= set(range(blocks))
+            assert len(drawn) == min(pattern.random_blocks, blocks - len(fixed))
+
+
+@given(patterns(), st.integers(1, 60), st.integers(1, 2))
+@settings(max_examples=40, deadline=None)
+def test_token_mask_is_the_block_table_cut_to_length(
+    pattern: Pattern, tokens: int, heads: int
+) -> None:
+    mask = pattern.mask(tokens, heads, layer=1)
+    blocks = pattern.blocks(tokens)
+    keys = pattern.key_blocks(blocks, heads, layer=1)
+    globals_ = set(pattern.global_ids(blocks).tolist())
+    for head in range(heads):
+        for i in range(tokens):
+            j = i // pattern.block_size
+            seen = set(range(blocks)) if j in globals_ else set(keys[head, j].tolist()) - {-1}
+            expected = [t // pattern.block_size in seen for t in range(tokens)]
+            assert mask[head, i].tolist() == expected
+    assert pattern.is_full(blocks) == mask.all()
+
+
+def test_genomics_pattern_counts() -> None:
+    """Paper's setting at 4096 tokens: 8 key blocks a row; the neighbours of the global blocks share one."""
+    counts = (Pattern().key_blocks(64, heads=12) >= 0).sum(axis=2)
+    assert (counts[:, [0, 63]] == 0).all()
+    assert (counts[:, [1, 62]] == 7).all()
+    assert (counts[:, 2:62] == 8).all()
+
+
+def test_last_block_of_the_true_sequence_is_global() -> None:
+    pattern = Pattern(block_size=4, random_blocks=0)
+    assert pattern.blocks(21) == 6
+    assert pattern.global_ids(pattern.blocks(21)).tolist() == [0, 5]
+    mask = pattern.mask(21, heads=1)[0]
+    assert mask[:, 20].all() and mask[20].all() and mask[:, :4].all()
+    assert not mask.all()
+
+
+def test_odd_number_of_global_blocks_has_more_in_front() -> None:
+    assert Pattern(global_blocks=3).global_ids(10).tolist() == [0, 1, 9]
+    assert Pattern(global_blocks=1).global_ids(10).tolist() == [0]
+    assert Pattern(global_blocks=8).global_ids(3).tolist() == [0, 1, 2]
+
+
+def test_building_blocks_alone() -> None:
+    """G, W, R and R + W, the rows of the paper's Table 1."""
+    window = Pattern(1, 0, 3, 0).mask(6, 1)[0]
+    distance = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+    np.testing.assert_array_equal(window, distance <= 1)
+    star = Pattern(1, 1, 0, 0).mask(6, 1)[0]
+    assert star[0].all() and star[:, 0].all() and star[1:, 1:].sum() == 0
+    only_random = Pattern(1, 0, 0, 2).mask(6, 1)[0]
+    assert (only_random.sum(axis=1) == 2).all()
+    both = Pattern(1, 0, 1, 2).mask(6, 1)[0]
+    assert (both.sum(axis=1) == 3).all() and both.diagonal().all()
+
+
+def test_random_alone_may_draw_the_own_block_and_is_never_empty() -> None:
+    assert Pattern(1, 0, 0, 1).mask(1, 1).all()
+    own = np.mean([Pattern(1, 0, 0, 1, s).mask(4, 1)[0].diagonal().mean() for s in range(400)])
+    assert own == pytest.approx(1 / 4, abs=0.06)
+
+
+def test_draw_is_fixed_for_ever() -> None:
+    """Checkpoints store the seed alone: another draw from it would change every score."""
+    drawn = Pattern(seed=7).random_ids(64, heads=2, layer=3)
+    assert drawn[:, 1].tolist() == [[48, 60, 31], [30, 33, 59]]
+    assert drawn[:, 40].tolist() == [[54, 12, 61], [38, 60, 55]]
+
+
+def test_draw_depends_on_seed_layer_and_head_but_not_on_the_number_of_heads() -> None:
+    pattern = Pattern(seed=5)
+    table = pattern.random_ids(64, heads=4, layer=1)
+    np.testing.assert_array_equal(table, Pattern(seed=5).random_ids(64, heads=4, layer=1))
+    np.testing.assert_array_equal(table[:2], pattern.random_ids(64, heads=2, layer=1))
+    different = [
+        pattern.random_ids(64, heads=4, layer=2),
+        Pattern(seed=6).random_ids(64, heads=4, layer=1),
+        np.roll(table, 1, axis=0),
+    ]
+    for other in different:
+        assert (np.sort(other, axis=2) == np.sort(table, axis=2)).mean() < 0.3
+
+
+def test_random_blocks_cover_the_whole_length_uniformly() -> None:
+    """Expected uses of a key block: sum over rows of 3 / (blocks that remain); normal within 5 sigma."""
+    blocks, heads = 64, 400
+    drawn = Pattern().random_ids(blocks, heads)
+    uses = np.bincount(drawn[drawn >= 0], minlength=blocks)
+    assert uses[0] == uses[-1] == 0
+    expected = np.zeros(blocks)
+    for j in range(1, blocks - 1):
+        free = [x for x in range(1, blocks - 1) if abs(x - j) > 1]
+        expected[free] += heads * 3 / len(free)
+    inner = slice(1, blocks - 1)
+    assert (np.abs(uses[inner] - expected[inner]) < 5 * np.sqrt(expected[inner])).all()
+    chi2 = ((uses[inner] - expected[inner]) ** 2 / expected[inner]).sum()
+    assert chi2 < 62 + 5 * np.sqrt(2 * 62)
+
+
+def test_every_pair_of_random_blocks_is_equally_likely() -> None:
+    """Floyd's algorithm is uniform over sets, not over single members alone."""
+    drawn = np.sort(Pattern(1, 0, 0, 2).random_ids(5, heads=2000)[:, 0], axis=1)
+    counts = np.unique(drawn[:, 0] * 5 + drawn[:, 1], return_counts=True)[1]
+    assert len(counts) == 10
+    assert ((counts - 200) ** 2 / 200).sum() < 35  # chi-squared, 9 degrees of freedom, p about 6e-5
+
+
+def test_tables_are_read_only_because_they_are_shared() -> None:
+    for table in (Pattern().key_blocks(8, 1), Pattern().random_ids(8, 1), Pattern().global_ids(8)):
+        with pytest.raises(ValueError, match="read-only"):
+            table[...] = 0
+
+
+def test_long_sequences_are_quick() -> None:
+    """131,072 tokens: 2,048 blocks, 12 heads. Takes 0.03 s; a quadratic way takes seconds."""
+    start = time.process_time()
+    assert Pattern(seed=99).key_blocks(2048, heads=12).shape == (12, 2048, 8)
+    assert time.process_time() - start < 1
+
+
+def test_kinds_tell_why_a_block_is_seen() -> None:
+    kinds = Pattern(block_size=1).kinds(16, heads=2)
+    assert (kinds[:, 0] == GLOBAL).all() and (kinds[:, :, 15] == GLOBAL).all()
+    assert kinds[0, 5, 4:7].tolist() == [WINDOW] * 3
+    assert ((kinds == RANDOM).sum(axis=2)[:, 1:15] == 3).all()
+    np.testing.assert_array_equal(kinds > 0, Pattern(block_size=1).mask(16, heads=2))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"block_size": 0}, "block_size must be at least 1, not 0"),
+        ({"global_blocks": -1}, "global_blocks must not be negative, got -1"),
+        ({"random_blocks": -2}, "random_blocks must not be negative, got -2"),
+        ({"seed": -3}, "seed must not be negative, got -3"),
+        ({"window_blocks": 4}, r"window_blocks must be odd \(or 0\), not 4"),
+        ({"global_blocks": 0, "window_blocks": 0, "random_blocks": 0}, "the pattern is empty"),
+    ],
+)
+def test_contradictory_sizes_are_refused(values: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Pattern(**values)

@@ -1,0 +1,50 @@
+"""What each stage sees of the configuration."""
+
+import json
+
+GENOME = set(type(CONFIG.genome).model_fields) - {"promoters", "chain"}
+
+# The keys that a stage reads: a change of any other key doesn't run it again.
+STAGES = {
+    "tokens": {"seed": True, "genome": GENOME, "tokens": True},
+    "pretraining": {
+        "seed": True,
+        "genome": GENOME,
+        "tokens": True,
+        "encoder": True,
+        "pretraining": True,
+    },
+    "windows": {
+        "seed": True,
+        "genome": True,
+        "promoters": {"upstream", "downstream", "negative_sets"},
+    },
+    "finetuning": {
+        "seed": True,
+        "genome": True,
+        "encoder": True,
+        "pretraining": {"sequence_tokens"},
+        "promoters": set(type(CONFIG.promoters).model_fields) - {"control", "baseline_kmer"},
+    },
+    "baseline": {"seed": True, "promoters": {"seed", "baseline_kmer"}},
+    "attention": {"encoder": True, "pretraining": {"sequence_tokens"}},
+}
+
+
+rule stage_config:
+    localrule: True
+    output:
+        f"{RESULTS}/config/{{stage}}.yaml",
+    log:
+        f"{RESULTS}/logs/config-{{stage}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/config-{{stage}}.tsv"
+    wildcard_constraints:
+        stage="|".join(STAGES),
+    params:
+        # JSON is YAML.
+        text=lambda wildcards: json.dumps(
+            CONFIG.model_dump(mode="json", include=STAGES[wildcards.stage]), indent=1
+        ),
+    shell:
+        "printf '%s\\n' {params.text:q} > {output} 2> {log}"
