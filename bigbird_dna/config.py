@@ -146,6 +146,9 @@ class PromoterConfig(TrainingConfig):
     upstream: int = Field(default=5000, ge=0, description="bp before the TSS")
     downstream: int = Field(default=3000, ge=1, description="bp from the TSS on, TSS included")
     negative_sets: tuple[NegativeSet, ...] = NEGATIVE_SETS
+    distance: int = Field(
+        default=1000, ge=0, description="bp between a genomic negative's TSS position and any TSS"
+    )
     control: NegativeSet | None = Field(
         default="genomic", description="negative set trained once more on shuffled labels"
     )

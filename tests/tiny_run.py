@@ -53,6 +53,7 @@ SETTINGS: dict[str, Any] = {
         "upstream": UPSTREAM,
         "downstream": DOWNSTREAM,
         "jitter": 4,
+        "distance": 50,
         "pooling": "mean",
         "evaluate_every": 10,
         "checkpoint_every": 5,
@@ -79,6 +80,7 @@ def make(directory: Path) -> Path:
         upstream=UPSTREAM,
         downstream=DOWNSTREAM,
         negative_sets=config.promoters.negative_sets,
+        distance=config.promoters.distance,
         seed=config.seed,
     )
     write_windows(results / "promoters", windows, counts)

@@ -2,8 +2,11 @@
 
 Oubounyt et al. (2019) cut a positive into 20 parts, keep 8 in place and "substitute" 12. Two readings
 circulate and are different tasks: `substituted` fills the 12 parts with random bases, `permuted` shuffles
-the 12 parts among themselves. `genomic` takes windows elsewhere on the same split with the same GC content.
+the 12 parts among themselves. `genomic` takes windows elsewhere on the same split with the same GC content,
+as a scan of a genome meets them: beside promoters too, but not with a TSS where the window looks for it.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,29 +54,55 @@ def gc_fraction(sequence: str) -> float:
     return (sequence.count("G") + sequence.count("C")) / len(sequence)
 
 
-class ContigComposition:
-    """Prefix sums of G+C, of N and of positions taken by promoter windows, for one contig."""
+class Candidates(NamedTuple):
+    """Windows that may serve as negatives, and their GC fractions."""
 
-    def __init__(self, contig: str, sequence: str, taken: list[Interval]) -> None:
-        self.contig = contig
-        letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
-        occupied = np.zeros(len(letters) + 1, dtype=np.int32)
-        for interval in taken:
-            occupied[max(interval.start, 0)] += 1
-            occupied[min(interval.end, len(letters))] -= 1
-        self.length = len(letters)
-        self.gc = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
-        self.barred = _prefix_sum((letters == ord("N")) | (np.cumsum(occupied[:-1]) > 0))
+    windows: list[Interval]
+    gc: npt.NDArray[np.float64]
 
-    def candidates(
-        self, size: int, count: int, rng: np.random.Generator
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Starts of up to `count` windows free of N and of promoter windows, and their GC fractions."""
-        if self.length < size or count == 0:
-            return np.empty(0, np.int64), np.empty(0)
-        starts = np.unique(rng.integers(0, self.length - size + 1, count))
-        starts = starts[self.barred[starts + size] == self.barred[starts]]
-        return starts, (self.gc[starts + size] - self.gc[starts]) / size
+
+def draw_candidates(
+    contig: str,
+    sequence: str,
+    positions: npt.NDArray[np.int64],
+    *,
+    upstream: int,
+    downstream: int,
+    distance: int,
+    count: int,
+    rng: np.random.Generator,
+) -> Candidates:
+    """Up to `count` windows at random places of a contig, on random strands.
+
+    Left out are windows that hold an N and those whose own TSS position (the base after `upstream` bp) lies
+    less than `distance` bp from one of the promoters' TSS `positions` on either strand.
+    """
+    letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
+    size = upstream + downstream
+    if len(letters) < size or count == 0:
+        return Candidates([], np.empty(0))
+    starts = np.unique(rng.integers(0, len(letters) - size + 1, count))
+    forward = rng.integers(0, 2, len(starts)).astype(bool)
+    tss = starts + np.where(forward, upstream, downstream - 1)
+    masked = _prefix_sum(letters == ord("N"))
+    kept = (masked[starts + size] == masked[starts]) & (_gap(tss, positions) >= distance)
+    starts, forward = starts[kept], forward[kept]
+    strong = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
+    windows = [
+        Interval(contig, start, start + size, "+" if plus else "-")
+        for start, plus in zip(starts.tolist(), forward.tolist(), strict=True)
+    ]
+    return Candidates(windows, (strong[starts + size] - strong[starts]) / size)
+
+
+def _gap(
+    places: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Distance of each place to the nearest position; infinite where there is none."""
+    edges = np.concatenate([[-np.inf], np.sort(positions), [np.inf]])
+    after = np.searchsorted(edges, places)
+    gaps: npt.NDArray[np.float64] = np.minimum(places - edges[after - 1], edges[after] - places)
+    return gaps
 
 
 def _prefix_sum(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:

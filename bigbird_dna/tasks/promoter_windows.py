@@ -5,6 +5,7 @@
 number in `pair` and the split.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.tasks.promoter_negatives import (
     CANDIDATES_PER_NEGATIVE,
-    ContigComposition,
+    draw_candidates,
     gc_fraction,
     match_gc,
     permute,
@@ -59,6 +60,7 @@ def build_windows(
     upstream: int,
     downstream: int,
     negative_sets: Sequence[str],
+    distance: int,
     seed: int,
 ) -> tuple[WindowSet, dict[str, int]]:
     """Positives and the named negative sets; also counts of what was left out and why.
@@ -73,7 +75,9 @@ def build_windows(
     ]
     for negative_set in negative_sets:
         if negative_set == "genomic":
-            found = _genomic(reference, positives, splits, upstream + downstream, seed)
+            found = _genomic(
+                reference, loci, positives, splits, upstream, downstream, distance, seed
+            )
             counts["without genomic negative"] = sum(window is None for window in found)
         else:
             found = [window for window, _, _ in positives]
@@ -117,37 +121,44 @@ def _positives(
 
 def _genomic(
     reference: Reference,
+    loci: Sequence[Locus],
     positives: Sequence[Positive],
     splits: Splits,
-    size: int,
+    upstream: int,
+    downstream: int,
+    distance: int,
     seed: int,
 ) -> list[Interval | None]:
-    """For each positive a window of like GC on its split that overlaps no promoter window; random strand."""
+    """For each positive a window of like GC elsewhere on its split, none used twice."""
     found: list[Interval | None] = [None] * len(positives)
     for number, split in enumerate(get_args(Split)):
         rng = np.random.default_rng((seed, 3, number))
-        members = [index for index, (_, name, _) in enumerate(positives) if name == split]
+        members = [index for index, positive in enumerate(positives) if positive.split == split]
         contigs = splits.contigs(split)
         bases = sum(reference.contigs[contig] for contig in contigs)
-        places: list[tuple[str, int]] = []
-        fractions: list[npt.NDArray[np.float64]] = []
+        offers = []
         for contig in contigs:
             length = reference.contigs[contig]
-            taken = [window for window, _, _ in positives if window.contig == contig]
-            sequence = reference.fetch(Interval(contig, 0, length))
-            wanted = int(np.ceil(len(members) * CANDIDATES_PER_NEGATIVE * length / bases))
-            starts, gc = ContigComposition(contig, sequence, taken).candidates(size, wanted, rng)
-            places += [(contig, int(start)) for start in starts]
-            fractions.append(gc)
-        wanted_gc = np.array(
-            [gc_fraction(reference.fetch(positives[index][0])) for index in members]
-        )
-        chosen = match_gc(wanted_gc, np.concatenate([*fractions, np.empty(0)]), rng)
-        strands = rng.integers(0, 2, len(members))
-        for index, choice, strand in zip(members, chosen, strands, strict=True):
+            offers.append(
+                draw_candidates(
+                    contig,
+                    reference.fetch(Interval(contig, 0, length)),
+                    np.array(
+                        [locus.position for locus in loci if locus.contig == contig], np.int64
+                    ),
+                    upstream=upstream,
+                    downstream=downstream,
+                    distance=distance,
+                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * length / bases),
+                    rng=rng,
+                )
+            )
+        windows = [window for offer in offers for window in offer.windows]
+        wanted = [gc_fraction(reference.fetch(positives[index].window)) for index in members]
+        offered = np.concatenate([offer.gc for offer in offers]) if offers else np.empty(0)
+        for index, choice in zip(members, match_gc(np.array(wanted), offered, rng), strict=True):
             if choice >= 0:
-                contig, start = places[choice]
-                found[index] = Interval(contig, start, start + size, "+" if strand else "-")
+                found[index] = windows[choice]
     return found
 
 

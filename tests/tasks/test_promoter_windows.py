@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config import load_config
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.tasks.promoter_negatives import (
     PARTS,
-    ContigComposition,
+    draw_candidates,
     gc_fraction,
     match_gc,
     permute,
@@ -72,17 +71,33 @@ def test_matching_uses_no_window_twice_and_leaves_none_unmatched_in_need(
     assert len(set(used.tolist())) == len(used) == min(len(wanted), len(offered))
 
 
-def test_candidates_avoid_n_and_promoter_windows() -> None:
+def test_candidates_keep_away_from_n_and_from_every_tss() -> None:
     sequence = "ACGT" * 100 + "N" * 50 + "GGCC" * 100
-    taken = [Interval("c", 500, 560), Interval("c", 540, 600)]
-    starts, gc = ContigComposition("c", sequence, taken).candidates(
-        40, 5000, np.random.default_rng(2)
+    positions = np.array([520, 540])
+    windows, gc = draw_candidates(
+        *("c", sequence, positions),
+        **{"upstream": 30, "downstream": 10, "distance": 25, "count": 5000},
+        rng=np.random.default_rng(2),
     )
-    assert len(starts) > 200
-    for start, fraction in zip(starts.tolist(), gc.tolist(), strict=True):
-        window = sequence[start : start + 40]
-        assert "N" not in window and not (start < 600 and start + 40 > 500)
-        assert fraction == pytest.approx(gc_fraction(window))
+    assert {window.strand for window in windows} == {"+", "-"}
+    taken = set()
+    for window, fraction in zip(windows, gc.tolist(), strict=True):
+        text = sequence[window.start : window.end]
+        assert len(text) == 40 and "N" not in text and fraction == pytest.approx(gc_fraction(text))
+        tss = window.start + 30 if window.strand == "+" else window.end - 31
+        assert np.abs(positions - tss).min() >= 25
+        taken.add(tss)
+    assert {495, 565} <= taken  # as near as allowed
+
+
+def test_no_candidates_where_there_is_no_room() -> None:
+    for sequence, count in (("ACGT", 10), ("ACGT" * 50, 0)):
+        offer = draw_candidates(
+            *("c", sequence, np.array([1])),
+            **{"upstream": 30, "downstream": 10, "distance": 25, "count": count},
+            rng=np.random.default_rng(2),
+        )
+        assert offer.windows == [] and len(offer.gc) == 0
 
 
 def test_no_pair_is_parted_and_every_positive_has_its_negatives(tiny_config: Path) -> None:
@@ -95,17 +110,14 @@ def test_no_pair_is_parted_and_every_positive_has_its_negatives(tiny_config: Pat
     assert (rows["contig"].map(split_of) == rows["split"]).all()
 
 
-def test_genomic_negatives_match_gc_and_overlap_no_promoter(tiny_config: Path) -> None:
+def test_genomic_negatives_match_gc_and_look_away_from_promoters(tiny_config: Path) -> None:
     results = Path(load_config(tiny_config).results)
     reference = Reference(results / "genome/reference.fa.gz")
     data = read_windows(results / "promoters", "genomic")
     sequences = np.array(window_sequences(reference, data.rows, 1))
     gc = np.array([gc_fraction(sequence) for sequence in sequences])
     assert abs(gc[data.labels == 1].mean() - gc[data.labels == 0].mean()) < 0.02
-    positives = data.rows[data.labels == 1]
-    for row in data.rows[data.labels == 0].itertuples():
-        same = positives[positives["contig"] == row.contig]
-        assert not ((same["start"] < row.end) & (same["end"] > row.start)).any()
+    assert MOTIF not in {s[UPSTREAM - len(MOTIF) : UPSTREAM] for s in sequences[data.labels == 0]}
 
 
 def test_sequences_are_in_transcription_order_and_the_same_each_time(tiny_config: Path) -> None:

@@ -15,17 +15,15 @@ os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.ge
 
 
 def check_targets(checked):
-    """What the rules need beyond a valid configuration: something to hold out, models to compare."""
+    """What the rules need beyond a valid configuration: held-out contigs, a model that scores."""
     for split in ("valid", "test"):
         if not getattr(checked.genome, split):
             raise ConfigError(f"genome.{split}: name at least one contig")
-    sets = checked.promoters.negative_sets
-    for key, chosen in {
-        "promoters.control": checked.promoters.control,
-        "scoring.negative_set": checked.scoring.negative_set,
-    }.items():
-        if chosen is not None and chosen not in sets:
-            raise ConfigError(f"{key}: {chosen!r} is not among promoters.negative_sets")
+    if checked.scoring.negative_set not in checked.promoters.negative_sets:
+        raise ConfigError(
+            f"scoring.negative_set: {checked.scoring.negative_set!r} is none of "
+            "promoters.negative_sets"
+        )
 
 
 try:

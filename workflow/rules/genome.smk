@@ -17,34 +17,34 @@ rule simulate:
         f"{RESULTS}/logs/simulate.log",
     benchmark:
         f"{RESULTS}/benchmarks/simulate.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         directory=subpath(output.reference, parent=True),
         seed=CONFIG.seed,
         megabases=CONFIG.simulation.megabases,
         version=VERSION,
-    resources:
-        mem_mb=2000,
-        runtime=30,
     shell:
         "bigbird-dna simulate {params.directory:q} --seed {params.seed}"
         " --megabases {params.megabases} > {log} 2>&1"
 
 
 rule fetch:
-    localrule: True
     output:
         f"{RESULTS}/downloads/{{file}}",
     log:
         f"{RESULTS}/logs/fetch-{{file}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/fetch-{{file}}.tsv"
+    localrule: True
+    resources:
+        # No param: the same file from another place is no reason to run everything again.
+        local_data=f"--local-data {shlex.quote(CONFIG.local_data)}" if CONFIG.local_data else "",
     params:
         key=lambda wildcards: {source.file: source.key for source in SOURCES.values()}[
             wildcards.file
         ],
-    resources:
-        # No param: the same file from another place is no reason to run everything again.
-        local_data=f"--local-data {shlex.quote(CONFIG.local_data)}" if CONFIG.local_data else "",
     shell:
         "bigbird-dna fetch {params.key} -o {output:q} {resources.local_data} > {log} 2>&1"
 
@@ -59,12 +59,12 @@ rule prepare_reference:
         f"{RESULTS}/logs/prepare-reference.log",
     benchmark:
         f"{RESULTS}/benchmarks/prepare-reference.tsv"
-    params:
-        assembly=CONFIG.genome.assembly,
-        version=VERSION,
     resources:
         mem_mb=2000,
         runtime=60,
+    params:
+        assembly=CONFIG.genome.assembly,
+        version=VERSION,
     shell:
         "bigbird-dna prepare-reference {input:q} -o {output.fasta:q}"
         " --assembly {params.assembly} > {log} 2>&1"
@@ -83,6 +83,9 @@ rule prepare_promoters:
         f"{RESULTS}/logs/prepare-promoters.log",
     benchmark:
         f"{RESULTS}/benchmarks/prepare-promoters.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         assembly=CONFIG.genome.assembly,
         lift=lambda wildcards, input: (
@@ -91,9 +94,6 @@ rule prepare_promoters:
             else []
         ),
         version=VERSION,
-    resources:
-        mem_mb=2000,
-        runtime=30,
     shell:
         "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference:q}"
         " --assembly {params.assembly} {params.lift:q} -o {output.loci:q} > {log} 2>&1"

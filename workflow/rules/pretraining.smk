@@ -12,17 +12,17 @@ rule pretrain:
         f"{RESULTS}/logs/pretrain.log",
     benchmark:
         f"{RESULTS}/benchmarks/pretrain.tsv"
-    params:
-        tokens=subpath(input.tokenizer, parent=True),
-        # No output: Snakemake would remove them before it goes on with a killed job.
-        checkpoints=f"{RESULTS}/checkpoints",
-        version=VERSION,
     threads: max(8, CONFIG.processes)
     resources:
         processes=CONFIG.processes,
         gpu=CONFIG.processes,
         mem_mb=16000 * CONFIG.processes,
         runtime=2880,
+    params:
+        tokens=subpath(input.tokenizer, parent=True),
+        # No output: Snakemake would remove them before it goes on with a killed job.
+        checkpoints=f"{RESULTS}/checkpoints",
+        version=VERSION,
     shell:
         "if [ {resources.processes} -eq 1 ]; then run=bigbird-dna; else"
         " run='torchrun --standalone --nproc-per-node={resources.processes}"

@@ -17,12 +17,12 @@ rule promoter_windows:
         f"{RESULTS}/logs/promoter-windows.log",
     benchmark:
         f"{RESULTS}/benchmarks/promoter-windows.tsv"
-    params:
-        directory=subpath(output.windows, parent=True),
-        version=VERSION,
     resources:
         mem_mb=8000,
         runtime=120,
+    params:
+        directory=subpath(output.windows, parent=True),
+        version=VERSION,
     shell:
         "bigbird-dna promoter-windows {input.config:q} --reference {input.reference:q}"
         " --promoters {input.promoters:q} --output {params.directory:q} > {log} 2>&1"
@@ -43,6 +43,12 @@ rule finetune_promoter:
         f"{RESULTS}/logs/finetune-promoter-{{model}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/finetune-promoter-{{model}}.tsv"
+    # One: the models then train side by side, which is faster than one after the other on more cores.
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=16000,
+        runtime=1440,
     params:
         task=lambda wildcards: (
             ["--negative-set", CONFIG.promoters.control, "--shuffle-labels"]
@@ -55,12 +61,6 @@ rule finetune_promoter:
         windows=subpath(input.windows, parent=True),
         checkpoints=f"{RESULTS}/checkpoints",
         version=VERSION,
-    # One: the models then train side by side, which is faster than one after the other on more cores.
-    threads: 1
-    resources:
-        gpu=1,
-        mem_mb=16000,
-        runtime=1440,
     shell:
         "bigbird-dna finetune-promoter {input.config:q} {params.task:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
@@ -81,12 +81,12 @@ rule promoter_baseline:
         f"{RESULTS}/logs/promoter-baseline-{{negative_set}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/promoter-baseline-{{negative_set}}.tsv"
-    params:
-        windows=subpath(input.windows, parent=True),
-        version=VERSION,
     resources:
         mem_mb=16000,
         runtime=120,
+    params:
+        windows=subpath(input.windows, parent=True),
+        version=VERSION,
     shell:
         "bigbird-dna promoter-baseline {input.config:q} --negative-set {wildcards.negative_set}"
         " --windows {params.windows:q} --reference {input.reference:q} --output {output:q}"

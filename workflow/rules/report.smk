@@ -30,12 +30,12 @@ rule pretraining_report:
         f"{RESULTS}/logs/pretraining-report.log",
     benchmark:
         f"{RESULTS}/benchmarks/pretraining-report.tsv"
-    params:
-        directory=subpath(output.table, parent=True),
-        version=VERSION,
     resources:
         mem_mb=2000,
         runtime=15,
+    params:
+        directory=subpath(output.table, parent=True),
+        version=VERSION,
     shell:
         "bigbird-dna pretraining-report {input:q} -o {params.directory:q} > {log} 2>&1"
 
@@ -74,6 +74,9 @@ rule promoter_report:
         f"{RESULTS}/logs/promoter-report.log",
     benchmark:
         f"{RESULTS}/benchmarks/promoter-report.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=60,
     params:
         models=lambda wildcards, input: [
             f"--set={name}={model}/predictions.parquet" for name, model in zip(SETS, input.models)
@@ -86,9 +89,6 @@ rule promoter_report:
         ],
         directory=subpath(output.table, parent=True),
         version=VERSION,
-    resources:
-        mem_mb=4000,
-        runtime=60,
     shell:
         "bigbird-dna promoter-report {params.models:q} {params.baselines:q} {params.control:q}"
         " -o {params.directory:q} > {log} 2>&1"
@@ -108,14 +108,14 @@ rule finetuning_figure:
         f"{RESULTS}/logs/finetuning-figure.log",
     benchmark:
         f"{RESULTS}/benchmarks/finetuning-figure.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=15,
     params:
         logs=lambda wildcards, input: [
             f"{name}={model}/training.jsonl" for name, model in zip([*SETS, *CONTROL], input)
         ],
         version=VERSION,
-    resources:
-        mem_mb=2000,
-        runtime=15,
     shell:
         "bigbird-dna loss-figure {params.logs:q} -o {output:q} > {log} 2>&1"
 
@@ -135,12 +135,12 @@ rule score_figure:
         f"{RESULTS}/logs/score-figure.log",
     benchmark:
         f"{RESULTS}/benchmarks/score-figure.tsv"
-    params:
-        upstream=CONFIG.promoters.upstream,
-        version=VERSION,
     resources:
         mem_mb=4000,
         runtime=15,
+    params:
+        upstream=CONFIG.promoters.upstream,
+        version=VERSION,
     shell:
         "bigbird-dna score-figure {input.scores:q} --promoters {input.promoters:q}"
         " --upstream {params.upstream} -o {output:q} > {log} 2>&1"
@@ -160,11 +160,11 @@ rule attention_figure:
         f"{RESULTS}/logs/attention-figure.log",
     benchmark:
         f"{RESULTS}/benchmarks/attention-figure.tsv"
-    params:
-        version=VERSION,
     resources:
         mem_mb=2000,
         runtime=15,
+    params:
+        version=VERSION,
     shell:
         "bigbird-dna attention-figure {input:q} -o {output:q} > {log} 2>&1"
 
@@ -186,12 +186,12 @@ rule summary:
         f"{RESULTS}/logs/summary.log",
     benchmark:
         f"{RESULTS}/benchmarks/summary.tsv"
-    params:
-        report=f"{RESULTS}/report.html",
-        version=VERSION,
     resources:
         mem_mb=2000,
         runtime=15,
+    params:
+        report=f"{RESULTS}/report.html",
+        version=VERSION,
     shell:
         "bigbird-dna summary --pretraining {input.pretrained:q}/metrics.json"
         " --promoters {input.promoters:q} --statistics {input.statistics:q}"

@@ -11,14 +11,14 @@ rule extract_contig:
         f"{RESULTS}/logs/extract-contig.log",
     benchmark:
         f"{RESULTS}/benchmarks/extract-contig.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         contig=CONFIG.genome.test[0],
         assembly=CONFIG.genome.assembly,
         megabases=CONFIG.scoring.max_megabases,
         version=VERSION,
-    resources:
-        mem_mb=2000,
-        runtime=30,
     shell:
         "bigbird-dna extract {input.reference:q} {params.contig:q} --assembly {params.assembly}"
         " --megabases {params.megabases} -o {output:q} > {log} 2>&1"
@@ -36,14 +36,14 @@ rule score_promoters:
         f"{RESULTS}/benchmarks/score-promoters-{{format}}.tsv"
     wildcard_constraints:
         format="tsv|bedgraph",
-    params:
-        stride=CONFIG.scoring.stride,
-        version=VERSION,
     threads: 1
     resources:
         gpu=1,
         mem_mb=8000,
         runtime=240,
+    params:
+        stride=CONFIG.scoring.stride,
+        version=VERSION,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
         " --format {wildcards.format} --stride {params.stride} --threads {threads} > {log} 2>&1"

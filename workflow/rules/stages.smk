@@ -17,22 +17,25 @@ STAGES = {
     "windows": {
         "seed": True,
         "genome": True,
-        "promoters": {"upstream", "downstream", "negative_sets"},
+        "promoters": {"upstream", "downstream", "negative_sets", "control"},
     },
     "finetuning": {
         "seed": True,
         "genome": True,
         "encoder": True,
         "pretraining": {"sequence_tokens"},
-        "promoters": set(type(CONFIG.promoters).model_fields) - {"control", "baseline_kmer"},
+        "promoters": set(type(CONFIG.promoters).model_fields) - {"negative_sets", "baseline_kmer"},
     },
     "baseline": {"seed": True, "promoters": {"seed", "baseline_kmer"}},
     "attention": {"encoder": True, "pretraining": {"sequence_tokens"}},
 }
+# A stage trains one model at a time: the control is the workflow's concern.
+WITHOUT_CONTROL = CONFIG.model_copy(
+    update={"promoters": CONFIG.promoters.model_copy(update={"control": None})}
+)
 
 
 rule stage_config:
-    localrule: True
     output:
         f"{RESULTS}/config/{{stage}}.yaml",
     log:
@@ -41,10 +44,11 @@ rule stage_config:
         f"{RESULTS}/benchmarks/config-{{stage}}.tsv"
     wildcard_constraints:
         stage="|".join(STAGES),
+    localrule: True
     params:
         # JSON is YAML.
         text=lambda wildcards: json.dumps(
-            CONFIG.model_dump(mode="json", include=STAGES[wildcards.stage]), indent=1
+            WITHOUT_CONTROL.model_dump(mode="json", include=STAGES[wildcards.stage]), indent=1
         ),
     shell:
         "printf '%s\\n' {params.text:q} > {output} 2> {log}"

@@ -12,12 +12,12 @@ rule train_tokenizer:
         f"{RESULTS}/logs/train-tokenizer.log",
     benchmark:
         f"{RESULTS}/benchmarks/train-tokenizer.tsv"
-    params:
-        version=VERSION,
     resources:
         # SentencePiece holds the whole corpus, about 80 MB a megabase.
         mem_mb=round(1000 + 100 * CONFIG.tokens.corpus_megabases),
         runtime=240,
+    params:
+        version=VERSION,
     shell:
         "bigbird-dna train-tokenizer {input.config:q} --reference {input.reference:q}"
         " -o {output:q} > {log} 2>&1"
@@ -35,13 +35,13 @@ rule tokenize:
         f"{RESULTS}/logs/tokenize.log",
     benchmark:
         f"{RESULTS}/benchmarks/tokenize.tsv"
-    params:
-        directory=subpath(input.tokenizer, parent=True),
-        version=VERSION,
     threads: 8
     resources:
         mem_mb=8000,
         runtime=480,
+    params:
+        directory=subpath(input.tokenizer, parent=True),
+        version=VERSION,
     shell:
         "bigbird-dna tokenize {input.config:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log} 2>&1"
@@ -60,12 +60,12 @@ rule tokenizer_statistics:
         f"{RESULTS}/logs/tokenizer-statistics.log",
     benchmark:
         f"{RESULTS}/benchmarks/tokenizer-statistics.tsv"
-    params:
-        version=VERSION,
     threads: 2
     resources:
         mem_mb=4000,
         runtime=240,
+    params:
+        version=VERSION,
     shell:
         "bigbird-dna tokenizer-statistics {input.config:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} --promoters {input.promoters:q} -o {output:q}"

@@ -24,6 +24,7 @@ class Parameters:
     gc_steps: int = 10
     isochore_length: tuple[int, int] = (15_000, 90_000)
     cpg_odds: float = 0.2
+    """of G after C; observed over expected comes out at 1 to 1.4 times that"""
     island_gc: float = 0.60
     island_cpg_odds: float = 0.85
     island_length: tuple[int, int] = (400, 900)
