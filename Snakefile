@@ -6,7 +6,7 @@
 # Not below a configuration of the user's own: keys which that one leaves out have the package's defaults.
 if not workflow.overwrite_configfiles:
 
-    configfile: "workflow/config/demo.yaml"
+    configfile: workflow.source_path("workflow/config/demo.yaml")
 
 
 module bigbird_dna:

@@ -85,8 +85,8 @@ def _block_mask(
 ) -> Tensor:
     """The pattern of `blocks` blocks in the corner of (H, width, width).
 
-    Query blocks past the end see everything: a query without any key would be NaN, and NaN would reach
-    the gradients of the others.
+    Query blocks past the end see everything: some kernels give NaN for a query without any key, and NaN would
+    reach the gradients of the others.
     """
     mask = torch.ones(heads, width, width, dtype=torch.bool)
     mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))

@@ -47,33 +47,37 @@ def download(
     any_server
         The caller knows the file's checksum: go on from whatever is in `part`, be it from a mirror.
     pause
-        Seconds before the second of `attempts`, doubled after each.
+        Seconds before another attempt, doubled after each that gets no further.
+    attempts
+        In a row that get no further, before giving up.
 
     Raises
     ------
     DownloadError
-        Every attempt failed. `part` stays.
+        The server hasn't got the file, or attempts failed. `part` stays.
     """
     resumed = False
-    for attempt in range(attempts):
-        if attempt:
-            time.sleep(pause * 2 ** (attempt - 1))
+    failures, most = 0, _size(part)
+    while True:
         try:
             resumed = _attempt(url, part, any_server) or resumed
         except _Cut as error:
-            reason = str(error)
-            if attempt + 1 < attempts:
-                log(f"{url}: {reason}; trying again")
+            # One that got further than all before is no failure.
+            failures = 1 if _size(part) > most else failures + 1
+            most = max(most, _size(part))
+            if failures == attempts:
+                raise DownloadError(str(error)) from None
+            log(f"{url}: {error}; trying again")
+            time.sleep(pause * 2 ** (failures - 1))
         else:
             _marks_path(part).unlink(missing_ok=True)
             return resumed
-    raise DownloadError(reason)
 
 
 def _attempt(url: str, part: Path, any_server: bool) -> bool:
     """Ask once for what `part` lacks; return whether it went on from bytes that were there."""
     headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
-    have = part.stat().st_size if part.exists() else 0
+    have = _size(part)
     if have and not any_server:
         mark = _read_marks(part).get(url)
         if mark is None:
@@ -88,6 +92,8 @@ def _attempt(url: str, part: Path, any_server: bool) -> bool:
         ) as response:
             if getattr(response, "status", None) != http.HTTPStatus.PARTIAL_CONTENT:
                 have = 0  # the whole file: no Range there (FTP has none), or another version
+            elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+                raise DownloadError("the server sent another part of the file than asked for")
             _receive(url, response, part, have)
             return have > 0
     except urllib.error.HTTPError as error:
@@ -140,6 +146,10 @@ def _chunks(response: Any) -> Iterator[bytes]:
             yield chunk
     except (OSError, http.client.HTTPException) as error:
         raise _Cut(f"connection lost: {error or type(error).__name__}") from None
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
 
 
 def _marks_path(part: Path) -> Path:

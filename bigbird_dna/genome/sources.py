@@ -112,7 +112,9 @@ def check_sources(config: Config) -> dict[str, Source]:
         )
     start = chain.from_assembly if chain else genome.assembly
     if promoters.assembly != start or (chain and chain.assembly != genome.assembly):
-        joined = f"{chain.key} leads from {start} to {chain.assembly}" if chain else "there is no chain"
+        joined = (
+            f"{chain.key} leads from {start} to {chain.assembly}" if chain else "there is no chain"
+        )
         raise ConfigError(
             f"genome.promoters: {promoters.key} is {promoters.assembly}, the genome is "
             f"{genome.assembly}, and {joined}"

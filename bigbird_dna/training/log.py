@@ -1,10 +1,14 @@
 """The training log: one JSON object a line, cut back to the checkpoint when a run resumes."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
+
+
+SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
 
 
 class TrainingLog:
@@ -15,6 +19,7 @@ class TrainingLog:
 
     def __init__(self, path: Path, resume_step: int) -> None:
         self.path = path
+        self.shown = -SECONDS_BETWEEN_LINES
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in _lines(path) if json.loads(line)["step"] <= resume_step]
         path.write_text("".join(kept))
@@ -25,8 +30,12 @@ class TrainingLog:
             stream.write(json.dumps({"step": step, **values}) + "\n")
 
     def training(self, step: int, steps: int, seconds_left: float, **values: float) -> None:
-        """Append a record of training and show it with the time that is left."""
+        """Append a record of training and show it, now and then, with the time that is left."""
         self.write(step, **values)
+        now = time.monotonic()
+        if now - self.shown < SECONDS_BETWEEN_LINES and step < steps:
+            return
+        self.shown = now
         minutes, seconds = divmod(int(seconds_left), 60)
         log(
             f"step {step}/{steps}  loss {values['loss']:.4f}  {values['tokens_per_second']:,.0f} tokens/s"

@@ -22,7 +22,6 @@ from bigbird_dna.training.schedule import learning_rate, make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 
 Batch = dict[str, Tensor]
-LOG_SECONDS = 10.0
 LOG_STEPS = 10
 
 

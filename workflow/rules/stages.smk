@@ -3,6 +3,7 @@
 import json
 
 GENOME = set(type(CONFIG.genome).model_fields) - {"promoters", "chain"}
+TRAINING = set(type(CONFIG.promoters).model_fields) - {"negative_sets", "distance", "baseline_kmer"}
 
 # The keys that a stage reads: a change of any other key doesn't run it again.
 STAGES = {
@@ -17,18 +18,19 @@ STAGES = {
     "windows": {
         "seed": True,
         "genome": True,
-        "promoters": {"upstream", "downstream", "negative_sets", "control"},
+        "promoters": {"upstream", "downstream", "negative_sets", "distance", "control"},
     },
     "finetuning": {
         "seed": True,
         "genome": True,
         "encoder": True,
         "pretraining": {"sequence_tokens"},
-        "promoters": set(type(CONFIG.promoters).model_fields) - {"negative_sets", "baseline_kmer"},
+        "promoters": TRAINING,
     },
-    "baseline": {"seed": True, "promoters": {"seed", "baseline_kmer"}},
+    "baseline": {"seed": True, "promoters": {"seed", "baseline_kmer", "control"}},
     "attention": {"encoder": True, "pretraining": {"sequence_tokens"}},
 }
+
 # A stage trains one model at a time: the control is the workflow's concern.
 WITHOUT_CONTROL = CONFIG.model_copy(
     update={"promoters": CONFIG.promoters.model_copy(update={"control": None})}

@@ -1,0 +1,360 @@
+"""Fetching from a local directory and from a server that cuts, refuses and changes its files."""
+
+import functools
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.config import Config, GenomeConfig
+from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.genome import sources
+from bigbird_dna.genome.download import DownloadError, download
+from bigbird_dna.genome.sources import Source, check_sources, fetch, load_sources
+
+CONTENT = bytes(range(256)) * 40
+
+
+@dataclass
+class Site:
+    """A server's file and its moods."""
+
+    content: bytes = CONTENT
+    ranges: bool = True
+    tag: str | None = '"v1"'
+    cuts: list[int] = field(default_factory=list)  # bytes sent of each answer in turn; then whole
+    status: int = 200
+    asked: list[str | None] = field(default_factory=list)  # Range of each request
+    url: str = ""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers with the site of the server."""
+
+    server: "Server"
+
+    def do_GET(self) -> None:
+        site = self.server.site
+        asked = self.headers.get("Range")
+        site.asked.append(asked)
+        if site.status != 200:
+            self.send_error(site.status)
+            return
+        content, start = site.content, 0
+        same = self.headers.get("If-Range") in (None, site.tag)
+        if asked and site.ranges and same:
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(content)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        body = content[start:]
+        self.send_header("Content-Length", str(len(body)))
+        if site.tag:
+            self.send_header("ETag", site.tag)
+        self.end_headers()
+        self.wfile.write(body[: site.cuts.pop(0)] if site.cuts else body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one site."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.site = Site()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Server, Server]]:
+    pair = (Server(), Server())
+    threads = [threading.Thread(target=server.serve_forever, args=(0.01,)) for server in pair]
+    for thread in threads:
+        thread.start()
+    yield pair
+    for server, thread in zip(pair, threads, strict=True):
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _set(server: Server, site: Site) -> Site:
+    site.url = f"http://127.0.0.1:{server.server_port}/file.bin"
+    server.site = site
+    return site
+
+
+@pytest.fixture
+def site(servers: tuple[Server, Server]) -> Site:
+    return _set(servers[0], Site())
+
+
+@pytest.fixture
+def mirror(servers: tuple[Server, Server]) -> Site:
+    return _set(servers[1], Site(tag='"mirror"'))
+
+
+@pytest.fixture
+def source(site: Site, mirror: Site, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """The key "some" with both servers as its addresses and the right checksum."""
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    entry = Source(
+        "some", "file.bin", "demo", (site.url, mirror.url), f"sha256:{digest}", 0.01, "free", "us"
+    )
+    monkeypatch.setattr(sources, "load_sources", lambda: {"some": entry})
+    monkeypatch.setattr(sources, "download", functools.partial(download, pause=0))
+    return entry
+
+
+def _use(monkeypatch: pytest.MonkeyPatch, entry: Source) -> None:
+    monkeypatch.setattr(sources, "load_sources", lambda: {"some": entry})
+
+
+def test_every_entry_is_complete() -> None:
+    entries = load_sources()
+    assert {"GRCh37.reference", "GRCh37.chain", "sacCer3.reference", "sacCer3.promoters"} <= set(
+        entries
+    )
+    for entry in entries.values():
+        assert entry.urls and entry.licence and entry.citation and entry.megabytes > 0
+        assert all(url.rsplit("/", 1)[1] == entry.file for url in entry.urls)
+        assert all(url.startswith(("https://", "ftp://")) for url in entry.urls)
+        assert len(set(entry.urls)) == len(entry.urls) > 1
+        if entry.checksum is not None:
+            algorithm, digest = entry.checksum.split(":")
+            assert len(digest) == hashlib.new(algorithm).digest_size * 2
+
+
+def test_download(source: Source, tmp_path: Path) -> None:
+    fetch("some", tmp_path / "new/out.bin")
+    assert (tmp_path / "new/out.bin").read_bytes() == CONTENT
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.bin"]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    content=st.binary(min_size=1, max_size=3000),
+    cuts=st.lists(st.integers(0, 3000), max_size=6),
+    ranges=st.booleans(),
+    tag=st.sampled_from(['"a"', None]),
+    any_server=st.booleans(),
+)
+def test_cuts_anywhere_give_the_same_bytes(
+    servers: tuple[Server, Server],
+    tmp_path_factory: pytest.TempPathFactory,
+    content: bytes,
+    cuts: list[int],
+    ranges: bool,
+    tag: str | None,
+    any_server: bool,
+) -> None:
+    site = _set(servers[0], Site(content, ranges, tag, list(cuts)))
+    part = tmp_path_factory.mktemp("cut") / "file.part"
+    download(site.url, part, any_server=any_server, pause=0, attempts=10)
+    assert part.read_bytes() == content
+
+
+def test_the_rest_is_asked_for_where_it_was_cut(source: Source, site: Site, tmp_path: Path) -> None:
+    site.cuts = [1000, 500]
+    fetch("some", tmp_path / "out.bin")
+    assert site.asked == [None, "bytes=1000-", "bytes=1500-"]
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+
+
+def test_a_later_call_goes_on(
+    source: Source, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _use(monkeypatch, replace(source, urls=(site.url,), checksum=None))
+    site.cuts = [1000, 0, 0, 0, 0]
+    with pytest.raises(DataError, match="connection lost after 1,000 of 10,240 bytes"):
+        fetch("some", tmp_path / "out.bin")
+    assert not (tmp_path / "out.bin").exists()
+    assert (tmp_path / "out.bin.part").stat().st_size == 1000
+    site.cuts, site.asked = [], []
+    fetch("some", tmp_path / "out.bin")
+    assert site.asked == ["bytes=1000-"]
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == ["out.bin"]
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_anew(
+    source: Source, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _use(monkeypatch, replace(source, urls=(site.url,), checksum=None))
+    site.cuts = [1000, 0, 0, 0, 0]
+    with pytest.raises(DataError):
+        fetch("some", tmp_path / "out.bin")
+    site.cuts, site.content, site.tag = [], CONTENT[::-1], '"v2"'
+    fetch("some", tmp_path / "out.bin")
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT[::-1]
+
+
+def test_a_mirror_goes_on_with_what_the_first_server_gave(
+    source: Source, site: Site, mirror: Site, tmp_path: Path
+) -> None:
+    site.cuts = [1000, 0, 0, 0, 0]
+    fetch("some", tmp_path / "out.bin")
+    assert mirror.asked == ["bytes=1000-"]
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+
+
+def test_pieces_that_do_not_fit_are_fetched_in_one(
+    source: Source, site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "out.bin.part").write_bytes(b"another file's beginning")
+    fetch("some", tmp_path / "out.bin")
+    assert site.asked == ["bytes=24-", None]
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+
+
+def test_a_part_longer_than_the_file(source: Source, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "out.bin.part").write_bytes(CONTENT + b"more")
+    fetch("some", tmp_path / "out.bin")
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_mirror_after_a_refusal(
+    source: Source, site: Site, mirror: Site, tmp_path: Path, status: int
+) -> None:
+    site.status = status
+    fetch("some", tmp_path / "out.bin")
+    assert len(site.asked) == (1 if status == 404 else 4)
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+
+
+def test_mirror_after_a_wrong_checksum(source: Source, site: Site, tmp_path: Path) -> None:
+    site.content = b"<html>Sorry</html>"
+    fetch("some", tmp_path / "out.bin")
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+
+
+def test_wrong_checksum_everywhere(
+    source: Source, site: Site, mirror: Site, tmp_path: Path
+) -> None:
+    site.content = mirror.content = b"wrong"
+    with pytest.raises(DataError) as caught:
+        fetch("some", tmp_path / "out.bin")
+    text = str(caught.value)
+    assert "source some" in text and "\n" not in text
+    assert hashlib.sha256(b"wrong").hexdigest() in text
+    assert hashlib.sha256(CONTENT).hexdigest() in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_network(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _use(monkeypatch, replace(source, urls=("http://127.0.0.1:9/file.bin",)))
+    with pytest.raises(DataError, match=r"source some can't be downloaded .*local_data"):
+        fetch("some", tmp_path / "out.bin")
+
+
+def test_a_page_instead_of_a_gzip_file(
+    source: Source, site: Site, mirror: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _use(monkeypatch, replace(source, file="file.gz", checksum=None))
+    site.content = mirror.content = b"<html>Sorry</html>"
+    with pytest.raises(DataError, match="it is no gzip file"):
+        fetch("some", tmp_path / "out.gz")
+
+
+def test_a_disk_that_takes_nothing(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file.part").mkdir()
+    with pytest.raises(DownloadError, match="file.part"):
+        download(site.url, tmp_path / "file.part", pause=0)
+
+
+def test_local_file_comes_first(source: Source, site: Site, tmp_path: Path) -> None:
+    near, far = tmp_path / "data/b/file.bin", tmp_path / "data/a/deep/file.bin"
+    for path, content in {near: CONTENT, far: b"other"}.items():
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    fetch("some", tmp_path / "out.bin", tmp_path / "data")
+    assert (tmp_path / "out.bin").read_bytes() == CONTENT
+    assert site.asked == []
+
+
+def test_local_file_that_is_damaged(source: Source, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file.bin").write_bytes(CONTENT[:-1])
+    with pytest.raises(DataError, match=r"file\.bin \(source some\): its sha256 is .*, not"):
+        fetch("some", tmp_path / "out.bin", tmp_path / "data")
+    assert not (tmp_path / "out.bin").exists() and site.asked == []
+
+
+def test_local_directory_without_the_file(source: Source, site: Site, tmp_path: Path) -> None:
+    fetch("some", tmp_path / "out.bin", tmp_path)
+    assert len(site.asked) == 1
+
+
+def test_local_directory_that_is_none(source: Source, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="local_data: .*missing is no directory"):
+        fetch("some", tmp_path / "out.bin", tmp_path / "missing")
+
+
+def test_unknown_key(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no source 'hg99'; there are GRCh37\.chain"):
+        fetch("hg99", tmp_path / "out")
+
+
+def test_real_files_are_as_published(shared_data: Path, tmp_path: Path) -> None:
+    for key in ("GRCh37.chain", "GRCh38.promoters", "sacCer3.reference", "sacCer3.promoters"):
+        fetch(key, tmp_path / key, shared_data)
+        megabytes = (tmp_path / key).stat().st_size / 1e6
+        assert megabytes == pytest.approx(load_sources()[key].megabytes, rel=0.15)
+
+
+def _genome(**keys: str | None) -> Config:
+    yeast = {
+        "assembly": "sacCer3",
+        "reference": "sacCer3.reference",
+        "promoters": "sacCer3.promoters",
+    }
+    return Config(genome=GenomeConfig.model_validate({**yeast, **keys}))
+
+
+def test_sources_of_a_configuration() -> None:
+    assert check_sources(Config()) == {}
+    assert set(check_sources(_genome())) == {"reference", "promoters"}
+    human = _genome(
+        assembly="GRCh37",
+        reference="GRCh37.reference",
+        promoters="GRCh38.promoters",
+        chain="GRCh37.chain",
+    )
+    assert check_sources(human)["chain"].from_assembly == "GRCh38"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"reference": "hg99"}, "genome.reference: no source 'hg99'; there are"),
+        ({"promoters": None}, "genome.promoters: needs a source"),
+        ({"reference": None, "promoters": None}, "genome.reference: assembly sacCer3 needs"),
+        ({"reference": "GRCh37.reference"}, "GRCh37.reference is GRCh37, not sacCer3"),
+        ({"promoters": "GRCh38.promoters"}, "is GRCh38, the genome is sacCer3, and there is no"),
+        ({"chain": "GRCh37.chain"}, "GRCh37.chain leads from GRCh38 to GRCh37"),
+    ],
+)
+def test_sources_that_do_not_fit(keys: dict[str, str | None], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_sources(_genome(**keys))
+
+
+def test_local_data_of_a_configuration(tmp_path: Path) -> None:
+    config = _genome().model_copy(update={"local_data": str(tmp_path / "missing")})
+    with pytest.raises(ConfigError, match="local_data: .*missing is no directory"):
+        check_sources(config)

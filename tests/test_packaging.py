@@ -1,0 +1,77 @@
+"""What is installed, what is pinned, and what the Makefile promises."""
+
+import os
+import re
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+
+
+def _name(requirement: str) -> str:
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+def test_every_package_is_installed(project: dict[str, Any]) -> None:
+    found = {
+        ".".join(path.parent.relative_to(REPOSITORY).parts)
+        for path in (REPOSITORY / "bigbird_dna").rglob("__init__.py")
+    }
+    assert set(project["tool"]["setuptools"]["packages"]) == found | {"bigbird_dna.resources"}
+
+
+def test_data_files_are_installed(project: dict[str, Any]) -> None:
+    resources = REPOSITORY / "resources"
+    patterns = project["tool"]["setuptools"]["package-data"]["bigbird_dna.resources"]
+    packed = {path for pattern in patterns for path in resources.glob(pattern)}
+    data = {path for path in resources.rglob("*") if path.suffix in (".yaml", ".tsv")}
+    assert packed == data
+    assert files("bigbird_dna.resources").joinpath("sources.yaml").is_file()
+
+
+def test_constraints_pin_what_is_needed(project: dict[str, Any]) -> None:
+    lines = [
+        line
+        for line in (REPOSITORY / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line) for line in lines)
+    pinned = {_name(line): line for line in lines}
+    assert len(pinned) == len(lines)
+    extras = project["project"]["optional-dependencies"]
+    wanted = project["project"]["dependencies"] + extras["dev"] + extras["slurm"]
+    assert {_name(requirement) for requirement in wanted} <= set(pinned)
+    assert pinned["torch"] == "torch==2.13.0"
+
+
+def test_licence_is_the_one_declared(project: dict[str, Any]) -> None:
+    assert project["project"]["license"] == "Apache-2.0"
+    text = (REPOSITORY / "LICENSE").read_text()
+    assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
+
+
+def test_changelog_has_this_version(project: dict[str, Any]) -> None:
+    assert project["project"]["version"] in (REPOSITORY / "CHANGELOG.md").read_text()
+
+
+def test_makefile_and_continuous_integration() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    for target in ("install", "demo", "test", "test-slow", "lint", "clean"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    script = REPOSITORY / ".ci" / "run"
+    assert os.access(script, os.X_OK) and "make test" in script.read_text()
+
+
+def test_readme_is_no_placeholder() -> None:
+    assert "make demo" in Path(REPOSITORY / "README.md").read_text()

@@ -1,0 +1,241 @@
+"""The shipped configurations, what the workflow would run for them, and what it says to wrong ones."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bigbird_dna.config import Config, load_config
+from bigbird_dna.genome.sources import check_sources
+from tests.conftest import REPOSITORY
+
+BIN = Path(sys.executable).parent
+CONFIGURATIONS = sorted((REPOSITORY / "workflow" / "config").glob("*.yaml"))
+NAMES = [path.stem for path in CONFIGURATIONS]
+
+# Jobs of every run: those of the simulation or the downloads come on top.
+COMMON = {
+    "all": 1,
+    "attention_figure": 1,
+    "extract_contig": 1,
+    "finetune_promoter": 4,
+    "finetuning_figure": 1,
+    "prepare_promoters": 1,
+    "prepare_reference": 1,
+    "pretrain": 1,
+    "pretraining_report": 1,
+    "promoter_baseline": 3,
+    "promoter_report": 1,
+    "promoter_windows": 1,
+    "score_figure": 1,
+    "score_promoters": 2,
+    "stage_config": 6,
+    "summary": 1,
+    "tokenize": 1,
+    "tokenizer_statistics": 1,
+    "train_tokenizer": 1,
+}
+SOURCE_JOBS = {"demo": {"simulate": 1}, "yeast": {"fetch": 2}, "grch37": {"fetch": 3}}
+
+
+def snakemake(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake on the repository's Snakefile in an empty directory."""
+    command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
+    return subprocess.run(
+        [*command, "--directory", directory, *arguments], capture_output=True, text=True
+    )
+
+
+def dry_run(directory: Path, *arguments: str | Path) -> str:
+    """What a run would do; fails the test where Snakemake doesn't like it."""
+    outcome = snakemake(directory, "--dry-run", *arguments)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    return outcome.stdout + outcome.stderr
+
+
+def jobs(text: str) -> dict[str, int]:
+    """Job counts of a dry run."""
+    return dict(Counter(re.findall(r"^(?:local)?rule (\w+):$", text, re.MULTILINE)))
+
+
+def stage_configs(text: str) -> dict[str, dict[str, Any]]:
+    """The configuration of each stage, from the commands of a dry run."""
+    written = re.findall(r"printf '%s\\n' '(\{.*?\n\})' > \S*/config/(\w+)\.yaml", text, re.DOTALL)
+    return {stage: json.loads(values) for values, stage in written}
+
+
+def overlay(directory: Path, values: dict[str, Any]) -> list[str | Path]:
+    """Arguments for the demo's configuration with a few changed keys."""
+    path = directory / "changed.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return ["--configfile", REPOSITORY / "workflow/config/demo.yaml", path]
+
+
+@pytest.fixture(scope="module")
+def demo_run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The dry run that `snakemake` without a configuration gives."""
+    return dry_run(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=NAMES)
+def test_shipped_configurations_are_valid(path: Path) -> None:
+    config = load_config(path)
+    check_sources(config)
+    assert config.results == f"results/{path.stem}"
+    assert config.genome.valid and config.genome.test
+
+
+def test_demo_explains_every_key() -> None:
+    path = REPOSITORY / "workflow/config/demo.yaml"
+
+    def keys(values: dict[str, Any], prefix: str = "") -> set[str]:
+        found = set()
+        for key, value in values.items():
+            found |= keys(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
+        return found
+
+    assert keys(yaml.safe_load(path.read_text())) == keys(Config().model_dump())
+
+
+def test_the_paper_s_values() -> None:
+    config = load_config(REPOSITORY / "workflow/config/grch37.yaml")
+    encoder, pretraining, promoters = config.encoder, config.pretraining, config.promoters
+    assert (encoder.layers, encoder.hidden, encoder.heads) == (12, 768, 12)
+    assert (encoder.positions, encoder.block_size) == (4096, 64)
+    assert (encoder.global_blocks, encoder.window_blocks, encoder.random_blocks) == (2, 3, 3)
+    assert (pretraining.steps, pretraining.batch_size) == (1_000_000, 256)
+    assert (pretraining.optimizer.warmup_steps, pretraining.optimizer.learning_rate) == (
+        10_000,
+        1e-4,
+    )
+    assert (promoters.upstream, promoters.downstream) == (5000, 3000)
+    assert (promoters.steps, promoters.batch_size, promoters.pooling) == (711, 256, "cls")
+    assert config.tokens.vocabulary == 32_000
+
+
+def test_the_demo_is_the_default(demo_run: str) -> None:
+    assert jobs(demo_run) == COMMON | SOURCE_JOBS["demo"]
+    assert "results/demo/report/summary.txt" in demo_run
+
+
+@pytest.mark.parametrize("name", ["yeast", "grch37"])
+def test_dry_runs(tmp_path: Path, name: str) -> None:
+    text = dry_run(
+        tmp_path,
+        *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
+        *("--config", f"local_data={tmp_path}"),
+    )
+    assert jobs(text) == COMMON | SOURCE_JOBS[name]
+    assert text.count(f"--local-data {tmp_path}") == SOURCE_JOBS[name]["fetch"]
+    assert ("--from-assembly GRCh38" in text) == (name == "grch37")
+    assert list(tmp_path.glob("results")) == []
+
+
+def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, "--config", "results=elsewhere")
+    assert "results/demo" not in text
+    assert "elsewhere/report/summary.txt" in text
+    assert stage_configs(text)["tokens"]["genome"]["test"] == ["demo6"]
+
+
+def test_each_stage_gets_a_valid_configuration_with_its_keys(demo_run: str) -> None:
+    stages = stage_configs(demo_run)
+    assert set(stages) == {
+        "tokens",
+        "pretraining",
+        "windows",
+        "finetuning",
+        "baseline",
+        "attention",
+    }
+    whole = load_config(REPOSITORY / "workflow/config/demo.yaml").model_dump(mode="json")
+    for values in stages.values():
+        Config.model_validate_json(json.dumps(values))
+        for section, keys in values.items():
+            if isinstance(keys, dict):
+                assert all(
+                    whole[section][key] == value or key == "control" for key, value in keys.items()
+                )
+            else:
+                assert whole[section] == keys
+
+
+def test_every_key_reaches_a_stage(demo_run: str) -> None:
+    """A key that config.py gains, and no stage hears of, would silently do nothing."""
+    stages = stage_configs(demo_run).values()
+    for section in ("genome", "tokens", "encoder", "pretraining", "promoters"):
+        reached = {key for values in stages for key in values.get(section, {})}
+        assert reached == set(Config().model_dump()[section])
+
+
+def test_stages_hear_of_nothing_else(demo_run: str) -> None:
+    stages = stage_configs(demo_run)
+    assert "promoters" not in stages["pretraining"]["genome"]
+    assert "pretraining" not in stages["tokens"]
+    assert set(stages["windows"]) == {"seed", "genome", "promoters"}
+    assert "steps" not in stages["windows"]["promoters"]
+    assert set(stages["finetuning"]["pretraining"]) == {"sequence_tokens"}
+
+
+def test_processes_share_the_threads(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *overlay(tmp_path, {"processes": 2}))
+    assert "torchrun --standalone --nproc-per-node=2 -m bigbird_dna.cli.main" in text
+
+
+def test_without_control_and_pretraining(tmp_path: Path) -> None:
+    changed = {"promoters": {"control": None, "initial": "random", "negative_sets": ["genomic"]}}
+    text = dry_run(tmp_path, *overlay(tmp_path, changed))
+    assert jobs(text)["finetune_promoter"] == jobs(text)["promoter_baseline"] == 1
+    assert "--shuffle-labels" not in text and "--pretrained" not in text
+    for values in stage_configs(text).values():
+        Config.model_validate_json(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"encoder": {"laers": 4}}, "configuration: unknown key 'encoder.laers'"),
+        ({"encoder": {"layers": "four"}}, "encoder.layers: .* valid integer .*'four'"),
+        ({"genome": {"test": []}}, "genome.test: name at least one contig"),
+        (
+            {"promoters": {"negative_sets": ["permuted"], "control": None}},
+            "scoring.negative_set: 'genomic' is none of promoters.negative_sets",
+        ),
+        (
+            {
+                "local_data": "nowhere",
+                "genome": {
+                    "assembly": "sacCer3",
+                    "reference": "sacCer3.reference",
+                    "promoters": "sacCer3.promoters",
+                },
+            },
+            "local_data: nowhere is no directory",
+        ),
+    ],
+    ids=["unknown-key", "wrong-type", "no-test-contig", "no-scoring-model", "no-local-data"],
+)
+def test_wrong_configurations(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    outcome = snakemake(tmp_path, "--dry-run", *overlay(tmp_path, changed))
+    assert outcome.returncode == 1
+    said = [line for line in outcome.stderr.splitlines() if "profile" not in line]
+    assert len(said) == 1 and re.search(f"^bigbird-dna: error: .*{message}", said[0])
+
+
+def test_captions_exist() -> None:
+    rules = (REPOSITORY / "workflow/rules/report.smk").read_text()
+    captions = set(re.findall(r'caption="\.\./report/(\w+\.rst)"', rules))
+    stored = {path.name for path in (REPOSITORY / "workflow/report").glob("*.rst")}
+    assert captions | {"workflow.rst"} == stored
+
+
+def test_every_rule_has_a_log_and_a_benchmark() -> None:
+    for path in (REPOSITORY / "workflow/rules").glob("*.smk"):
+        for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
+            assert "\n    log:" in rule and "\n    benchmark:" in rule and "\n    run:" not in rule
