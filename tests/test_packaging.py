@@ -4,7 +4,6 @@ import os
 import re
 import tomllib
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +70,3 @@ def test_makefile_and_continuous_integration() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
     script = REPOSITORY / ".ci" / "run"
     assert os.access(script, os.X_OK) and "make test" in script.read_text()
-
-
-def test_readme_is_no_placeholder() -> None:
-    assert "make demo" in Path(REPOSITORY / "README.md").read_text()

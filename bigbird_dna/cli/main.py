@@ -11,6 +11,7 @@ from bigbird_dna.errors import BigBirdDnaError
 app = typer.Typer(
     name="bigbird-dna",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -1,5 +1,6 @@
 """Fine-tuning and evaluation of the promoter classifier (App. F.2)."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,11 @@ def _figures(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
     rows = predictions[predictions["split"] == split]
     if rows.empty:
         return {}
-    return binary_metrics(
+    figures = binary_metrics(
         rows["label"].to_numpy(), rows["probability"].to_numpy(), groups=rows["pair"].to_numpy()
-    )._asdict()
+    )
+    # JSON has no NaN: a figure that is not defined is null, and `note` says why.
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in figures._asdict().items()
+    }

@@ -273,7 +273,7 @@ def test_a_page_instead_of_a_gzip_file(
 
 def test_a_disk_that_takes_nothing(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file.part").mkdir()
-    with pytest.raises(DownloadError, match="file.part"):
+    with pytest.raises(DownloadError, match=r"file\.part"):
         download(site.url, tmp_path / "file.part", pause=0)
 
 
@@ -301,7 +301,7 @@ def test_local_directory_without_the_file(source: Source, site: Site, tmp_path: 
 
 
 def test_local_directory_that_is_none(source: Source, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="local_data: .*missing is no directory"):
+    with pytest.raises(UsageError, match=r"local_data: .*missing is no directory"):
         fetch("some", tmp_path / "out.bin", tmp_path / "missing")
 
 
@@ -356,5 +356,5 @@ def test_sources_that_do_not_fit(keys: dict[str, str | None], message: str) -> N
 
 def test_local_data_of_a_configuration(tmp_path: Path) -> None:
     config = _genome().model_copy(update={"local_data": str(tmp_path / "missing")})
-    with pytest.raises(ConfigError, match="local_data: .*missing is no directory"):
+    with pytest.raises(ConfigError, match=r"local_data: .*missing is no directory"):
         check_sources(config)

@@ -46,7 +46,13 @@ SOURCE_JOBS = {"demo": {"simulate": 1}, "yeast": {"fetch": 2}, "grch37": {"fetch
 
 def snakemake(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run Snakemake on the repository's Snakefile in an empty directory."""
-    command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
+    command: list[str | Path] = [
+        BIN / "snakemake",
+        "--snakefile",
+        REPOSITORY / "Snakefile",
+        "--cores",
+        "32",
+    ]
     return subprocess.run(
         [*command, "--directory", directory, *arguments], capture_output=True, text=True
     )
@@ -132,7 +138,10 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--config", f"local_data={tmp_path}"),
     )
     assert jobs(text) == COMMON | SOURCE_JOBS[name]
-    assert text.count(f"--local-data {tmp_path}") == SOURCE_JOBS[name]["fetch"]
+    assert (
+        len(re.findall(rf"bigbird-dna fetch .* --local-data {tmp_path} ", text))
+        == SOURCE_JOBS[name]["fetch"]
+    )
     assert ("--from-assembly GRCh38" in text) == (name == "grch37")
     assert list(tmp_path.glob("results")) == []
 
@@ -183,9 +192,21 @@ def test_stages_hear_of_nothing_else(demo_run: str) -> None:
     assert set(stages["finetuning"]["pretraining"]) == {"sequence_tokens"}
 
 
-def test_processes_share_the_threads(tmp_path: Path) -> None:
+def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
     text = dry_run(tmp_path, *overlay(tmp_path, {"processes": 2}))
     assert "torchrun --standalone --nproc-per-node=2 -m bigbird_dna.cli.main" in text
+
+
+def test_slurm_profile(tmp_path: Path) -> None:
+    pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra `slurm` is missing")
+    text = dry_run(
+        tmp_path,
+        *("--workflow-profile", REPOSITORY / "profiles/slurm"),
+        *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
+    )
+    pretrain = text.split("rule pretrain:")[1].split("Shell command")[0]
+    assert "gpu=8" in pretrain and "slurm_partition=gpu" in pretrain and "threads: 32" in pretrain
+    assert "slurm_partition=cpu" in text.split("rule tokenize:")[1].split("Shell command")[0]
 
 
 def test_without_control_and_pretraining(tmp_path: Path) -> None:
