@@ -146,6 +146,9 @@ class PromoterConfig(TrainingConfig):
     upstream: int = Field(default=5000, ge=0, description="bp before the TSS")
     downstream: int = Field(default=3000, ge=1, description="bp from the TSS on, TSS included")
     negative_sets: tuple[NegativeSet, ...] = NEGATIVE_SETS
+    negatives: int = Field(
+        default=1, ge=1, description="negatives a training promoter has; each epoch takes another"
+    )
     distance: int = Field(
         default=1000, ge=0, description="bp between a genomic negative's TSS position and any TSS"
     )

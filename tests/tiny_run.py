@@ -53,6 +53,7 @@ SETTINGS: dict[str, Any] = {
         "upstream": UPSTREAM,
         "downstream": DOWNSTREAM,
         "jitter": 4,
+        "negatives": 2,
         "distance": 50,
         "pooling": "mean",
         "evaluate_every": 10,
@@ -80,6 +81,7 @@ def make(directory: Path) -> Path:
         upstream=UPSTREAM,
         downstream=DOWNSTREAM,
         negative_sets=config.promoters.negative_sets,
+        negatives=config.promoters.negatives,
         distance=config.promoters.distance,
         seed=config.seed,
     )

@@ -86,6 +86,7 @@ def promoter_windows(
         upstream=settings.promoters.upstream,
         downstream=settings.promoters.downstream,
         negative_sets=settings.promoters.negative_sets,
+        negatives=settings.promoters.negatives,
         distance=settings.promoters.distance,
         seed=settings.seed,
     )

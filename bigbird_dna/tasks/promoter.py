@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,12 @@ from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.reporting.auroc import auroc
 from bigbird_dna.reporting.metrics import binary_metrics
 from bigbird_dna.tasks.inference import predict_windows, sigmoid_rows
-from bigbird_dna.tasks.promoter_windows import WindowSet, read_windows, window_sequences
+from bigbird_dna.tasks.promoter_windows import (
+    WindowSet,
+    read_windows,
+    variants,
+    window_sequences,
+)
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.batches import pad, window_rows
 from bigbird_dna.training.distributed import World
@@ -31,6 +36,15 @@ from bigbird_dna.training.loop import Batch, train
 from bigbird_dna.training.state import CheckpointStore
 
 VALIDATION_WINDOWS = 2000
+
+
+class LabelledWindows(NamedTuple):
+    """Windows of one split, in file order."""
+
+    sequences: list[str]
+    labels: npt.NDArray[np.uint8]  # (N,), what is learnt: dealt out at random in the control
+    promoter: npt.NDArray[np.bool_]  # (N,), what the window is
+    variants: npt.NDArray[np.int64]  # (N,), number among the negatives of one promoter
 
 
 class PromoterObjective:
@@ -43,45 +57,50 @@ class PromoterObjective:
     def __init__(
         self,
         tokenizer: DnaTokenizer,
-        train_windows: tuple[list[str], npt.NDArray[np.uint8]],
-        valid_windows: tuple[list[str], npt.NDArray[np.uint8]],
+        windows: LabelledWindows,
+        held_out: LabelledWindows,
         config: PromoterConfig,
         positions: int,
         world: World,
     ) -> None:
         self.tokenizer = tokenizer
-        self.sequences, self.labels = train_windows
-        self.valid_sequences, self.valid_labels = valid_windows
+        self.windows = windows
+        self.held_out = held_out
         self.config = config
         self.positions = positions
         self.world = world
-        self._epoch: tuple[int, npt.NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        # The negatives of a promoter take turns; promoters (turn -1) are in every epoch.
+        self.turns = np.where(windows.promoter, -1, windows.variants)
+        sizes = np.bincount(self.turns[self.turns >= 0])
+        self.epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
+        self._shuffled: tuple[int, npt.NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
-    def _order(self, epoch: int) -> npt.NDArray[np.int64]:
-        if self._epoch[0] != epoch:
-            rng = np.random.default_rng((self.config.seed, 2, epoch))
-            self._epoch = (epoch, rng.permutation(len(self.sequences)))
-        return self._epoch[1]
+    def _epoch(self, number: int) -> npt.NDArray[np.int64]:
+        """Indices of an epoch's windows, shuffled: every promoter, and one of its negatives by turns."""
+        if self._shuffled[0] != number:
+            members = np.flatnonzero(
+                (self.turns < 0) | (self.turns == number % (self.turns.max() + 1))
+            )
+            rng = np.random.default_rng((self.config.seed, 2, number))
+            self._shuffled = (number, rng.permutation(members)[: self.epoch_size])
+        return self._shuffled[1]
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of a training step, in an order drawn for each epoch."""
         begin = step * self.config.batch_size + first
-        chosen = [
-            int(self._order(position // len(self.sequences))[position % len(self.sequences)])
-            for position in range(begin, begin + count)
-        ]
+        chosen = []
+        for position in range(begin, begin + count):
+            epoch, place = divmod(position, self.epoch_size)
+            chosen.append(int(self._epoch(epoch)[place]))
         rng = np.random.default_rng((self.config.seed, 3, step, first))
         cuts = rng.integers(0, self.config.jitter + 1, (count, 2))
         sequences = [
-            self.sequences[index][left : len(self.sequences[index]) - right]
+            self.windows.sequences[index][left : len(self.windows.sequences[index]) - right]
             for index, (left, right) in zip(chosen, cuts, strict=True)
         ]
         ids, lengths = pad(self._rows(sequences), self.tokenizer.pad_id)
-        return {
-            "ids": ids,
-            "lengths": lengths,
-            "labels": torch.from_numpy(self.labels[chosen]).float(),
-        }
+        labels = torch.from_numpy(self.windows.labels[chosen]).float()
+        return {"ids": ids, "lengths": lengths, "labels": labels}
 
     def _rows(self, sequences: Sequence[str]) -> list[npt.NDArray[np.int32]]:
         anchor = self.config.upstream / (self.config.upstream + self.config.downstream)
@@ -102,12 +121,12 @@ class PromoterObjective:
         mine = slice(self.world.rank, None, self.world.size)
         probabilities = sigmoid_rows(
             network,
-            self._rows(self.valid_sequences[mine]),
+            self._rows(self.held_out.sequences[mine]),
             self.tokenizer.pad_id,
             min(64, self.config.batch_size),
             self.world.device,
         )
-        parts = self.world.gather((probabilities, self.valid_labels[mine]))
+        parts = self.world.gather((probabilities, self.held_out.labels[mine]))
         scores, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
         right = np.where(labels == 1, scores, 1 - scores)
         loss = float(-np.log(np.clip(right, 1e-7, 1)).mean())
@@ -176,15 +195,15 @@ def finetune_promoter(
     sequences = window_sequences(reference, data.rows, config.seed)
     objective = PromoterObjective(
         tokenizer,
-        _chosen(data, sequences, "train", shuffle_labels, settings.seed),
-        _validation(data, sequences, settings.seed),
+        _split(data, sequences, "train", shuffle=settings.seed if shuffle_labels else None),
+        _sample(_split(data, sequences, "valid"), VALIDATION_WINDOWS, settings.seed),
         settings,
         encoder.positions,
         world,
     )
     if world.is_first:
         log(
-            f"{len(objective.sequences):,} training windows, negatives {negative_set!r}, {world.device}"
+            f"{len(objective.windows.labels):,} training windows, {negative_set} negatives, {world.device}"
         )
     progress = train(network, objective, settings, store, world)
     if not world.is_first:
@@ -222,9 +241,9 @@ def kmer_baseline(
     """Predictions of a logistic regression on k-mer counts, in the same file format."""
     data = read_windows(windows, negative_set)
     sequences = window_sequences(reference, data.rows, config.seed)
-    training, labels = _chosen(data, sequences, "train", False, config.promoters.seed)
+    training = _split(data, sequences, "train")
     model = KmerLogistic(config.promoters.baseline_kmer, config.promoters.seed)
-    model.fit(training, labels)
+    model.fit(training.sequences, training.labels)
     predictions = _held_out(data)
     kept = data.rows["split"].isin(["valid", "test"]).to_numpy().nonzero()[0]
     predictions["probability"] = model.predict([sequences[index] for index in kept])
@@ -243,27 +262,29 @@ def _shapes(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
-def _chosen(
-    data: WindowSet, sequences: list[str], split: str, shuffle: bool, seed: int
-) -> tuple[list[str], npt.NDArray[np.uint8]]:
+def _split(
+    data: WindowSet, sequences: list[str], split: str, *, shuffle: int | None = None
+) -> LabelledWindows:
+    """The windows of a split; `shuffle`, a seed, deals their labels out at random."""
     members = np.flatnonzero(data.rows["split"].to_numpy() == split)
     labels = data.labels[members]
-    if shuffle:
-        labels = np.random.default_rng((seed, 4)).permutation(labels)
-    return [sequences[index] for index in members], labels
+    learnt = labels if shuffle is None else np.random.default_rng((shuffle, 4)).permutation(labels)
+    return LabelledWindows(
+        [sequences[index] for index in members], learnt, labels == 1, variants(data.rows)[members]
+    )
 
 
-def _validation(
-    data: WindowSet, sequences: list[str], seed: int
-) -> tuple[list[str], npt.NDArray[np.uint8]]:
-    """Validation windows, a fixed sample of them where there are many."""
-    chosen, labels = _chosen(data, sequences, "valid", False, seed)
-    if len(chosen) > VALIDATION_WINDOWS:
-        sample = np.random.default_rng((seed, 5)).choice(
-            len(chosen), VALIDATION_WINDOWS, replace=False
-        )
-        return [chosen[index] for index in sample], labels[sample]
-    return chosen, labels
+def _sample(windows: LabelledWindows, count: int, seed: int) -> LabelledWindows:
+    """All windows, or a fixed sample of `count` of them where there are more."""
+    if len(windows.sequences) <= count:
+        return windows
+    kept = np.random.default_rng((seed, 5)).choice(len(windows.sequences), count, replace=False)
+    return LabelledWindows(
+        [windows.sequences[index] for index in kept],
+        windows.labels[kept],
+        windows.promoter[kept],
+        windows.variants[kept],
+    )
 
 
 def _held_out(data: WindowSet) -> pd.DataFrame:

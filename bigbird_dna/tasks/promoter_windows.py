@@ -60,10 +60,13 @@ def build_windows(
     upstream: int,
     downstream: int,
     negative_sets: Sequence[str],
+    negatives: int,
     distance: int,
     seed: int,
 ) -> tuple[WindowSet, dict[str, int]]:
     """Positives and the named negative sets; also counts of what was left out and why.
+
+    A training promoter has `negatives` of each set, any other promoter one.
 
     Left out are promoters on excluded contigs, those whose window leaves the contig, and those whose
     window is more than 10 % N.
@@ -73,17 +76,23 @@ def build_windows(
         (*_place(window), split, POSITIVE, pair, name)
         for pair, (window, split, name) in enumerate(positives)
     ]
+    # Only training promoters have several negatives: held-out figures set one against one.
+    owners = [
+        pair
+        for pair, positive in enumerate(positives)
+        for _ in range(negatives if positive.split == "train" else 1)
+    ]
     for negative_set in negative_sets:
         if negative_set == "genomic":
             found = _genomic(
-                reference, loci, positives, splits, upstream, downstream, distance, seed
+                reference, loci, positives, owners, splits, upstream, downstream, distance, seed
             )
-            counts["without genomic negative"] = sum(window is None for window in found)
+            counts["genomic negatives not found"] = found.count(None)
         else:
-            found = [window for window, _, _ in positives]
+            found = [positives[pair].window for pair in owners]
         rows += [
-            (*_place(window), split, negative_set, pair, name)
-            for pair, (window, (_, split, name)) in enumerate(zip(found, positives, strict=True))
+            (*_place(window), positives[pair].split, negative_set, pair, positives[pair].name)
+            for pair, window in zip(owners, found, strict=True)
             if window is not None
         ]
     frame = pd.DataFrame(rows, columns=COLUMNS)
@@ -123,17 +132,18 @@ def _genomic(
     reference: Reference,
     loci: Sequence[Locus],
     positives: Sequence[Positive],
+    owners: Sequence[int],
     splits: Splits,
     upstream: int,
     downstream: int,
     distance: int,
     seed: int,
 ) -> list[Interval | None]:
-    """For each positive a window of like GC elsewhere on its split, none used twice."""
-    found: list[Interval | None] = [None] * len(positives)
+    """For each owner, a positive's index, a window of like GC elsewhere on its split; none used twice."""
+    found: list[Interval | None] = [None] * len(owners)
     for number, split in enumerate(get_args(Split)):
         rng = np.random.default_rng((seed, 3, number))
-        members = [index for index, positive in enumerate(positives) if positive.split == split]
+        members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
         contigs = splits.contigs(split)
         bases = sum(reference.contigs[contig] for contig in contigs)
         offers = []
@@ -154,27 +164,39 @@ def _genomic(
                 )
             )
         windows = [window for offer in offers for window in offer.windows]
-        wanted = [gc_fraction(reference.fetch(positives[index].window)) for index in members]
+        gc = {
+            pair: gc_fraction(reference.fetch(positives[pair].window))
+            for pair in {owners[place] for place in members}
+        }
+        wanted = np.array([gc[owners[place]] for place in members])
         offered = np.concatenate([offer.gc for offer in offers]) if offers else np.empty(0)
-        for index, choice in zip(members, match_gc(np.array(wanted), offered, rng), strict=True):
+        for place, choice in zip(members, match_gc(wanted, offered, rng), strict=True):
             if choice >= 0:
-                found[index] = windows[choice]
+                found[place] = windows[choice]
     return found
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
-    """The sequence of each row, in transcription order; derived negatives are remade from (seed, pair)."""
+    """The sequence of each row, in transcription order.
+
+    Derived negatives are remade from the seed, their pair, and their place among the pair's negatives.
+    """
     sequences = []
     columns = [rows[name].tolist() for name in ("contig", "start", "end", "strand")]
-    derivations = zip(rows["negative_set"].tolist(), rows["pair"].tolist(), strict=True)
-    for *place, (negative_set, pair) in zip(*columns, derivations, strict=True):
+    columns += [rows["negative_set"].tolist(), rows["pair"].tolist(), variants(rows).tolist()]
+    for *place, negative_set, pair, variant in zip(*columns, strict=True):
         sequence = reference.fetch(Interval(*place))
         if negative_set == "substituted":
-            sequence = substitute(sequence, np.random.default_rng((seed, 1, pair)))
+            sequence = substitute(sequence, np.random.default_rng((seed, 1, pair, variant)))
         elif negative_set == "permuted":
-            sequence = permute(sequence, np.random.default_rng((seed, 2, pair)))
+            sequence = permute(sequence, np.random.default_rng((seed, 2, pair, variant)))
         sequences.append(sequence)
     return sequences
+
+
+def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """The number of each row (N,) among the rows of its pair and negative set, in file order."""
+    return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
 
 
 def write_windows(directory: Path, windows: WindowSet, counts: dict[str, int]) -> None:
