@@ -53,7 +53,9 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, whole or not at all."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        temporary.write_text(
+            json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        )
 
 
 def read_json(path: Path) -> Any:

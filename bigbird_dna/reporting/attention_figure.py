@@ -47,7 +47,7 @@ def save_attention_figure(
     from matplotlib.patches import Patch
 
     blocks = panels.shape[1]
-    figure = Figure(figsize=(0.6 + 3.4 * len(panels), 4.2), layout="constrained")
+    figure = Figure(figsize=(0.6 + 3.4 * len(panels), 4.5), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for head, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
         axis.pcolormesh(
@@ -85,7 +85,7 @@ def save_attention_figure(
         title_fontsize=8,
     )
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(f"{title}\n", fontsize=11)  # the line end keeps it off the panels' titles
     # Neither a date nor random identifiers: the same pattern gives the same file.
     with matplotlib.rc_context({"svg.hashsalt": "bigbird-dna"}), atomic_path(path) as temporary:
         metadata = {"Date": None} if path.suffix == ".svg" else None

@@ -23,6 +23,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.reporting.predictions import POSITIVE
 from bigbird_dna.tasks.promoter_negatives import (
     CANDIDATES_PER_NEGATIVE,
     draw_candidates,
@@ -33,7 +34,6 @@ from bigbird_dna.tasks.promoter_negatives import (
 )
 
 COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
-POSITIVE = "positive"
 MAX_N = 0.1
 
 

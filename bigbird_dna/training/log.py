@@ -7,7 +7,6 @@ from typing import Any
 
 from bigbird_dna.console import log
 
-
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
 
 

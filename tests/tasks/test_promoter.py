@@ -16,6 +16,7 @@ from bigbird_dna.config import load_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import load
+from bigbird_dna.reporting.predictions import COLUMNS
 from bigbird_dna.tasks.inference import predict_windows, view_cuts
 from bigbird_dna.tasks.promoter_windows import read_windows, window_sequences
 
@@ -50,18 +51,7 @@ def test_the_motif_is_learnt(model: Path) -> None:
     metrics = json.loads((model / "metrics.json").read_text())
     assert metrics["test"]["auroc"] > 0.8
     predictions = pd.read_parquet(model / "predictions.parquet")
-    columns = [
-        "contig",
-        "start",
-        "end",
-        "strand",
-        "split",
-        "negative_set",
-        "pair",
-        "label",
-        "probability",
-    ]
-    assert list(predictions.columns) == columns
+    assert tuple(predictions.columns) == COLUMNS
     assert set(predictions["split"]) == {"valid", "test"}
     assert predictions["probability"].between(0, 1).all()
 
@@ -133,7 +123,7 @@ def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: P
     )
     kmer = pd.read_parquet(tmp_path / "kmer.parquet")
     mine = pd.read_parquet(tmp_path / "control/predictions.parquet")
-    places = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "label"]
+    places = [column for column in COLUMNS if column != "probability"]
     pd.testing.assert_frame_equal(kmer[places], mine[places])
 
 
