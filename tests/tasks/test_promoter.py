@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.main import app
-from bigbird_dna.config import load_config
+from bigbird_dna.config import PromoterConfig, load_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import load
 from bigbird_dna.reporting.predictions import COLUMNS
 from bigbird_dna.tasks.inference import predict_windows, view_cuts
+from bigbird_dna.tasks.promoter import LabelledWindows, PromoterObjective
 from bigbird_dna.tasks.promoter_windows import read_windows, window_sequences
+from bigbird_dna.training.distributed import World
 
+ALONE = World(0, 1, torch.device("cpu"))
 SCRATCH = ["--set", "promoters.initial=random"]
 
 
@@ -86,6 +89,35 @@ def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model
             loaded, [sequences[i] for i in order], batch_size=batch_size, device="cpu"
         )
         np.testing.assert_allclose(shuffled, alone[order], atol=1e-5)
+
+
+def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
+    """Four promoters with three negatives each, told apart by their lengths."""
+    sequences = ["A" * (40 + row) for row in range(16)]
+    promoter = np.arange(16) < 4
+    variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
+    windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, variants)
+    config = PromoterConfig(batch_size=8, upstream=40, downstream=40)
+    tokenizer = StubTokenizer()
+    objective = PromoterObjective(tokenizer, windows, windows, config, 128, ALONE)  # type: ignore[arg-type]
+    seen = []
+    for step in range(6):
+        batch = objective.batch(step, 0, 8)
+        rows = (batch["lengths"] - 42).tolist()
+        assert sorted(rows)[:4] == [0, 1, 2, 3] and batch["labels"].sum() == 4
+        seen.append({row for row in rows if row >= 4})
+    assert seen[:3] == seen[3:] and set.union(*seen[:3]) == set(range(4, 16))
+    halves = [objective.batch(2, first, 4)["lengths"] for first in (0, 4)]
+    assert torch.equal(torch.cat(halves), objective.batch(2, 0, 8)["lengths"])
+
+
+class StubTokenizer:
+    """One token a base."""
+
+    pad_id, cls_id, sep_id = 0, 2, 3
+
+    def encode_batch(self, sequences: list[str], threads: int) -> list[np.ndarray]:
+        return [np.full(len(sequence), 5, np.int32) for sequence in sequences]
 
 
 @given(st.integers(1, 9), st.integers(0, 40))

@@ -106,6 +106,9 @@ def test_no_pair_is_parted_and_every_positive_has_its_negatives(tiny_config: Pat
     rows = pd.read_parquet(results / "promoters/windows.parquet")
     assert (rows.groupby("pair")["split"].nunique() == 1).all()
     assert (rows.groupby("pair")["negative_set"].nunique() == 4).all()
+    negatives = rows[rows["negative_set"] != POSITIVE].groupby(["split", "negative_set", "pair"])
+    for (split, _), counts in negatives.size().groupby(["split", "negative_set"]):
+        assert (counts == (2 if split == "train" else 1)).all()
     assert (rows["end"] - rows["start"] == 100).all()
     split_of = {"one": "train", "two": "valid", "three": "test"}
     assert (rows["contig"].map(split_of) == rows["split"]).all()
@@ -128,6 +131,8 @@ def test_sequences_are_in_transcription_order_and_the_same_each_time(tiny_config
         data = read_windows(results / "promoters", negative_set)
         first, second = (window_sequences(reference, data.rows, 1) for _ in range(2))
         assert first == second != window_sequences(reference, data.rows, 2)
+        negatives = [s for s, label in zip(first, data.labels, strict=True) if not label]
+        assert len(set(negatives)) == len(negatives)
         for sequence, label in zip(first, data.labels, strict=True):
             if label:
                 assert sequence[UPSTREAM - len(MOTIF) : UPSTREAM] == MOTIF
