@@ -157,6 +157,9 @@ class PromoterConfig(TrainingConfig):
     )
     initial: Literal["pretrained", "random"] = "pretrained"
     pooling: Literal["cls", "mean"] = "cls"
+    dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="while fine-tuning; none: the encoder's"
+    )
     jitter: int = Field(default=0, ge=0, description="bp cut at random from each end in training")
     views: int = Field(
         default=1, ge=1, description="tokenisations of a window whose probabilities are averaged"

@@ -161,7 +161,10 @@ def finetune_promoter(
         else None
     )
     tokenizer = start.tokenizer if start else DnaTokenizer.load(tokenizer_path)
-    encoder = config.encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
+    dropout = config.encoder.dropout if settings.dropout is None else settings.dropout
+    encoder = config.encoder.model_copy(
+        update={"vocabulary": tokenizer.vocabulary, "dropout": dropout}
+    )
     if start and _shapes(start.config) != _shapes(encoder):
         raise ConfigError(f"{pretrained}: its encoder has other shapes than the configuration's")
     task_settings = {

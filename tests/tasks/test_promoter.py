@@ -40,6 +40,7 @@ def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "promoters.steps=150",
         "promoters.optimizer.learning_rate=0.003",
         "promoters.views=2",
+        "promoters.dropout=0.0",
     ]
     _run(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *SCRATCH),
@@ -53,6 +54,7 @@ def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_motif_is_learnt(model: Path) -> None:
     metrics = json.loads((model / "metrics.json").read_text())
     assert metrics["test"]["auroc"] > 0.8
+    assert load(model).config.dropout == 0.0
     predictions = pd.read_parquet(model / "predictions.parquet")
     assert tuple(predictions.columns) == COLUMNS
     assert set(predictions["split"]) == {"valid", "test"}
