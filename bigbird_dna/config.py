@@ -137,7 +137,9 @@ class PretrainingConfig(TrainingConfig):
     mask_fraction: float = Field(default=0.15, gt=0, lt=1)
     next_sentence: bool = True
     evaluation_sequences: int = Field(default=256, ge=1, description="held-out, fixed")
-    ngram_order: int = Field(default=6, ge=1, le=12, description="of the token n-gram baseline")
+    ngram_order: int = Field(
+        default=6, ge=1, le=12, description="highest of the token n-gram baseline"
+    )
 
 
 class PromoterConfig(TrainingConfig):

@@ -8,7 +8,7 @@ import torch
 
 from bigbird_dna.config import load_config
 from bigbird_dna.model.checkpoint import build_network
-from bigbird_dna.tasks.pretrain import PairSampler, PretrainingObjective
+from bigbird_dna.tasks.pretrain import PairSampler, PretrainingObjective, ngram_baseline
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
@@ -90,3 +90,23 @@ def test_an_untrained_network_knows_about_nothing(
     bases = objective.piece_lengths[batch["labels"]].double().mean().item()
     assert figures["bits_per_base"] == pytest.approx(np.log2(vocabulary) / bases, rel=0.05)
     assert objective.evaluate(network) == figures
+
+
+def test_the_best_order_of_the_ngram_baseline_is_reported(
+    objective: PretrainingObjective, tiny_config: Path
+) -> None:
+    """On random sequence no context helps, and a unigram costs the entropy of the tokens."""
+    config = load_config(tiny_config).pretraining
+    stores = (objective.sampler.store, objective.held_out.store)
+    best = ngram_baseline(*stores, objective.tokenizer, config)
+    orders = [
+        ngram_baseline(
+            *stores, objective.tokenizer, config.model_copy(update={"ngram_order": order})
+        )
+        for order in (1, 2, 3)
+    ]
+    assert best == min(orders) and 1 <= best.order <= 3
+    assert [found.bits_per_base for found in orders] == sorted(
+        (found.bits_per_base for found in orders), reverse=True
+    )
+    assert 1.9 < best.bits_per_base < 2.2
