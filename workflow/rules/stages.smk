@@ -3,7 +3,8 @@
 import json
 
 GENOME = set(type(CONFIG.genome).model_fields) - {"promoters", "chain"}
-TRAINING = set(type(CONFIG.promoters).model_fields) - {"negative_sets", "distance", "baseline_kmer"}
+WINDOWS = {"upstream", "downstream", "negative_sets", "negatives", "distance"}
+TRAINING = set(type(CONFIG.promoters).model_fields) - (WINDOWS - {"upstream", "downstream"})
 
 # The keys that a stage reads: a change of any other key doesn't run it again.
 STAGES = {
@@ -18,14 +19,14 @@ STAGES = {
     "windows": {
         "seed": True,
         "genome": True,
-        "promoters": {"upstream", "downstream", "negative_sets", "distance", "control"},
+        "promoters": WINDOWS | {"control"},
     },
     "finetuning": {
         "seed": True,
         "genome": True,
         "encoder": True,
         "pretraining": {"sequence_tokens"},
-        "promoters": TRAINING,
+        "promoters": TRAINING - {"baseline_kmer"},
     },
     "baseline": {"seed": True, "promoters": {"seed", "baseline_kmer", "control"}},
     "attention": {"encoder": True, "pretraining": {"sequence_tokens"}},
