@@ -4,6 +4,7 @@ A configuration is a YAML file of the sections below. Every key has a default, u
 are refused, and a section is frozen once made. Bases are "bp", lengths of model input are "tokens".
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -91,7 +92,9 @@ class EncoderConfig(Section):
     global_blocks: int = Field(default=2, ge=0, description="half at each end")
     window_blocks: int = Field(default=3, ge=0, description="odd: the own block and its neighbours")
     random_blocks: int = Field(default=3, ge=0)
-    random_seed: int = Field(default=0, ge=0, description="of the random blocks, by layer and head")
+    random_seed: int = Field(
+        default=0, ge=0, lt=2**32, description="of the random blocks, by layer and head"
+    )
     route: Literal["auto", "dense", "blocked"] = "auto"
     gradient_checkpointing: bool = False
 
@@ -127,7 +130,7 @@ class TrainingConfig(Section):
     )
     evaluate_every: int = Field(default=250, ge=1, description="steps")
     checkpoint_every: int = Field(default=100, ge=1, description="steps")
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, lt=2**32)
 
 
 class PretrainingConfig(TrainingConfig):
@@ -172,6 +175,12 @@ class PromoterConfig(TrainingConfig):
     def _window_is_longer_than_jitter(self) -> Self:
         if self.upstream + self.downstream <= 2 * self.jitter:
             raise ValueError("jitter leaves nothing of the window")
+        if self.upstream + self.downstream < 20 and set(self.negative_sets) - {"genomic"}:
+            raise ValueError(
+                "a window below 20 bp can't be cut into the 20 parts of derived negatives"
+            )
+        if self.views > 1 and not self.jitter:
+            raise ValueError("several views differ by their jitter, which is 0")
         if self.control is not None and self.control not in self.negative_sets:
             raise ValueError(f"control {self.control!r} is none of negative_sets")
         return self
@@ -198,7 +207,9 @@ class Config(Section):
     pretraining: PretrainingConfig = PretrainingConfig()
     promoters: PromoterConfig = PromoterConfig()
     scoring: ScoringConfig = ScoringConfig()
-    seed: int = Field(default=1, ge=0, description="of simulation, documents and negatives")
+    seed: int = Field(
+        default=1, ge=0, lt=2**32, description="of simulation, documents and negatives"
+    )
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
@@ -208,6 +219,17 @@ class Config(Section):
                 f"encoder.positions {self.encoder.positions}"
             )
         return self
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 takes 5e-4 for a text; here it is the number that its writer meant."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
 
 
 def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Config:
@@ -227,7 +249,7 @@ def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Co
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result."""
     try:
-        values = yaml.safe_load(Path(path).read_text())
+        values = yaml.load(Path(path).read_text(), _Loader)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -253,7 +275,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"--set {override!r}: {section!r} is no section")
     try:
-        values[last] = yaml.safe_load(text)
+        values[last] = yaml.load(text, _Loader)
     except yaml.YAMLError:
         raise ConfigError(f"--set {override!r}: {text!r} is not YAML") from None
 

@@ -10,7 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
+
+
+def check_writable(path: Path) -> None:
+    """Make the directory that `path` is to stand in; `UsageError` if nothing can be written there.
+
+    Long work calls this before it begins.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"{path}: can't be written: {error.strerror}") from None
 
 
 @contextmanager
@@ -21,7 +34,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
     for the final name. Anything left under the temporary name after an error is removed.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(path)
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory, a file is to be written")
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield temporary
@@ -34,7 +49,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def atomic_directory(path: Path) -> Iterator[Path]:
     """Give an empty directory beside `path`; it takes the place of `path` if the block ends well."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(path)
+    if path.is_file():
+        raise UsageError(f"{path}: is a file, a directory is to be written")
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     temporary.chmod(0o755)
     try:

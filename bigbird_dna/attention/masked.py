@@ -80,6 +80,7 @@ def _real(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor
 
 
 @lru_cache(maxsize=1024)
+@torch.inference_mode(False)  # what evaluation makes first must serve training as well
 def _block_mask(
     pattern: Pattern, blocks: int, width: int, heads: int, layer: int, device: torch.device
 ) -> Tensor:

@@ -36,6 +36,7 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=512)
+@torch.inference_mode(False)  # a plan first made in evaluation must serve training as well
 def make_plan(pattern: Pattern, blocks: int, heads: int, layer: int, device: torch.device) -> Plan:
     """The plan for sequences of `blocks` blocks; cached, as it is the same in every step."""
     keys = pattern.key_blocks(blocks, heads, layer).astype(np.int64)

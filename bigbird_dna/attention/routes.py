@@ -127,6 +127,7 @@ def _full(q: Tensor, k: Tensor, v: Tensor, lengths: tuple[int, ...], dropout: fl
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what evaluation makes first must serve training as well
 def _real(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
     """(B, N), true at positions before the end of each sequence; the same in every layer of an encoder."""
     ends = torch.tensor(lengths, device=device)[:, None]

@@ -69,6 +69,7 @@ class KmerLogistic:
 
     The penalty is the one of `PENALTIES` with the least log loss on a fifth of the training rows,
     drawn with `seed`; the model is then fitted to all of them. Same input and seed, same result.
+    Both classes weigh alike, however many rows they have, so that 0.5 is the threshold between them.
     """
 
     def __init__(self, k: int, seed: int) -> None:
@@ -121,7 +122,9 @@ class KmerLogistic:
 
         pipeline = make_pipeline(
             StandardScaler(with_mean=not issparse(x)),
-            LogisticRegression(C=penalty, max_iter=1000, random_state=self.seed),
+            LogisticRegression(
+                C=penalty, class_weight="balanced", max_iter=1000, random_state=self.seed
+            ),
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
@@ -134,7 +137,8 @@ class KmerLogistic:
 def _log_loss(pipeline: Any, x: Any, y: NDArray[np.int64]) -> float:
     chosen = pipeline.predict_proba(x)[np.arange(len(y)), y]
     # A saturated probability of the wrong class is a large loss, not an infinite one.
-    return float(-np.mean(np.log(np.maximum(chosen, 1e-12))))
+    losses = -np.log(np.maximum(chosen, 1e-12))
+    return float(np.mean([losses[y == label].mean() for label in (0, 1)]))
 
 
 def _encode(sequence: str) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import BigBirdDnaError, ModelError
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.files import atomic_directory, checksum, write_json
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
@@ -47,6 +47,16 @@ class Model:
     def sha256(self) -> str:
         """Checksum of the weights file, "" for a model that was never saved."""
         return checksum(self.path / "model.safetensors") if self.path else ""
+
+
+def encoder_for(config: EncoderConfig, tokenizer: DnaTokenizer) -> EncoderConfig:
+    """`config` with the tokenizer's vocabulary; `ConfigError` if it asks for another one."""
+    if config.vocabulary not in (0, tokenizer.vocabulary):
+        raise ConfigError(
+            f"encoder.vocabulary {config.vocabulary}: the tokenizer has {tokenizer.vocabulary} pieces "
+            "(0 takes the tokenizer's)"
+        )
+    return config.model_copy(update={"vocabulary": tokenizer.vocabulary})
 
 
 def build_network(task: Task, config: EncoderConfig, settings: dict[str, Any]) -> nn.Module:

@@ -6,6 +6,7 @@ The arithmetic is HuggingFace BigBird's, part for part (dropout before the embed
 LayerNorm epsilon 1e-12), so that weights can be exchanged by renaming.
 """
 
+import math
 from contextlib import nullcontext
 
 import torch
@@ -18,7 +19,7 @@ from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig
 
 LAYER_NORM_EPSILON = 1e-12
-INITIAL_STANDARD_DEVIATION = 0.02
+BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
 
 def attention_pattern(config: EncoderConfig) -> Pattern:
@@ -122,7 +123,8 @@ class Encoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
-        self.apply(initialise)
+        initialise(self, config.hidden)
+        initialise_positions(self.embeddings.position.weight)
 
     def forward(
         self, ids: Tensor, lengths: Tensor | None = None, segments: Tensor | None = None
@@ -146,6 +148,8 @@ class Encoder(nn.Module):
             raise ValueError(
                 f"{ids.shape[1]} tokens are more than the encoder's {self.config.positions} positions"
             )
+        # Attention plans its work by the lengths: read once here, a GPU isn't waited for in every layer.
+        lengths = None if lengths is None else lengths.cpu()
         x = self.embeddings(ids, segments)
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
@@ -155,9 +159,30 @@ class Encoder(nn.Module):
         return x  # type: ignore[no-any-return]
 
 
-def initialise(module: nn.Module) -> None:
-    """BERT's initial weights: normal with standard deviation 0.02, biases zero."""
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=INITIAL_STANDARD_DEVIATION)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)
+def initialise_positions(weight: Tensor) -> None:
+    """Start position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
+
+    They are learnt like the rest. With random ones a small model spends most of its training on finding out
+    which positions are neighbours; in sinusoids that is a linear map from the start.
+    """
+    positions, width = weight.shape
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))  # (⌈D / 2⌉,)
+    angles = torch.arange(positions)[:, None] * rates  # (P, ⌈D / 2⌉)
+    waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+    with torch.no_grad():
+        deviation = BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / width)
+        weight.copy_(waves * deviation * math.sqrt(2))
+
+
+def initialise(module: nn.Module, hidden: int) -> None:
+    """BERT's initial weights: normal with standard deviation 0.02 at width 768, biases zero.
+
+    At another width the deviation is 0.02 √(768 / hidden), which leaves the size of what a layer adds to its
+    input the same: with 0.02 a narrow network begins next to the identity and learns slowly.
+    """
+    deviation = BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.normal_(part.weight, std=deviation)
+        if isinstance(part, nn.Linear):
+            nn.init.zeros_(part.bias)

@@ -59,7 +59,7 @@ class PretrainingNetwork(nn.Module):
         self.masked_tokens = MaskedTokenHead(config)
         self.next_sentence = NextSentenceHead(config)
         for head in (self.masked_tokens, self.next_sentence):
-            head.apply(initialise)
+            initialise(head, config.hidden)
 
     def forward(
         self, ids: Tensor, lengths: Tensor, segments: Tensor, masked: Tensor
@@ -84,7 +84,7 @@ class Classifier(nn.Module):
         self.output = nn.Linear(config.hidden, outputs)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
-            part.apply(initialise)
+            initialise(part, config.hidden)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Token ids (B, L) with true lengths (B,) → logits (B, T)."""

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmer import KmerLogistic
-from bigbird_dna.config import Config, PromoterConfig
+from bigbird_dna.config import Config, EncoderConfig, PromoterConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.files import atomic_path, checksum
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.checkpoint import Model, build_network, load_task, save
+from bigbird_dna.model.checkpoint import Model, build_network, encoder_for, load_task, save
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.reporting.auroc import auroc
 from bigbird_dna.reporting.metrics import binary_metrics
@@ -36,6 +36,11 @@ from bigbird_dna.training.loop import Batch, train
 from bigbird_dna.training.state import CheckpointStore
 
 VALIDATION_WINDOWS = 2000
+# Keys that decide other things than the weights, or decide them through the windows' checksum.
+NOT_TRAINING = {
+    *("evaluate_every", "checkpoint_every", "baseline_kmer", "control", "views"),
+    *("negative_sets", "negatives", "distance"),
+}
 
 
 class LabelledWindows(NamedTuple):
@@ -92,8 +97,9 @@ class PromoterObjective:
         for position in range(begin, begin + count):
             epoch, place = divmod(position, self.epoch_size)
             chosen.append(int(self._epoch(epoch)[place]))
-        rng = np.random.default_rng((self.config.seed, 3, step, first))
-        cuts = rng.integers(0, self.config.jitter + 1, (count, 2))
+        rng = np.random.default_rng((self.config.seed, 3, step))
+        cuts = rng.integers(0, self.config.jitter + 1, (self.config.batch_size, 2))
+        cuts = cuts[first : first + count]
         sequences = [
             self.windows.sequences[index][left : len(self.windows.sequences[index]) - right]
             for index, (left, right) in zip(chosen, cuts, strict=True)
@@ -162,11 +168,9 @@ def finetune_promoter(
     )
     tokenizer = start.tokenizer if start else DnaTokenizer.load(tokenizer_path)
     dropout = config.encoder.dropout if settings.dropout is None else settings.dropout
-    encoder = config.encoder.model_copy(
-        update={"vocabulary": tokenizer.vocabulary, "dropout": dropout}
-    )
+    encoder = encoder_for(config.encoder, tokenizer).model_copy(update={"dropout": dropout})
     if start and _shapes(start.config) != _shapes(encoder):
-        raise ConfigError(f"{pretrained}: its encoder has other shapes than the configuration's")
+        raise ConfigError(f"{pretrained}: its encoder is another than the configuration's")
     task_settings = {
         "upstream": settings.upstream,
         "downstream": settings.downstream,
@@ -179,10 +183,9 @@ def finetune_promoter(
     identity = {
         "task": "promoter",
         "encoder": encoder.model_dump(),
-        "training": settings.model_dump(
-            exclude={"evaluate_every", "checkpoint_every", "negative_sets"}
-        ),
-        "settings": task_settings,
+        "training": settings.model_dump(exclude=NOT_TRAINING),
+        "negative_set": negative_set,
+        "shuffled_labels": shuffle_labels,
         "tokenizer": tokenizer.sha256,
         "start": start.sha256 if start else None,
         "windows": checksum(windows / "windows.parquet"),
@@ -209,6 +212,7 @@ def finetune_promoter(
             f"{len(objective.windows.labels):,} training windows, {negative_set} negatives, {world.device}"
         )
     progress = train(network, objective, settings, store, world)
+    world.leave()
     if not world.is_first:
         return {}
     model = Model("promoter", network, tokenizer, encoder, task_settings)
@@ -259,10 +263,10 @@ def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
         predictions.to_parquet(temporary, index=False)
 
 
-def _shapes(config: Any) -> dict[str, Any]:
-    """What must agree between a checkpoint's encoder and the one that takes its weights."""
-    names = ("layers", "hidden", "heads", "intermediate", "positions", "vocabulary")
-    return {name: getattr(config, name) for name in names}
+def _shapes(config: EncoderConfig) -> dict[str, Any]:
+    """What must agree between a checkpoint's encoder and the one that takes its weights: the network."""
+    speed = {"dropout", "attention_dropout", "route", "gradient_checkpointing"}
+    return config.model_dump(exclude=speed)
 
 
 def _split(
@@ -271,7 +275,11 @@ def _split(
     """The windows of a split; `shuffle`, a seed, deals their labels out at random."""
     members = np.flatnonzero(data.rows["split"].to_numpy() == split)
     labels = data.labels[members]
-    learnt = labels if shuffle is None else np.random.default_rng((shuffle, 4)).permutation(labels)
+    learnt = labels
+    if shuffle is not None:
+        # Half and half among all windows, as every epoch has it: promoters may have several negatives.
+        learnt = np.random.default_rng((shuffle, 4)).permutation(np.arange(len(labels)) % 2)
+        learnt = learnt.astype(np.uint8)
     return LabelledWindows(
         [sequences[index] for index in members], learnt, labels == 1, variants(data.rows)[members]
     )

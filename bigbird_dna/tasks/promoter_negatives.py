@@ -106,7 +106,9 @@ def _gap(
 
 
 def _prefix_sum(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    return np.concatenate([[0], np.cumsum(mask, dtype=np.int32)]).astype(np.int32)
+    sums = np.zeros(len(mask) + 1, dtype=np.int32)
+    np.cumsum(mask, out=sums[1:])
+    return sums
 
 
 def match_gc(

@@ -6,6 +6,7 @@ number in `pair` and the split.
 """
 
 import math
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -222,7 +223,7 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
         rows = pd.read_parquet(path)
         with np.load(directory / "labels.npz") as stored:
             labels = np.unpackbits(stored["packed"], axis=1)[:, 0]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{directory}: damaged promoter windows: {error}") from None
     if list(rows.columns) != COLUMNS or len(rows) != len(labels):
         raise DataError(

@@ -70,7 +70,7 @@ class Document:
 def iter_documents(
     contig_lengths: Mapping[str, int], plan: DocumentPlan, seed: int
 ) -> Iterator[Document]:
-    """Yield the documents of every contig, pass after pass.
+    """Yield the documents of every contig, one pass over all of them after the other.
 
     Each pass depends on the seed, the contig's name and length, and the pass's number alone, so that other
     contigs don't change it. Every base from the pass's start to the contig's end is in exactly one
@@ -83,8 +83,8 @@ def iter_documents(
     ----------
     contig_lengths : contig → bp.
     """
-    for contig, length in contig_lengths.items():
-        for number in range(plan.passes):
+    for number in range(plan.passes):
+        for contig, length in contig_lengths.items():
             yield from _pass(contig, length, plan, generator(seed, contig, number))
 
 

@@ -23,7 +23,12 @@ class Masked(NamedTuple):
 
 
 def mask_tokens(
-    ids: NDArray[np.integer], rng: np.random.Generator, fraction: float, tokenizer: DnaTokenizer
+    ids: NDArray[np.integer],
+    rng: np.random.Generator,
+    fraction: float,
+    tokenizer: DnaTokenizer,
+    *,
+    hide_all: bool = False,
 ) -> Masked:
     """Choose tokens to predict and hide them.
 
@@ -37,12 +42,15 @@ def mask_tokens(
     ids : (…, L) token ids; left as they are.
     rng : the only source of chance; the same state gives the same masks.
     fraction : between 0 and 1, exclusive.
+    hide_all : every chosen token becomes [MASK], for measuring: a token that stays gives itself away.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction {fraction} is not between 0 and 1")
     ids = np.asarray(ids)
     chosen = _choose(_candidates(ids, tokenizer), rng, fraction)
     labels = np.where(chosen, ids.astype(np.int64), NOT_MASKED)
+    if hide_all:
+        return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
     originals = ids[chosen]
     fate = rng.random(originals.size)
     drawn = rng.choice(tokenizer.base_ids, originals.size)

@@ -19,10 +19,12 @@ def choose_device(name: str = "auto") -> torch.device:
     """The device that `auto`, `cpu` or `cuda` stands for; asking for a missing GPU is a `UsageError`."""
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {name!r}: choose auto, cpu or cuda")
-    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+    # Processes on one machine don't share a card: NCCL refuses, and `auto` falls back to CPUs.
+    wanted, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and cards < wanted):
         return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise UsageError("device cuda: this torch sees no GPU")
+    if cards < wanted:
+        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {cards}")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
@@ -74,6 +76,12 @@ class World:
         if self.size > 1:
             dist.barrier()
 
+    def leave(self) -> None:
+        """Take leave of the others together, before the first process goes on alone to publish."""
+        if dist.is_initialized():
+            dist.barrier()
+            dist.destroy_process_group()
+
 
 @contextmanager
 def world(device_name: str = "auto") -> Iterator[World]:
@@ -89,4 +97,5 @@ def world(device_name: str = "auto") -> Iterator[World]:
     try:
         yield World(dist.get_rank(), size, device)
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()

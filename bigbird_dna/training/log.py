@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
+from bigbird_dna.files import atomic_path
 
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
 
@@ -19,9 +20,9 @@ class TrainingLog:
     def __init__(self, path: Path, resume_step: int) -> None:
         self.path = path
         self.shown = -SECONDS_BETWEEN_LINES
-        path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in _lines(path) if json.loads(line)["step"] <= resume_step]
-        path.write_text("".join(kept))
+        with atomic_path(path) as temporary:
+            temporary.write_text("".join(kept))
 
     def write(self, step: int, **values: Any) -> None:
         """Append one record."""

@@ -4,6 +4,7 @@ All randomness of step s is drawn from generators seeded by (seed, s, …): the 
 every generator are functions of the step, so a checkpoint needs weights, moments and the step alone.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.schedule import learning_rate, make_optimizer
@@ -100,6 +101,12 @@ def train(
                 "tokens": float(sum(int(b["lengths"].sum()) for b in batches)),
             }
         )
+        if not math.isfinite(sums["loss"]):
+            # Before anything is saved: the last checkpoint is still good.
+            raise DataError(
+                f"step {step + 1}: the loss is {sums['loss']}: training has diverged; "
+                "a lower learning_rate or a longer warm-up may help"
+            )
         progress.step = step + 1
         progress.tokens += int(sums["tokens"])
         progress.loss_sum += sums["loss"]

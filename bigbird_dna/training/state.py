@@ -6,12 +6,14 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import nn
 
 from bigbird_dna.console import log
+from bigbird_dna.errors import ModelError
 from bigbird_dna.files import atomic_path
 
 
@@ -64,7 +66,10 @@ class CheckpointStore:
         if not self.path.exists():
             return Progress()
         # weights_only: tensors and plain containers, never code.
-        state = torch.load(self.path, map_location="cpu", weights_only=True)
+        try:
+            state = torch.load(self.path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, UnpicklingError):
+            raise ModelError(f"{self.path}: damaged; delete it to train from the start") from None
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
         progress = Progress(**state["progress"])
