@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_directory, atomic_path, checksum, read_json, write_json
 
 
@@ -51,3 +51,24 @@ def test_checksum_is_the_published_digest(tmp_path: Path) -> None:
     path = tmp_path / "abc"
     path.write_bytes(b"abc")
     assert checksum(path, "md5") == "900150983cd24fb0d6963f7d28e17f72"
+
+
+def test_where_nothing_can_be_written_is_a_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "directory").mkdir()
+    with (
+        pytest.raises(UsageError, match=r"file/out\.tsv: can't be written"),
+        atomic_path(tmp_path / "file/out.tsv"),
+    ):
+        pass
+    with (
+        pytest.raises(UsageError, match="is a directory, a file"),
+        atomic_path(tmp_path / "directory"),
+    ):
+        pass
+    with (
+        pytest.raises(UsageError, match="is a file, a directory"),
+        atomic_directory(tmp_path / "file"),
+    ):
+        pass
+    assert (tmp_path / "file").read_text() == "in the way"

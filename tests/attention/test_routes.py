@@ -372,3 +372,16 @@ def test_blocked_refuses_sequences_of_different_numbers_of_blocks() -> None:
     x = torch.zeros(2, 1, 8, 4)
     with pytest.raises(ValueError, match=r"different numbers of blocks: \[1, 2\]"):
         blocked_attention(x, x, x, Pattern(block_size=4), (4, 8))
+
+
+def test_what_inference_caches_serves_training() -> None:
+    """A plan or mask first made for inference must not be one that autograd refuses to keep."""
+    for block_size, tokens in ((8, 900), (8, 100), (8, 30)):
+        pattern = Pattern(block_size=block_size, seed=tokens)
+        q, k, v = (torch.randn(2, 2, tokens, 4) for _ in range(3))
+        with torch.inference_mode():
+            bigbird_attention(q, k, v, pattern, lengths=[tokens, tokens - 3])
+        q.requires_grad_()
+        out = bigbird_attention(q, k, v, pattern, lengths=[tokens, tokens - 3], dropout=0.1)
+        out.sum().backward()
+        assert q.grad is not None and torch.isfinite(q.grad).all()

@@ -104,3 +104,18 @@ def test_bad_training_data(windows):
         KmerLogistic(3, 1).fit(sequences, np.ones(300))
     with pytest.raises(ValueError, match="not been fitted"):
         KmerLogistic(3, 1).predict(sequences)
+
+
+def test_unbalanced_classes_leave_the_threshold_between_them() -> None:
+    rng = np.random.default_rng(1)
+
+    def windows(count: int, gc: float) -> list[str]:
+        shares = [(1 - gc) / 2, gc / 2, gc / 2, (1 - gc) / 2]
+        return ["".join(rng.choice(list("ACGT"), 100, p=shares)) for _ in range(count)]
+
+    model = KmerLogistic(2, seed=1).fit(
+        windows(60, 0.55) + windows(360, 0.45), [1] * 60 + [0] * 360
+    )
+    positive = (model.predict(windows(200, 0.55)) >= 0.5).mean()
+    negative = (model.predict(windows(200, 0.45)) >= 0.5).mean()
+    assert abs(positive + negative - 1) < 0.15 and positive > 0.7

@@ -99,7 +99,7 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     promoter = np.arange(16) < 4
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
     windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, variants)
-    config = PromoterConfig(batch_size=8, upstream=40, downstream=40)
+    config = PromoterConfig(batch_size=8, upstream=40, downstream=40, jitter=0)
     tokenizer = StubTokenizer()
     objective = PromoterObjective(tokenizer, windows, windows, config, 128, ALONE)  # type: ignore[arg-type]
     seen = []
@@ -109,8 +109,21 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
         assert sorted(rows)[:4] == [0, 1, 2, 3] and batch["labels"].sum() == 4
         seen.append({row for row in rows if row >= 4})
     assert seen[:3] == seen[3:] and set.union(*seen[:3]) == set(range(4, 16))
-    halves = [objective.batch(2, first, 4)["lengths"] for first in (0, 4)]
-    assert torch.equal(torch.cat(halves), objective.batch(2, 0, 8)["lengths"])
+
+
+def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
+    sequences = ["A" * (40 + row) for row in range(16)]
+    promoter = np.arange(16) < 8
+    windows = LabelledWindows(
+        sequences, promoter.astype(np.uint8), promoter, np.zeros(16, np.int64)
+    )
+    config = PromoterConfig(batch_size=8, upstream=40, downstream=40, jitter=9)
+    objective = PromoterObjective(StubTokenizer(), windows, windows, config, 128, ALONE)  # type: ignore[arg-type]
+    whole = objective.batch(3, 0, 8)["lengths"]
+    assert len(set(whole.tolist())) > 4
+    for share in (1, 2, 4):
+        parts = [objective.batch(3, first, share)["lengths"] for first in range(0, 8, share)]
+        assert torch.equal(torch.cat(parts), whole)
 
 
 class StubTokenizer:
@@ -146,7 +159,7 @@ def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: P
         *("-o", tmp_path / "control", "--checkpoints", tmp_path / "checkpoints"),
     )
     control = json.loads((tmp_path / "control/metrics.json").read_text())["test"]
-    assert control["auroc_low"] < 0.6
+    assert control["auroc_low"] <= 0.5 <= control["auroc_high"]
     _run(
         "promoter-baseline",
         tiny_config,

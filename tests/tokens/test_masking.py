@@ -85,3 +85,13 @@ def test_deterministic_by_generator(tokenizer: DnaTokenizer) -> None:
 def test_fractions_that_are_none(tokenizer: DnaTokenizer, fraction: float) -> None:
     with pytest.raises(ValueError, match="fraction"):
         mask_tokens(np.array([6]), np.random.default_rng(0), fraction, tokenizer)
+
+
+def test_hiding_all_leaves_no_chosen_token_in_sight(tokenizer: DnaTokenizer) -> None:
+    ids = np.random.default_rng(3).integers(0, VOCABULARY, (4, 200)).astype(np.int32)
+    hidden = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer, hide_all=True)
+    usual = mask_tokens(ids, np.random.default_rng(7), 0.15, tokenizer)
+    chosen = hidden.labels != -100
+    assert (hidden.inputs[chosen] == tokenizer.mask_id).all() and chosen.any()
+    assert (hidden.inputs[~chosen] == ids[~chosen]).all() and hidden.inputs.dtype == ids.dtype
+    np.testing.assert_array_equal(hidden.labels, usual.labels)

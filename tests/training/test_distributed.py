@@ -1,0 +1,95 @@
+"""Which device is taken, and what becomes of a training that diverges or whose checkpoint is damaged."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.training.distributed import World, choose_device
+from bigbird_dna.training.loop import Batch, train
+from bigbird_dna.training.state import CheckpointStore, fingerprint
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("cards", "processes", "asked", "taken"),
+    [
+        (0, 1, "auto", "cpu"),
+        (1, 1, "auto", "cuda"),
+        (1, 2, "auto", "cpu"),
+        (2, 2, "cuda", "cuda"),
+        (2, 1, "cpu", "cpu"),
+    ],
+)
+def test_a_card_is_taken_only_where_each_process_has_one(
+    monkeypatch: pytest.MonkeyPatch, cards: int, processes: int, asked: str, taken: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert choose_device(asked).type == taken
+
+
+def test_a_missing_card_and_an_unknown_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(UsageError, match="1 GPUs are needed, torch sees 0"):
+        choose_device("cuda")
+    with pytest.raises(UsageError, match="choose auto, cpu or cuda"):
+        choose_device("tpu")
+
+
+class Line:
+    """Fits a line; from step 6 on its data are not finite."""
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        x = torch.arange(count, dtype=torch.float32)[:, None]
+        return {"ids": x / (0.0 if step >= 6 else 1.0), "lengths": torch.ones(count)}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"rows": float(len(batch["ids"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> torch.Tensor:
+        return (network(batch["ids"]) - 1).square().sum() / totals["rows"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        return {}
+
+
+def test_divergence_stops_the_training_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    config = TrainingConfig(
+        steps=10,
+        batch_size=4,
+        checkpoint_every=2,
+        precision="float32",
+        optimizer=OptimizerConfig(learning_rate=0.01, warmup_steps=1),
+    )
+    torch.manual_seed(0)
+    network = nn.Linear(1, 1)
+    store = CheckpointStore(tmp_path, {"a": 1})
+    with pytest.raises(DataError, match=r"step 7: the loss is (nan|inf): training has diverged"):
+        train(network, Line(), config, store, ALONE)
+    state = torch.load(store.path, weights_only=True)
+    assert state["progress"]["step"] == 6
+    assert all(torch.isfinite(value).all() for value in state["network"].values())
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, {"a": 1})
+    store.path.parent.mkdir(parents=True)
+    network = nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(network.parameters())
+    for content in (b"", b"noise" * 100):
+        store.path.write_bytes(content)
+        with pytest.raises(ModelError, match=r"state\.pt: damaged; delete it"):
+            store.restore(network, optimizer)
+
+
+def test_a_fingerprint_tells_configurations_apart_whatever_their_order() -> None:
+    assert (
+        fingerprint({"a": 1, "b": 2})
+        == fingerprint({"b": 2, "a": 1})
+        != fingerprint({"a": 2, "b": 1})
+    )
