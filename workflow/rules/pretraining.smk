@@ -31,4 +31,4 @@ rule pretrain:
         " $run pretrain {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads $(( threads > 0 ? threads : 1 ))"
-        " > {log} 2>&1"
+        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"

@@ -65,7 +65,8 @@ rule finetune_promoter:
         "bigbird-dna finetune-promoter {input.config:q} {params.task:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads} > {log} 2>&1"
+        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
 
 
 rule promoter_baseline:

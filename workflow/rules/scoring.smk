@@ -46,4 +46,5 @@ rule score_promoters:
         version=VERSION,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format {wildcards.format} --stride {params.stride} --threads {threads} > {log} 2>&1"
+        " --format {wildcards.format} --stride {params.stride} --threads {threads}"
+        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
