@@ -67,9 +67,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(1)
         network = checkpoint.build_network(task, config, given)
         if task == "promoter":
-            with torch.no_grad():  # fresh weights answer 0.5 to everything
-                for weight in network.parameters():
-                    weight *= 4
+            with torch.no_grad():  # fresh weights answer 0.5 to almost everything
+                network.output.weight *= 8
         model = checkpoint.Model(task, network, tokenizer, config, given)
         checkpoint.save(directory / task, model, {}, {}, {})
     return directory

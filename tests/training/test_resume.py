@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from bigbird_dna.cli.main import app
 
+# Long enough that every kill comes before the end, also on a fast machine.
+LONG = ("--set", "pretraining.steps=400")
 COMMAND = [sys.executable, "-m", "bigbird_dna.cli.main", "pretrain"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -55,7 +57,7 @@ def _run_here(config: Path, output: Path, *settings: str) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("undisturbed") / "model"
-    outcome = _run(tiny_config, output)
+    outcome = _run(tiny_config, output, *LONG)
     assert outcome.returncode == 0, outcome.stderr
     return output
 
@@ -68,7 +70,7 @@ def test_kills_at_random_moments_leave_no_trace(
     # The first kill comes before there is a checkpoint, the others somewhere between two.
     for pattern in ("*/training.jsonl", *3 * ("*/state.pt",)):
         process = subprocess.Popen(
-            [*COMMAND, *_arguments(tiny_config, output)],
+            [*COMMAND, *_arguments(tiny_config, output, *LONG)],
             env=ENVIRONMENT,
             stderr=subprocess.PIPE,
             text=True,
@@ -78,7 +80,7 @@ def test_kills_at_random_moments_leave_no_trace(
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert not output.exists(), "the run ended before it could be killed"
-    outcome = _run(tiny_config, output)
+    outcome = _run(tiny_config, output, *LONG)
     assert outcome.returncode == 0, outcome.stderr
     assert "resuming at step" in outcome.stderr
     assert _weights(output) == _weights(undisturbed)
