@@ -308,9 +308,6 @@ def pretrain(
         "data": {"train": train_store.info, "valid": valid_store.info},
         "tokenizer_sha256": checksum(tokenizer_path),
         "contigs": train_store.info["contigs"],
-        "held_out_contigs_seen_in_pretraining": bool(
-            set(train_store.info["contigs"]) & set(valid_store.info["contigs"])
-        ),
     }
     model = Model("pretraining", network, tokenizer, encoder, {})
     save(output, model, provenance, metrics, {"training.jsonl": store.log_path})

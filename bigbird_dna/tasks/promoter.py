@@ -16,7 +16,7 @@ from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.config import Config, EncoderConfig, PromoterConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.files import atomic_path, checksum
+from bigbird_dna.files import atomic_path, checksum, read_json
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import Model, build_network, encoder_for, load_task, save
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
@@ -192,6 +192,9 @@ def finetune_promoter(
         "seed": config.seed,
         "processes": world.size,
     }
+    leaked = sorted(_contigs_of_pretraining(start) & _held_out_contigs(data))
+    if leaked and world.is_first:
+        log(f"warning: {pretrained} was pretrained on held-out contigs: {', '.join(leaked)}")
     store = CheckpointStore(checkpoints, identity)
     torch.manual_seed(settings.seed)
     network = build_network("promoter", encoder, task_settings)
@@ -226,6 +229,7 @@ def finetune_promoter(
     provenance = {
         "configuration": config.model_dump(include={"encoder", "promoters", "genome", "seed"}),
         "pretrained_sha256": start.sha256 if start else None,
+        "held_out_contigs_seen_in_pretraining": leaked,
         "windows_sha256": identity["windows"],
         "reference": str(reference.path.name),
     }
@@ -240,6 +244,17 @@ def finetune_promoter(
     )
     store.remove()
     return metrics
+
+
+def _contigs_of_pretraining(start: Model | None) -> set[str]:
+    """The contigs that a pretrained model says it has seen; none for one that doesn't say."""
+    if start is None or start.path is None or not (start.path / "provenance.json").is_file():
+        return set()
+    return set(read_json(start.path / "provenance.json").get("contigs", ()))
+
+
+def _held_out_contigs(data: WindowSet) -> set[str]:
+    return set(data.rows.loc[data.rows["split"] != "train", "contig"])
 
 
 def kmer_baseline(

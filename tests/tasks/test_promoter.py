@@ -208,3 +208,22 @@ def test_a_pretrained_encoder_of_other_shapes_is_refused(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
             *("--pretrained", model, "-o", tmp_path / "model"),
         )
+
+
+def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    places = ("--checkpoints", tmp_path / "checkpoints")
+    short = ("--set", "pretraining.steps=2", "--set", "promoters.steps=2")
+    _run("pretrain", tiny_config, *short, "-o", tmp_path / "pretrained", *places)
+    provenance = tmp_path / "pretrained/provenance.json"
+    recorded = json.loads(provenance.read_text())
+    assert recorded["contigs"] == ["one"]
+    for contigs, leaked in ((["one"], []), (["one", "three"], ["three"])):
+        provenance.write_text(json.dumps({**recorded, "contigs": contigs}))
+        _run(
+            *("finetune-promoter", tiny_config, "--negative-set", "genomic", *short, *places),
+            *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
+        )
+        found = json.loads((tmp_path / "model/provenance.json").read_text())
+        assert found["held_out_contigs_seen_in_pretraining"] == leaked
