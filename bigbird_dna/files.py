@@ -13,11 +13,14 @@ from typing import Any
 from bigbird_dna.errors import DataError, UsageError
 
 
-def check_writable(path: Path) -> None:
-    """Make the directory that `path` is to stand in; `UsageError` if nothing can be written there.
+def check_writable(path: Path, *, directory: bool = False) -> None:
+    """Make the directory that `path` is to stand in; `UsageError` if it can't become a file there.
 
-    Long work calls this before it begins.
+    With `directory`, if it can't become a directory. Long work calls this before it begins.
     """
+    if path.exists() and path.is_dir() != directory:
+        is_, wanted = ("file", "directory") if directory else ("directory", "file")
+        raise UsageError(f"{path}: is a {is_}, a {wanted} is to be written")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
@@ -35,8 +38,6 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """
     path = Path(path)
     check_writable(path)
-    if path.is_dir():
-        raise UsageError(f"{path}: is a directory, a file is to be written")
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield temporary
@@ -49,9 +50,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def atomic_directory(path: Path) -> Iterator[Path]:
     """Give an empty directory beside `path`; it takes the place of `path` if the block ends well."""
     path = Path(path)
-    check_writable(path)
-    if path.is_file():
-        raise UsageError(f"{path}: is a file, a directory is to be written")
+    check_writable(path, directory=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     temporary.chmod(0o755)
     try:

@@ -55,7 +55,9 @@ def masked_attention(
                     q[rows], k[rows], v[rows], attn_mask=mask, dropout_p=dropout
                 )
             )
-        out = torch.cat(parts).masked_fill(~_real(lengths, longest, q.device)[:, None, :, None], 0)
+        out = torch.cat(parts).masked_fill(
+            ~real_positions(lengths, longest, q.device)[:, None, :, None], 0
+        )
     return pad(out, (0, 0, 0, tokens - longest)) if longest < tokens else out
 
 
@@ -69,12 +71,14 @@ def _mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> 
     ]
     mask = torch.stack(blocks)
     mask = mask.repeat_interleave(pattern.block_size, 2).repeat_interleave(pattern.block_size, 3)
-    real = _real(lengths, tokens, q.device)
+    real = real_positions(lengths, tokens, q.device)
     return mask[:, :, :tokens, :tokens] & real[:, None, None, :]
 
 
-def _real(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
-    """(B, N), true before the end of each sequence."""
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
+    """(B, N), true before the end of each sequence; the same in every layer of an encoder."""
     ends = torch.tensor(lengths, device=device)[:, None]
     return torch.arange(tokens, device=device) < ends
 

@@ -1,7 +1,6 @@
 """The public attention functions: checks, and the choice between equivalent routes."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -10,7 +9,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from bigbird_dna.attention.blocked import blocked_attention
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.masked import is_short, masked_attention
+from bigbird_dna.attention.masked import is_short, masked_attention, real_positions
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens, K head width, N tokens of the longest sequence of a group.
@@ -119,19 +118,11 @@ def _full(q: Tensor, k: Tensor, v: Tensor, lengths: tuple[int, ...], dropout: fl
     if all(length == longest for length in lengths):
         out = scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     else:
-        real = _real(lengths, longest, q.device)
+        real = real_positions(lengths, longest, q.device)
         mask = real[:, None, None, :]
         out = scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         out = out.masked_fill(~real[:, None, :, None], 0)
     return out if longest == tokens else pad(out, (0, 0, 0, tokens - longest))
-
-
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)  # what evaluation makes first must serve training as well
-def _real(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
-    """(B, N), true at positions before the end of each sequence; the same in every layer of an encoder."""
-    ends = torch.tensor(lengths, device=device)[:, None]
-    return torch.arange(tokens, device=device) < ends
 
 
 def _check_route(route: str) -> None:

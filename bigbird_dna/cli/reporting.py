@@ -130,8 +130,9 @@ def attention_figure(
     """Draw which key blocks each query block attends to, for an input of the encoder's full length."""
     import numpy as np
 
-    from bigbird_dna.attention.pattern import GLOBAL, Pattern
+    from bigbird_dna.attention.pattern import GLOBAL
     from bigbird_dna.config import load_config
+    from bigbird_dna.model.encoder import attention_pattern
     from bigbird_dna.reporting.attention_figure import save_attention_figure
     from bigbird_dna.reporting.style import check_format
 
@@ -139,13 +140,7 @@ def attention_figure(
     encoder = load_config(config).encoder
     if layer >= encoder.layers:
         raise UsageError(f"--layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")
-    pattern = Pattern(
-        block_size=encoder.block_size,
-        global_blocks=encoder.global_blocks,
-        window_blocks=encoder.window_blocks,
-        random_blocks=encoder.random_blocks,
-        seed=encoder.random_seed,
-    )
+    pattern = attention_pattern(encoder)
     blocks = pattern.blocks(encoder.positions)
     if encoder.attention == "full":
         kinds, name = np.full((blocks, blocks), GLOBAL), "Full attention"

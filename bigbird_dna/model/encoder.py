@@ -170,17 +170,21 @@ def initialise_positions(weight: Tensor) -> None:
     angles = torch.arange(positions)[:, None] * rates  # (P, ⌈D / 2⌉)
     waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
     with torch.no_grad():
-        deviation = BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / width)
-        weight.copy_(waves * deviation * math.sqrt(2))
+        weight.copy_(waves * initial_deviation(width) * math.sqrt(2))
+
+
+def initial_deviation(hidden: int) -> float:
+    """Standard deviation of fresh weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
+
+    That leaves the size of what a layer adds to its input the same: with 0.02 a narrow network begins next to
+    the identity and learns slowly.
+    """
+    return BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
 
 
 def initialise(module: nn.Module, hidden: int) -> None:
-    """BERT's initial weights: normal with standard deviation 0.02 at width 768, biases zero.
-
-    At another width the deviation is 0.02 √(768 / hidden), which leaves the size of what a layer adds to its
-    input the same: with 0.02 a narrow network begins next to the identity and learns slowly.
-    """
-    deviation = BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
+    """BERT's initial weights, scaled to the width `hidden`: normal, biases zero."""
+    deviation = initial_deviation(hidden)
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             nn.init.normal_(part.weight, std=deviation)

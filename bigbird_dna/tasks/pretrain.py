@@ -15,7 +15,7 @@ from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.config import Config, PretrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import checksum
+from bigbird_dna.files import check_writable, checksum
 from bigbird_dna.model.checkpoint import Model, build_network, encoder_for, save
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
@@ -258,6 +258,7 @@ def pretrain(
 
     Every process of `world` calls this; the first one writes.
     """
+    check_writable(output, directory=True)
     settings = config.pretraining
     tokenizer = DnaTokenizer.load(tokenizer_path)
     train_store, valid_store = (

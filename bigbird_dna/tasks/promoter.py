@@ -16,7 +16,7 @@ from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.config import Config, EncoderConfig, PromoterConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.files import atomic_path, checksum, read_json
+from bigbird_dna.files import atomic_path, check_writable, checksum, read_json
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import Model, build_network, encoder_for, load_task, save
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
@@ -157,6 +157,7 @@ def finetune_promoter(
     Predictions cover the validation and test windows. With `shuffle_labels` the training labels are dealt
     out at random: the control, which must end at chance on the true labels of the held-out contigs.
     """
+    check_writable(output, directory=True)
     settings = config.promoters
     data = read_windows(windows, negative_set)
     if settings.initial == "pretrained" and pretrained is None:

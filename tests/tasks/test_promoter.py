@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bigbird_dna.cli.main import app
 from bigbird_dna.config import PromoterConfig, load_config
-from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
+from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import load
 from bigbird_dna.reporting.predictions import COLUMNS
@@ -227,3 +227,16 @@ def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(
         )
         found = json.loads((tmp_path / "model/provenance.json").read_text())
         assert found["held_out_contigs_seen_in_pretraining"] == leaked
+
+
+@pytest.mark.parametrize(
+    "command", [("pretrain",), ("finetune-promoter", "--negative-set", "genomic")]
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_training(
+    tiny_config: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "model").write_text("a file")
+    places = ("-o", tmp_path / "model", "--checkpoints", tmp_path / "checkpoints")
+    with pytest.raises(UsageError, match="is a file, a directory is to be written"):
+        _run(command[0], tiny_config, *command[1:], *SCRATCH, *places)
+    assert not (tmp_path / "checkpoints").exists()
