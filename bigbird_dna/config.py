@@ -85,9 +85,21 @@ class EncoderConfig(Section):
     heads: int = Field(default=12, ge=1)
     intermediate: int = Field(default=0, ge=0, description="0: four times hidden")
     positions: int = Field(default=4096, ge=16, description="longest input, tokens")
+    position: Literal["learned", "rotary"] = "learned"
+    rotary_base: float = Field(default=10_000.0, gt=1)
+    rotary_scale: float = Field(default=1.0, ge=1, description="positions are divided by it")
+    segments: int = Field(default=2, ge=1, description="sentence A, sentence B …")
     dropout: float = Field(default=0.1, ge=0, lt=1)
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    activation: Literal["gelu_tanh", "gelu", "relu"] = "gelu_tanh"
+    layer_norm_epsilon: float = Field(default=1e-12, gt=0)
+    rescale_embeddings: bool = Field(
+        default=False, description="token embeddings times √hidden, as some imported models have it"
+    )
     attention: Literal["bigbird", "full"] = "bigbird"
+    compatibility: Literal["none", "huggingface"] = Field(
+        default="none", description="huggingface: the evaluation arithmetic of its BigBird"
+    )
     block_size: int = Field(default=64, ge=1, description="tokens")
     global_blocks: int = Field(default=2, ge=0, description="half at each end")
     window_blocks: int = Field(default=3, ge=0, description="odd: the own block and its neighbours")
@@ -95,7 +107,13 @@ class EncoderConfig(Section):
     random_seed: int = Field(
         default=0, ge=0, lt=2**32, description="of the random blocks, by layer and head"
     )
-    route: Literal["auto", "dense", "blocked"] = "auto"
+    extra_globals: int = Field(
+        default=0, ge=0, description="learnt global tokens in front of the sequence (ETC)"
+    )
+    relative_radius: int = Field(
+        default=0, ge=0, description="tokens; relative position labels (ETC) up to it, 0: none"
+    )
+    route: Literal["auto", "dense", "blocked", "native", "flex"] = "auto"
     gradient_checkpointing: bool = False
 
     @model_validator(mode="after")
@@ -106,6 +124,17 @@ class EncoderConfig(Section):
             raise ValueError("window_blocks must be odd (or 0)")
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the attention pattern is empty")
+        if self.compatibility == "huggingface":
+            if (self.global_blocks, self.window_blocks, self.extra_globals) != (2, 3, 0):
+                raise ValueError(
+                    "compatibility huggingface needs global_blocks 2, window_blocks 3, extra_globals 0"
+                )
+            if self.position != "learned":
+                raise ValueError("compatibility huggingface needs learned positions")
+        if self.attention == "full" and self.relative_radius:
+            raise ValueError("relative_radius needs attention bigbird")
+        if self.position == "rotary" and self.hidden // self.heads % 2:
+            raise ValueError("rotary positions need an even hidden / heads")
         return self
 
 
@@ -161,6 +190,10 @@ class PromoterConfig(TrainingConfig):
         default="genomic", description="negative set trained once more on shuffled labels"
     )
     initial: Literal["pretrained", "random"] = "pretrained"
+    extend_positions: Literal["tile", "interpolate", "ntk"] | None = Field(
+        default=None,
+        description="how a pretrained encoder of fewer positions gets encoder.positions; none: refuse it",
+    )
     pooling: Literal["cls", "mean"] = "cls"
     dropout: float | None = Field(
         default=None, ge=0, lt=1, description="while fine-tuning; none: the encoder's"
@@ -183,6 +216,63 @@ class PromoterConfig(TrainingConfig):
             raise ValueError("several views differ by their jitter, which is 0")
         if self.control is not None and self.control not in self.negative_sets:
             raise ValueError(f"control {self.control!r} is none of negative_sets")
+        return self
+
+
+class ChromatinConfig(TrainingConfig):
+    """Chromatin profiles: the data set of bins and tracks, and fine-tuning (App. F.3)."""
+
+    tracks: str | None = Field(
+        default=None, description="track table, or a key of sources.yaml; none: no chromatin stage"
+    )
+    bin: int = Field(default=200, ge=1, description="bp that one prediction stands for")
+    window: int = Field(default=8000, ge=1, description="bp of sequence around a bin, bin included")
+    compare_window: int | None = Field(
+        default=None, ge=1, description="bp; a second model that sees no more than this"
+    )
+    label: Literal["half", "any", "centre"] | int = Field(
+        default="half", description="how much of a bin peaks must cover; a number: so many bp"
+    )
+    widen: int = Field(default=0, ge=0, description="bp added to both ends of each peak")
+    negative_fraction: float = Field(
+        default=0.0, ge=0, le=1, description="of the bins without any positive track, kept"
+    )
+    minimum_positives: int = Field(
+        default=50, ge=1, description="of a track in training; tracks below it are left out"
+    )
+    blacklist: str | None = Field(default=None, description="BED of regions left out")
+    max_n: float = Field(default=0.25, ge=0, le=1, description="largest share of N in a window")
+    valid_regions: tuple[str, ...] = Field(
+        default=(), description="contig:first-last, 1-based; besides genome.valid"
+    )
+    test_regions: tuple[str, ...] = ()
+    positive_weight: float = Field(default=8.0, gt=0, description="of a positive label in the loss")
+    pooling: Literal["cls", "bin"] = "cls"
+    neighbours: int = Field(
+        default=1, ge=1, description="odd; bins learnt from in each training window"
+    )
+    initial: Literal["pretrained", "random"] = "pretrained"
+    extend_positions: Literal["tile", "interpolate", "ntk"] | None = None
+    models: int = Field(default=1, ge=1, description="independently trained; their mean predicts")
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    shift: int = Field(default=0, ge=0, description="bp a training window is moved by, at random")
+    evaluation_bins: int = Field(default=1000, ge=1, description="validation bins, while training")
+    test_bins: int = Field(default=0, ge=0, description="a sample of the test bins; 0: all")
+    baseline_kmer: int = Field(default=5, ge=1, le=8)
+
+    @model_validator(mode="after")
+    def _bins_fit(self) -> Self:
+        if self.neighbours % 2 == 0:
+            raise ValueError("neighbours must be odd")
+        if self.pooling == "cls" and self.neighbours > 1:
+            raise ValueError("pooling cls predicts one bin a window: neighbours must be 1")
+        for window in (self.window, self.compare_window):
+            if window is not None and (window < self.bin or (window - self.bin) % 2):
+                raise ValueError(
+                    f"window {window} doesn't hold the bin of {self.bin} in its middle"
+                )
+        if self.window < self.bin * self.neighbours:
+            raise ValueError("the window is smaller than its neighbours' bins")
         return self
 
 

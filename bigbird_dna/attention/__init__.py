@@ -1,7 +1,7 @@
 """Attention mechanisms behind one signature.
 
-`bigbird_attention(q, k, v, pattern, *, lengths, layer, dropout, route)` is the sparse attention of BigBird,
-and `full_attention` the reference with the same signature. `ATTENTIONS` maps the names that a
+`bigbird_attention(q, k, v, pattern, *, lengths, layer, dropout, route, relative)` is the sparse attention
+of BigBird, and `full_attention` the reference with the same signature. `ATTENTIONS` maps the names that a
 configuration may use to these functions; another mechanism joins by an entry there.
 """
 
@@ -11,9 +11,29 @@ from typing import Protocol
 from torch import Tensor
 
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.routes import Route, bigbird_attention, full_attention
+from bigbird_dna.attention.relative import RelativeKeys, label_count
+from bigbird_dna.attention.routes import (
+    Choice,
+    Route,
+    RouteWarning,
+    bigbird_attention,
+    choose_route,
+    full_attention,
+)
 
-__all__ = ["ATTENTIONS", "Attention", "Pattern", "Route", "bigbird_attention", "full_attention"]
+__all__ = [
+    "ATTENTIONS",
+    "Attention",
+    "Choice",
+    "Pattern",
+    "RelativeKeys",
+    "Route",
+    "RouteWarning",
+    "bigbird_attention",
+    "choose_route",
+    "full_attention",
+    "label_count",
+]
 
 
 class Attention(Protocol):
@@ -30,6 +50,7 @@ class Attention(Protocol):
         layer: int = 0,
         dropout: float = 0.0,
         route: Route = "auto",
+        relative: RelativeKeys | None = None,
     ) -> Tensor: ...
 
 

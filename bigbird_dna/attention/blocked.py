@@ -1,26 +1,32 @@
-"""The fast exact route: global rows see all keys; the other query blocks see gathered key blocks.
+"""The exact sparse route that runs anywhere: full rows see all keys, the others gathered key blocks.
 
 Every query block needs all its keys in one softmax, so its key blocks (global, window, random) are gathered
-side by side and given to torch's fused attention, which never stores probabilities. Two ways do
-the same arithmetic:
+side by side and given to torch's fused attention, which never stores probabilities. Three ways do the
+same arithmetic:
 
 * `chunked_attention` on a CPU without dropout: a few heads at a time, nothing gathered is kept;
-* `gathered_attention` everywhere else: all heads at once, differentiated by autograd.
+* `gathered_attention` on GPUs and with dropout: all heads at once, differentiated by autograd;
+* the same head by head, computed again in the backward pass, with relative positions: their part of the
+  scores can't be fused.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
+from bigbird_dna.attention.bias import class_bias, triangle
 from bigbird_dna.attention.chunked import chunked_attention, sum_dtype
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.plan import Plan, make_plan
+from bigbird_dna.attention.plan import Layout, Plan, QueryClass, make_layout, make_plan
+from bigbird_dna.attention.relative import RelativeKeys, label_ids, relative_scores
 
 # Axes: B batch, H heads, L tokens as given, N tokens in whole blocks, K head width, Q blocks of a sequence,
-# W block size, G global blocks, M query blocks of a class, S key blocks that each of these sees.
+# W block size, F full query blocks, M query blocks of a class, S key blocks that each of these sees.
 
 
 def blocked_attention(
@@ -31,83 +37,162 @@ def blocked_attention(
     lengths: tuple[int, ...],
     layer: int = 0,
     dropout: float = 0.0,
+    relative: RelativeKeys | None = None,
 ) -> Tensor:
     """Block-sparse attention of sequences that have equally many blocks; (B, H, L, K) → (B, H, L, K).
 
     Equal to `dense_attention` up to rounding; positions from a row's length on are zero. Time and memory are
     linear in L. All of `lengths` must give the same number of blocks.
     """
-    heads, tokens = q.shape[1:3]
-    counts = {pattern.blocks(length) for length in lengths}
+    tokens = q.shape[2]
+    counts = {pattern.graph_blocks(length, tokens) for length in lengths}
     if len(counts) != 1:
         raise ValueError(f"sequences have different numbers of blocks: {sorted(counts)}")
     blocks = counts.pop()
-    whole = blocks * pattern.block_size
-    plan = make_plan(pattern, blocks, heads, layer, q.device)
-    bias = _padding_bias(q, lengths, whole)
-    q, k, v = (_resize(x, whole) for x in (q, k, v))
-    if q.device.type == "cpu" and not dropout:
-        out = chunked_attention(q, k, v, plan, bias)
+    layout = make_layout(pattern, blocks)
+    bias = layout.padding_bias(lengths, q)
+    q, k, v = (layout.spread(x) for x in (q, k, v))
+    if relative is not None:
+        out = _with_relative_keys(q, k, v, bias, pattern, blocks, layer, dropout, relative)
+    elif q.device.type == "cpu" and not dropout:
+        out = chunked_attention(q, k, v, bias, pattern, blocks, layer)
     else:
-        out = gathered_attention(q, k, v, plan, bias, dropout)
+        plan = make_plan(pattern, blocks, q.shape[1], layer, q.device)
+        out = gathered_attention(q, k, v, bias, pattern, plan, dropout)
     if bias is not None:
         out = out.masked_fill((bias < 0)[:, None, :, None], 0)
-    return _resize(out, tokens)
+    return layout.collect(out, tokens)
 
 
-def _resize(x: Tensor, tokens: int) -> Tensor:
-    missing = tokens - x.shape[2]
-    return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, :tokens]
+class Relative:
+    """Relative keys of some heads, laid out in blocks."""
 
+    def __init__(self, keys: RelativeKeys, extra_globals: int, layout: Layout) -> None:
+        self.table, self.radius, self.owners = keys
+        self.extra_globals = extra_globals
+        self.places = layout.positions(keys.table.device)
+        if self.owners is not None:
+            short = max(int(self.places[-1]) + 1 - self.owners.shape[1], 0)
+            self.owners = torch.nn.functional.pad(self.owners, (0, short), value=-1)
 
-def _padding_bias(q: Tensor, lengths: tuple[int, ...], tokens: int) -> Tensor | None:
-    """(B, N), 0 at true positions and very negative at padded ones; none where nothing is padded.
-
-    Finite, because a fused kernel may meet a stretch of padded keys before the first true one, and
-    exp(-inf + inf) would be NaN there.
-    """
-    if all(length == tokens for length in lengths):
-        return None
-    ends = torch.tensor(lengths, device=q.device)[:, None]
-    padded = torch.arange(tokens, device=q.device) >= ends
-    return q.new_zeros(len(lengths), tokens).masked_fill(padded, torch.finfo(q.dtype).min / 2)
+    def scores(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """Scaled scores (B, H, …, M, N) of laid-out positions; query (B, H, …, M, K)."""
+        labels = label_ids(
+            self.places[queries], self.places[keys], self.radius, self.extra_globals, self.owners
+        )
+        labels = labels.reshape(labels.shape[0], -1, *query.shape[2:-1], keys.shape[-1])
+        return relative_scores(query, self.table, labels) / math.sqrt(query.shape[-1])
 
 
 def gathered_attention(
-    q: Tensor, k: Tensor, v: Tensor, plan: Plan, bias: Tensor | None, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    pattern: Pattern,
+    plan: Plan,
+    dropout: float,
+    relative: Relative | None = None,
 ) -> Tensor:
     """Attention of whole blocks on any device, (B, H, N, K) → (B, H, N, K).
 
     `bias` (B, N) is added to the scores of each key; none: nothing is padded.
     """
     batch, heads, tokens, width = q.shape
-    size = tokens // plan.blocks
+    size = pattern.block_size
     q_blocks = q.reshape(batch, heads, plan.blocks, size, width)
     parts = []
-    if len(plan.globals):
-        query = q_blocks.index_select(2, plan.globals).flatten(2, 3)
+    if len(plan.full):
+        query = q_blocks.index_select(2, plan.full).flatten(2, 3)
         mask = None if bias is None else bias[:, None, None, :]
+        if relative is not None:
+            rows = _token_ids(plan.full, size)
+            labelled = relative.scores(query, rows, torch.arange(tokens, device=q.device))
+            mask = labelled if mask is None else labelled + mask
         seen = scaled_dot_product_attention(query, k, v, attn_mask=mask, dropout_p=dropout)
         parts.append(seen.reshape(batch, heads, -1, size, width))
     key, value = (x.reshape(batch, heads * plan.blocks, size, width) for x in (k, v))
     head_starts = torch.arange(heads, device=q.device)[:, None, None] * plan.blocks
-    for queries, keys in plan.classes:
-        ids = (keys + head_starts).flatten()
-        query = q_blocks.index_select(2, queries).flatten(1, 2)
-        rows = query.shape[1]  # H·M
-        mask = None
-        if bias is not None:
-            mask = bias.view(batch, plan.blocks, size).index_select(1, keys.flatten())
-            mask = mask.view(batch, rows, 1, -1)
+    others_bias = class_bias(bias, pattern, q)
+    for one in plan.classes:
+        ids = (one.keys + head_starts).flatten()
+        query = q_blocks.index_select(2, one.queries)  # (B, H, M, W, K)
+        mask = _class_mask(one, query, others_bias, pattern, relative)
+        query = query.flatten(1, 2)
+        rows_ = query.shape[1]  # H·M
         seen = scaled_dot_product_attention(
             query,
-            _Gather.apply(key, ids).reshape(batch, rows, -1, width),  # type: ignore[no-untyped-call]
-            _Gather.apply(value, ids).reshape(batch, rows, -1, width),  # type: ignore[no-untyped-call]
+            _Gather.apply(key, ids).reshape(batch, rows_, -1, width),  # type: ignore[no-untyped-call]
+            _Gather.apply(value, ids).reshape(batch, rows_, -1, width),  # type: ignore[no-untyped-call]
             attn_mask=mask,
             dropout_p=dropout,
         )
         parts.append(seen.reshape(batch, heads, -1, size, width))
     return torch.cat(parts, dim=2).index_select(2, plan.restore).flatten(2, 3)
+
+
+def _token_ids(blocks: Tensor, size: int) -> Tensor:
+    """The tokens of blocks (…, S): (…, S · W)."""
+    tokens = blocks[..., None] * size + torch.arange(size, device=blocks.device)
+    return tokens.flatten(-2)
+
+
+def _class_mask(
+    one: QueryClass,
+    query: Tensor,
+    bias: Tensor | None,
+    pattern: Pattern,
+    relative: Relative | None,
+) -> Tensor | None:
+    """What is added to the scores of a class, (B or 1, H·M, 1 or W, S·W); query (B, H, M, W, K)."""
+    size = pattern.block_size
+    mask = None
+    if bias is not None:
+        mask = bias.view(len(bias), -1, size).index_select(1, one.keys.flatten())
+        mask = mask.view(len(bias), -1, 1, one.keys.shape[2] * size)
+    if pattern.causal:
+        own = triangle(size, query)
+        own = torch.nn.functional.pad(own, ((one.keys.shape[2] - 1) * size, 0))  # the last block
+        mask = own[None, None] if mask is None else mask + own
+    if relative is not None:
+        rows = _token_ids(one.queries[None, :, None], size)  # (1, M, W)
+        keys = _token_ids(one.keys, size)  # (H, M, S·W)
+        labelled = relative.scores(query, rows, keys).flatten(1, 2)
+        mask = labelled if mask is None else labelled + mask
+    return mask
+
+
+def _with_relative_keys(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    pattern: Pattern,
+    blocks: int,
+    layer: int,
+    dropout: float,
+    relative: RelativeKeys,
+) -> Tensor:
+    """`gathered_attention` head by head: the labels' scores of one head at a time are in memory."""
+    heads = q.shape[1]
+    plan = make_plan(pattern, blocks, heads, layer, q.device)
+    layout = make_layout(pattern, blocks)
+
+    def attend(head: int, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+        one = slice(head, head + 1)
+        own = plan._replace(classes=tuple(QueryClass(c.queries, c.keys[one]) for c in plan.classes))
+        keys = Relative(relative._replace(table=table), pattern.extra_globals, layout)
+        return gathered_attention(q, k, v, bias, pattern, own, dropout, keys)
+
+    outs: list[Tensor] = []
+    for head in range(heads):
+        one = slice(head, head + 1)
+        arguments = head, q[:, one], k[:, one], v[:, one], relative.table[one]
+        if torch.is_grad_enabled():
+            outs.append(checkpoint(attend, *arguments, use_reentrant=False))
+        else:
+            outs.append(attend(*arguments))
+    return torch.cat(outs, dim=1)
 
 
 class _Gather(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""The oracle: the full matrix of scores, a boolean mask and an explicit softmax, one sequence at a time.
+"""The oracle: the full matrix of scores, a mask and an explicit softmax, one sequence at a time.
 
 Nothing here is fast. Every other route must agree with it in value and in gradient.
 """
@@ -9,6 +9,7 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.attention.relative import RelativeKeys, label_ids, relative_scores
 
 # Axes: B batch, H heads, L tokens, K head width.
 
@@ -21,8 +22,9 @@ def dense_attention(
     lengths: tuple[int, ...],
     layer: int = 0,
     dropout: float = 0.0,
+    relative: RelativeKeys | None = None,
 ) -> Tensor:
-    """softmax(QKᵀ / √K) V over the pairs that `pattern` allows; (B, H, L, K) → (B, H, L, K).
+    """softmax(QKᵀ / √K + ln counts) V over the pairs that `pattern` allows; (B, H, L, K) → (B, H, L, K).
 
     Each row of the batch is cut to its true length first, so that it can't depend on padding or on other
     rows; positions from its length on are zero. The softmax is taken in the precision of `q`.
@@ -32,9 +34,16 @@ def dense_attention(
     rows = []
     for row, length in enumerate(lengths):
         query, key, value = (x[row, :, :length] for x in (q, k, v))
-        allowed = torch.from_numpy(pattern.mask(length, heads, layer)).to(q.device)
-        scores = query @ key.transpose(1, 2) * width**-0.5  # (H, L, L)
-        scores = scores.masked_fill(~allowed, -torch.inf)
+        # HuggingFace's graph is that of the padded length; its padded keys are hidden all the same.
+        graph = tokens if pattern.huggingface else length
+        counts = torch.from_numpy(pattern.counts(graph, heads, layer)[:, :length, :length])
+        scores = query @ key.transpose(1, 2)  # (H, L, L)
+        if relative is not None:
+            places = torch.arange(length, device=q.device)
+            owners = None if relative.owners is None else relative.owners[row : row + 1]
+            labels = label_ids(places, places, relative.radius, pattern.extra_globals, owners)
+            scores = scores + relative_scores(query[None], relative.table, labels[:, None])[0]
+        scores = scores * width**-0.5 + counts.to(q).log()
         weights = drop(torch.softmax(scores, dim=-1), p=dropout)
         rows.append(pad(weights.to(value.dtype) @ value, (0, 0, 0, tokens - length)))
     return torch.stack(rows)

@@ -21,6 +21,8 @@ MASK_ELEMENTS = 1 << 24  # of one call; the fused kernel turns them into floats
 
 def is_short(pattern: Pattern, tokens: int) -> bool:
     """Whether this route is meant for a sequence of so many tokens; a function of its own length alone."""
+    if pattern.huggingface:  # counts some keys several times
+        return False
     seen = pattern.global_blocks + pattern.window_blocks + pattern.random_blocks
     return tokens <= LONGEST and pattern.blocks(tokens) < 2 * seen
 
@@ -64,6 +66,7 @@ def masked_attention(
 def _mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> Tensor:
     """(rows, H, N, N), true where a query sees a key; a query past the end sees some true key."""
     heads, tokens = q.shape[1:3]
+    extra = pattern.extra_globals
     width = pattern.blocks(tokens)
     blocks = [
         _block_mask(pattern, pattern.blocks(length), width, heads, layer, q.device)
@@ -71,8 +74,10 @@ def _mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> 
     ]
     mask = torch.stack(blocks)
     mask = mask.repeat_interleave(pattern.block_size, 2).repeat_interleave(pattern.block_size, 3)
-    real = real_positions(lengths, tokens, q.device)
-    return mask[:, :, :tokens, :tokens] & real[:, None, None, :]
+    mask = pad(mask[:, :, : tokens - extra, : tokens - extra], (extra, 0, extra, 0), value=True)
+    if pattern.causal:
+        mask = mask.tril()
+    return mask & real_positions(lengths, tokens, q.device)[:, None, None, :]
 
 
 @lru_cache(maxsize=64)

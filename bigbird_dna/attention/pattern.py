@@ -1,4 +1,4 @@
-"""Which key blocks a query block sees: BigBird's graph with existing tokens as global ones (ITC, App. D).
+"""Which keys a query sees: BigBird's graph in blocks of tokens (paper section 2 and App. D).
 
 A sequence of n tokens has ceil(n / block_size) blocks; the last one may be partial. Query block j sees
 
@@ -8,14 +8,29 @@ A sequence of n tokens has ceil(n / block_size) blocks; the last one may be part
 
 and a global block sees, and is seen by, every block. No row is ever empty: with w > 0 a block sees itself,
 with g > 0 the global blocks, and with r > 0 alone every block (itself included) is in the urn. The empty
-pattern g = w = r = 0 is refused.
+pattern g = w = r = 0 is refused. With two of the three sizes 0 the building blocks of the paper's Table 1
+remain: R, W and G alone.
 
-The random blocks are a function of (seed, layer, head, number of blocks) alone: not of the batch, the number
-of heads, earlier calls or the platform. They are drawn from the raw words of PCG64, whose stream NumPy
-keeps stable over its versions, unlike that of `Generator`'s methods.
+That is the internal construction (ITC). Three variants change it:
+
+* `extra_globals` (the extended construction, ETC): so many tokens in front of the sequence see everything and
+  are seen by everything; blocks are counted from the first token after them.
+* `causal`, for decoders: a query sees only keys up to its own. All g global blocks are the first ones, no
+  block sees its future, the window is the own block (which is seen even with w = 0) and the (w - 1) / 2
+  before it, and the random blocks of a row are drawn from its past. Nothing about a row depends on what
+  follows it, the length of the sequence included.
+* `huggingface`: the graph that HuggingFace's BigBird uses in evaluation: no random blocks, key block 0 counts
+  1 + r times in every row that isn't global, and up to 5 + 2 r blocks see each other in full.
+
+The random blocks are a function of (seed, layer, head, number of blocks) alone, of (seed, layer, head, row)
+in a causal pattern: not of the batch, the number of heads, earlier calls or the platform. They are drawn
+from the raw words of PCG64, whose stream NumPy keeps stable over its versions, unlike that of `Generator`'s
+methods.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -30,7 +45,7 @@ UNSEEN, GLOBAL, WINDOW, RANDOM = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Sizes of the three kinds of blocks, and the seed of the random ones.
+    """Sizes of the three kinds of blocks, the seed of the random ones, and the variant.
 
     Parameters
     ----------
@@ -39,11 +54,14 @@ class Pattern:
     window_blocks : w; odd, the own block in the middle; 0 for no window.
     random_blocks : r; random blocks of each query block that isn't global.
     seed : of the random blocks.
+    causal : no query sees a key after its own.
+    extra_globals : tokens in front of the sequence that see all and are seen by all.
+    huggingface : HuggingFace's arithmetic in evaluation, where the graph is that of the padded length.
 
     Raises
     ------
     ValueError
-        A size is negative, the window is even, or no block would ever be seen.
+        A size is negative, the window is even, no block would ever be seen, or variants exclude each other.
     """
 
     block_size: int = 64
@@ -51,43 +69,76 @@ class Pattern:
     window_blocks: int = 3
     random_blocks: int = 3
     seed: int = 0
+    causal: bool = False
+    extra_globals: int = 0
+    huggingface: bool = False
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
             raise ValueError(f"block_size must be at least 1, not {self.block_size}")
-        for name in ("global_blocks", "window_blocks", "random_blocks", "seed"):
+        for name in ("global_blocks", "window_blocks", "random_blocks", "seed", "extra_globals"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.window_blocks and self.window_blocks % 2 == 0:
             raise ValueError(f"window_blocks must be odd (or 0), not {self.window_blocks}")
         if not self.global_blocks + self.window_blocks + self.random_blocks:
             raise ValueError("the pattern is empty: no global, window or random blocks")
+        if self.causal + (self.extra_globals > 0) + self.huggingface > 1:
+            raise ValueError("causal, extra_globals and huggingface exclude each other")
+        if self.huggingface and (self.global_blocks, self.window_blocks) != (2, 3):
+            raise ValueError(
+                "huggingface means 2 global and 3 window blocks, "
+                f"not {self.global_blocks} and {self.window_blocks}"
+            )
+
+    def as_numbers(self) -> list[int]:
+        """The fields as integers, for operators that take no other types."""
+        return [int(getattr(self, field.name)) for field in fields(self)]
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[int]) -> "Pattern":
+        """The pattern that `as_numbers` was called on."""
+        size, globals_, window, random, seed, causal, extra, huggingface = numbers
+        return cls(size, globals_, window, random, seed, bool(causal), extra, bool(huggingface))
+
+    @property
+    def first_block_count(self) -> int:
+        """How often a row that isn't full counts key block 0: ln of it is added to those scores."""
+        return 1 + self.random_blocks if self.huggingface else 1
 
     def blocks(self, tokens: int) -> int:
-        """Number of blocks of a sequence of `tokens` tokens, a partial last one included."""
-        return -(-tokens // self.block_size)
+        """Number of blocks of a sequence of `tokens` tokens, a partial last one included, ETC's not."""
+        return -(-max(tokens - self.extra_globals, 0) // self.block_size)
+
+    def graph_blocks(self, length: int, tokens: int) -> int:
+        """Number of blocks of the graph of a sequence of true `length` that is padded to `tokens`."""
+        return self.blocks(tokens if self.huggingface else length)
 
     def global_ids(self, blocks: int) -> Ints:
-        """The global blocks of a sequence of `blocks` blocks, ascending; read-only."""
+        """The blocks that are seen by all (later ones, if causal), ascending; read-only."""
         return _global_ids(self, blocks)
 
+    def full_rows(self, blocks: int) -> Ints:
+        """The query blocks that see every block, ascending; read-only. Empty in a causal pattern."""
+        return _full_rows(self, blocks)
+
     def is_full(self, blocks: int) -> bool:
-        """Whether every query block sees every block, so that the attention is full attention."""
+        """Whether every query block sees every block (up to its own, if causal): full attention."""
         return _is_full(self, blocks)
 
     def random_ids(self, blocks: int, heads: int, layer: int = 0) -> Ints:
         """The random blocks of every query block, (H, Q, r), in the order drawn; read-only.
 
-        Unused places hold -1: rows of global blocks, and rows for which fewer than r blocks remain (their
-        number is the same for every head).
+        Unused places hold -1: full rows, and rows for which fewer than r blocks remain (their number is the
+        same for every head).
         """
         return _random_ids(self, blocks, heads, layer)
 
     def key_blocks(self, blocks: int, heads: int, layer: int = 0) -> Ints:
         """The distinct key blocks that a query block sees, (H, Q, S), -1 padded at the end; read-only.
 
-        Order within a row: global, window, random. Rows of global blocks hold -1 throughout, as they see
-        every block (`global_ids`).
+        Order within a row: global, window, random. Full rows hold -1 throughout, as they see every block
+        (`full_rows`). A causal row always sees its own block, and no other one that holds keys of the future.
         """
         return _key_blocks(self, blocks, heads, layer)
 
@@ -97,64 +148,113 @@ class Pattern:
         kinds = np.full((heads, blocks, blocks + 1), UNSEEN, dtype=np.int8)
         random = self.random_ids(blocks, heads, layer).astype(np.int64)
         np.put_along_axis(kinds, random, RANDOM, axis=2)
-        window = _fixed(self, blocks)[:, len(self.global_ids(blocks)) :].astype(np.int64)
+        globals_ = len(self.global_ids(blocks))
+        fixed = _fixed(self, blocks).astype(np.int64)
         for head in kinds:
-            np.put_along_axis(head, window, WINDOW, axis=1)
-        kinds[:, self.global_ids(blocks)] = GLOBAL
-        kinds[:, :, self.global_ids(blocks)] = GLOBAL
+            np.put_along_axis(head, fixed[:, globals_:], WINDOW, axis=1)
+            np.put_along_axis(head, fixed[:, :globals_], GLOBAL, axis=1)
+        kinds[:, self.full_rows(blocks)] = GLOBAL
         return kinds[:, :, :blocks]
 
     def block_mask(self, blocks: int, heads: int, layer: int = 0) -> Bools:
-        """The pattern block by block, (H, Q, Q): whether query block i sees key block j."""
+        """The pattern block by block, (H, Q, Q): whether query block i sees (some of) key block j."""
         seen: Bools = self.kinds(blocks, heads, layer) != UNSEEN
         return seen
+
+    def digest(self) -> str:
+        """SHA-256 of the random blocks of two layers and heads, for a sequence of 64 blocks."""
+        digest = hashlib.sha256()
+        for layer in range(2):
+            digest.update(self.random_ids(64, 2, layer).astype("<i4").tobytes())
+        return digest.hexdigest()
 
     def mask(self, tokens: int, heads: int, layer: int = 0) -> Bools:
         """The pattern token by token, (H, L, L): `mask[h, i, j]` says whether query i sees key j.
 
-        Quadratic in `tokens`: for tests, figures and short sequences.
+        The extra globals, if any, are the first positions. Quadratic in `tokens`: for tests, figures and
+        short sequences.
         """
+        extra = min(self.extra_globals, tokens)
+        inner = tokens - extra
+        mask = np.ones((heads, tokens, tokens), dtype=bool)
         seen = self.block_mask(self.blocks(tokens), heads, layer)
         seen = seen.repeat(self.block_size, axis=1).repeat(self.block_size, axis=2)
-        return seen[:, :tokens, :tokens]
+        mask[:, extra:, extra:] = seen[:, :inner, :inner]
+        return np.tril(mask) if self.causal else mask
+
+    def counts(self, tokens: int, heads: int, layer: int = 0) -> npt.NDArray[np.uint8]:
+        """How often query i counts key j, (H, L, L): 0 where unseen, 1, or `first_block_count`."""
+        counts = self.mask(tokens, heads, layer).astype(np.uint8)
+        if self.first_block_count > 1:
+            rows = np.ones(self.blocks(tokens), dtype=bool)
+            rows[self.full_rows(len(rows))] = False
+            repeated = rows.repeat(self.block_size)[:tokens]
+            counts[:, repeated, : self.block_size] *= self.first_block_count
+        return counts
 
 
 @lru_cache(maxsize=1024)
 def _global_ids(pattern: Pattern, blocks: int) -> Ints:
+    if pattern.causal:  # which block is the last one depends on the future
+        return _frozen(np.arange(min(pattern.global_blocks, blocks), dtype=np.int32))
     first = min(-(-pattern.global_blocks // 2), blocks)
     last = max(blocks - pattern.global_blocks // 2, first)
     return _frozen(np.r_[0:first, last:blocks].astype(np.int32))
+
+
+@lru_cache(maxsize=1024)
+def _full_rows(pattern: Pattern, blocks: int) -> Ints:
+    if pattern.causal:
+        return _frozen(np.arange(0, dtype=np.int32))
+    if pattern.huggingface and blocks <= 5 + 2 * pattern.random_blocks:
+        return _frozen(np.arange(blocks, dtype=np.int32))
+    return _global_ids(pattern, blocks)
 
 
 @lru_cache(maxsize=64)
 def _fixed(pattern: Pattern, blocks: int) -> Ints:
     """Global and window blocks of every query block, (Q, g + w), -1 where there is none or one twice."""
     globals_ = _global_ids(pattern, blocks)
+    rows = np.arange(blocks)[:, None]
     reach = pattern.window_blocks // 2
-    offsets = np.arange(-reach, reach + 1) if pattern.window_blocks else np.arange(0)
-    window = np.arange(blocks)[:, None] + offsets
+    if pattern.causal:
+        offsets = np.arange(-reach, 1)
+    else:
+        offsets = np.arange(-reach, reach + 1) if pattern.window_blocks else np.arange(0)
+    window = rows + offsets
     outside = (window < 0) | (window >= blocks) | np.isin(window, globals_)
     window = np.where(outside, -1, window)
-    fixed = np.concatenate([np.tile(globals_, (blocks, 1)), window], axis=1)
-    return _frozen(fixed.astype(np.int32))
+    seen = np.tile(globals_, (blocks, 1))
+    if pattern.causal:
+        seen = np.where(seen <= rows, seen, -1)
+    return _frozen(np.concatenate([seen, window], axis=1).astype(np.int32))
+
+
+def _remaining(pattern: Pattern, blocks: int) -> npt.NDArray[np.int64]:
+    """From how many blocks the random ones of each row are drawn, (Q,)."""
+    visible = np.arange(1, blocks + 1) if pattern.causal else np.full(blocks, blocks)
+    remaining: npt.NDArray[np.int64] = visible - (_fixed(pattern, blocks) >= 0).sum(axis=1)
+    remaining[_full_rows(pattern, blocks)] = 0
+    return remaining
 
 
 @lru_cache(maxsize=1024)
 def _is_full(pattern: Pattern, blocks: int) -> bool:
-    remaining = blocks - (_fixed(pattern, blocks) >= 0).sum(axis=1)
-    remaining[_global_ids(pattern, blocks)] = 0
-    return bool((remaining <= pattern.random_blocks).all())
+    drawn = 0 if pattern.huggingface else pattern.random_blocks
+    return bool((_remaining(pattern, blocks) <= drawn).all())
 
 
 @lru_cache(maxsize=1024)
 def _random_ids(pattern: Pattern, blocks: int, heads: int, layer: int) -> Ints:
+    if pattern.huggingface:
+        return _frozen(np.full((heads, blocks, 0), -1, dtype=np.int32))
     taken = np.sort(_fixed(pattern, blocks), axis=1)  # (Q, g + w), the -1 first
-    remaining = blocks - (taken >= 0).sum(axis=1)
-    remaining[_global_ids(pattern, blocks)] = 0
+    remaining = _remaining(pattern, blocks)
     wanted = np.minimum(remaining, pattern.random_blocks)
     chosen = np.full((heads, blocks, pattern.random_blocks), -1, dtype=np.int32)
     for head in range(heads):
-        ranks = _draw(remaining, wanted, pattern.random_blocks, (pattern.seed, layer, head, blocks))
+        words = _words(pattern, blocks, layer, head)
+        ranks = _draw(remaining, wanted, words)
         # A rank counts the blocks that remain; step over the taken ones in ascending order.
         ids = ranks.copy()
         for column in taken.T:
@@ -163,16 +263,24 @@ def _random_ids(pattern: Pattern, blocks: int, heads: int, layer: int) -> Ints:
     return _frozen(chosen)
 
 
+def _words(pattern: Pattern, blocks: int, layer: int, head: int) -> npt.NDArray[np.uint64]:
+    """Random words below 2**32, one for each random block of each row, (r, Q)."""
+    width = pattern.random_blocks
+    # A causal row's words don't depend on how many rows follow.
+    stream = (layer, head) if pattern.causal else (layer, head, blocks)
+    shape = (blocks, width) if pattern.causal else (width, blocks)
+    source = np.random.PCG64(np.random.SeedSequence(pattern.seed, spawn_key=stream))
+    words: npt.NDArray[np.uint64] = source.random_raw(shape) >> np.uint64(32)
+    return words.T if pattern.causal else words
+
+
 def _draw(
     remaining: npt.NDArray[np.int64],
     wanted: npt.NDArray[np.int64],
-    width: int,
-    key: tuple[int, int, int, int],
+    words: npt.NDArray[np.uint64],
 ) -> npt.NDArray[np.int64]:
-    """For each row `wanted` distinct ranks below `remaining`, uniformly (Floyd's algorithm), (Q, width)."""
-    seed, *stream = key
-    source = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=tuple(stream)))
-    words = source.random_raw((width, len(remaining))) >> np.uint64(32)
+    """For each row `wanted` distinct ranks below `remaining`, uniformly (Floyd's algorithm), (Q, r)."""
+    width = len(words)
     ranks = np.full((len(remaining), width), -1, dtype=np.int64)
     for step in range(width):
         last = remaining - wanted + step
@@ -190,7 +298,7 @@ def _key_blocks(pattern: Pattern, blocks: int, heads: int, layer: int) -> Ints:
     # A stable sort on "empty" moves the -1 to the end and keeps the order of the rest.
     order = np.argsort(keys < 0, axis=2, kind="stable")
     keys = np.take_along_axis(keys, order, axis=2)
-    keys[:, _global_ids(pattern, blocks)] = -1
+    keys[:, _full_rows(pattern, blocks)] = -1
     width = int((keys >= 0).sum(axis=2).max(initial=0))
     return _frozen(keys[:, :, :width])
 

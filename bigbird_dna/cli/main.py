@@ -5,7 +5,19 @@ from importlib.metadata import version
 
 import typer
 
-from bigbird_dna.cli import genome, reporting, scoring, simulation, sources, tokens, training
+from bigbird_dna.cli import (
+    auc,
+    benchmark,
+    exchange,
+    genome,
+    models,
+    reporting,
+    scoring,
+    simulation,
+    sources,
+    tokens,
+    training,
+)
 from bigbird_dna.errors import BigBirdDnaError
 
 app = typer.Typer(
@@ -30,7 +42,11 @@ def _options(
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 
-for group in (simulation, sources, genome, tokens, training, scoring, reporting):
+GROUPS = (
+    *(simulation, sources, genome, tokens, training, models, exchange),
+    *(scoring, reporting, auc, benchmark),
+)
+for group in GROUPS:
     group.register(app)
 
 

@@ -120,11 +120,11 @@ def tokenize(
     """
     from bigbird_dna.genome.splits import Split
     from bigbird_dna.tokens.documents import DocumentPlan
+    from bigbird_dna.tokens.opening import load_tokenizer
     from bigbird_dna.tokens.store import build_store
-    from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
     settings = load_config(config, overrides or ())
-    pieces = DnaTokenizer.load(tokenizer or _tokenizer_path(settings))
+    pieces = load_tokenizer(tokenizer or _tokenizer_path(settings))
     genome, splits = _genome(settings, reference)
     directory = output or Path(settings.results, "tokens")
     names: tuple[Split, ...] = ("train", "valid", "test")
@@ -185,10 +185,10 @@ def tokenizer_statistics(
     """
     from bigbird_dna.files import write_json
     from bigbird_dna.tokens import statistics
-    from bigbird_dna.tokens.tokenizer import DnaTokenizer
+    from bigbird_dna.tokens.opening import load_tokenizer
 
     settings = load_config(config, overrides or ())
-    pieces = DnaTokenizer.load(tokenizer or _tokenizer_path(settings))
+    pieces = load_tokenizer(tokenizer or _tokenizer_path(settings))
     genome, splits = _genome(settings, reference)
     found = statistics.tokenizer_statistics(
         genome,

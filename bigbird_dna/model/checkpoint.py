@@ -1,8 +1,8 @@
 """Model directories: self-contained, written whole, loaded without running code from the file.
 
 `config.json` says the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
-weights, `tokenizer.model` the tokenizer, `provenance.json` where all of it came from, `metrics.json` the
-figures on held-out data.
+weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` where all of it came from,
+`metrics.json` the figures on held-out data.
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from pydantic import ValidationError
@@ -21,24 +21,34 @@ from torch import nn
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
 from bigbird_dna.files import atomic_directory, checksum, write_json
-from bigbird_dna.model.heads import Classifier, PretrainingNetwork
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.model.encoder import Encoder, attention_pattern
+from bigbird_dna.model.heads import BareEncoder, Classifier, PretrainingNetwork, QuestionAnswerer
+from bigbird_dna.model.positions import Extension, extend_positions
+from bigbird_dna.model.profiles import ProfileEnsemble
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.opening import TOKENIZER_FILES, load_tokenizer
 
 FORMAT = 1
-Task = Literal["pretraining", "promoter"]
+Task = Literal[
+    "pretraining", "promoter", "chromatin", "classification", "question-answering", "encoder"
+]
 
 
 @dataclass(frozen=True)
 class Model:
     """A network with all that is needed to use it.
 
-    `settings` are the task's: a promoter model has `upstream`, `downstream` and `jitter` in bp, `views` (how
-    many tokenisations of a window are averaged) and `pooling`.
+    `settings` are the task's. A promoter model has `upstream`, `downstream` and `jitter` in bp, `views` (how
+    many tokenisations of a window are averaged) and `pooling`; a chromatin model `window` and `bin` in bp,
+    `pooling`, `members` (of the ensemble) and `tracks` (each with `track` and `group`). A pretraining model
+    may have `next_sentence` (whether there is such a head; true unless given); a classification model has
+    `outputs` (their number), `labels` (their names) and `pooling`. An imported model has `huggingface`: see
+    the module of that name.
     """
 
     task: Task
     network: nn.Module
-    tokenizer: DnaTokenizer
+    tokenizer: Tokenizer
     config: EncoderConfig
     settings: dict[str, Any]
     path: Path | None = None
@@ -49,7 +59,7 @@ class Model:
         return checksum(self.path / "model.safetensors") if self.path else ""
 
 
-def encoder_for(config: EncoderConfig, tokenizer: DnaTokenizer) -> EncoderConfig:
+def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
     """`config` with the tokenizer's vocabulary; `ConfigError` if it asks for another one."""
     if config.vocabulary not in (0, tokenizer.vocabulary):
         raise ConfigError(
@@ -62,8 +72,16 @@ def encoder_for(config: EncoderConfig, tokenizer: DnaTokenizer) -> EncoderConfig
 def build_network(task: Task, config: EncoderConfig, settings: dict[str, Any]) -> nn.Module:
     """A network with fresh weights, drawn from torch's generator."""
     if task == "pretraining":
-        return PretrainingNetwork(config)
-    return Classifier(config, outputs=1, pooling=settings["pooling"])
+        return PretrainingNetwork(config, next_sentence=settings.get("next_sentence", True))
+    if task == "chromatin":
+        return ProfileEnsemble(
+            config, len(settings["tracks"]), settings["pooling"], settings["members"]
+        )
+    if task == "question-answering":
+        return QuestionAnswerer(config)
+    if task == "encoder":
+        return BareEncoder(config)
+    return Classifier(config, outputs=settings.get("outputs", 1), pooling=settings["pooling"])
 
 
 def save(
@@ -85,12 +103,14 @@ def save(
                 "format": FORMAT,
                 "task": model.task,
                 "encoder": model.config.model_dump(),
+                "random_blocks_sha256": _random_blocks(model.config),
                 "settings": model.settings,
+                "tokenizer": model.tokenizer.description(),
             },
         )
         save_file(weights, directory / "model.safetensors")
         (directory / "model.safetensors").chmod(0o644)  # safetensors makes it private
-        model.tokenizer.save(directory / "tokenizer.model")
+        model.tokenizer.save(directory / model.tokenizer.file_name)
         software = {
             "bigbird_dna": version("bigbird-dna"),
             "torch": torch.__version__,
@@ -102,25 +122,39 @@ def save(
             (directory / name).write_bytes(source.read_bytes())
 
 
-def load(path: Path | str) -> Model:
+def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:
     """Load a model directory, in evaluation mode on the CPU.
+
+    Parameters
+    ----------
+    positions
+        Longest input in tokens, if that is to be more than the model was made for; none: as it was saved.
+    extend
+        How positions are added, see `positions.extend_positions`: "tile" or "interpolate" for learnt
+        positions, "interpolate" or "ntk" for rotary ones.
 
     Raises
     ------
     ModelError
-        `path` is no model directory, or one of its files is missing or damaged; the text says which.
+        `path` is no model directory, or one of its files is missing or damaged; the text says which. Or its
+        positions can't be extended as asked.
     """
     path = Path(path)
     if not path.is_dir():
         raise ModelError(f"{path}: no such model directory")
-    for name in ("config.json", "model.safetensors", "tokenizer.model"):
+    for name in ("config.json", "model.safetensors"):
         if not (path / name).is_file():
             raise ModelError(f"{path}: not a model directory: {name} is missing")
-    task, config, settings = _read_description(path / "config.json")
-    tokenizer = DnaTokenizer.load(path / "tokenizer.model")
+    names = [name for name in TOKENIZER_FILES if (path / name).is_file()]
+    if not names:
+        raise ModelError(
+            f"{path}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing"
+        )
+    task, config, settings, description = _read_description(path / "config.json")
+    tokenizer = load_tokenizer(path / names[0], description)
     if tokenizer.vocabulary != config.vocabulary:
         raise ModelError(
-            f"{path}: tokenizer.model has {tokenizer.vocabulary} pieces, config.json says {config.vocabulary}"
+            f"{path}: {names[0]} has {tokenizer.vocabulary} pieces, config.json says {config.vocabulary}"
         )
     try:
         with torch.random.fork_rng(devices=[]):
@@ -133,8 +167,25 @@ def load(path: Path | str) -> Model:
         raise ModelError(
             f"{path}/model.safetensors: weights don't fit config.json: {' '.join(str(error).split())[:200]}"
         ) from None
+    if positions is not None:
+        config = _extended(path, network, positions, extend)
     network.eval()
     return Model(task, network, tokenizer, config, settings, path)
+
+
+def _extended(path: Path, network: nn.Module, positions: int, method: Extension) -> EncoderConfig:
+    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+    try:
+        for encoder in encoders:
+            extend_positions(encoder, positions, method)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    return encoders[0].config
+
+
+def _random_blocks(config: EncoderConfig) -> str:
+    """Checksum of random blocks that the seed stands for: a model is tied to the way they are drawn."""
+    return attention_pattern(config).digest()
 
 
 def load_task(path: Path | str, task: Task) -> Model:
@@ -145,7 +196,9 @@ def load_task(path: Path | str, task: Task) -> Model:
     return model
 
 
-def _read_description(path: Path) -> tuple[Task, EncoderConfig, dict[str, Any]]:
+def _read_description(
+    path: Path,
+) -> tuple[Task, EncoderConfig, dict[str, Any], dict[str, Any]]:
     try:
         values = json.loads(path.read_text())
         if values["format"] != FORMAT:
@@ -153,13 +206,25 @@ def _read_description(path: Path) -> tuple[Task, EncoderConfig, dict[str, Any]]:
                 f"{path}: format {values['format']!r}, this version reads format {FORMAT}"
             )
         task, settings = values["task"], dict(values["settings"])
-        if task not in ("pretraining", "promoter"):
+        if task not in get_args(Task):
             raise ModelError(f"{path}: unknown task {task!r}")
         config = EncoderConfig.model_validate(values["encoder"])
         if task == "promoter":
             {name: int(settings[name]) for name in ("upstream", "downstream", "jitter", "views")}
+        if task == "chromatin":
+            {name: int(settings[name]) for name in ("window", "bin", "members")}
+            [(str(track["track"]), str(track["group"])) for track in settings["tracks"]]
+        if task in ("promoter", "classification", "chromatin"):
             str(settings["pooling"])
-        return task, config, settings
+        drawn = values.get("random_blocks_sha256", "")
+        if drawn and config.attention == "bigbird" and drawn != _random_blocks(config):
+            raise ModelError(
+                f"{path}: was trained with other random blocks than this version draws for "
+                f"seed {config.random_seed}"
+            )
+        if task == "classification":
+            int(settings["outputs"])
+        return task, config, settings, dict(values.get("tokenizer", {}))
     except BigBirdDnaError:
         raise
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:

@@ -2,11 +2,12 @@
 
 Shapes: B batch, L tokens, D hidden width, H heads, K head width, V vocabulary, I intermediate width.
 
-The arithmetic is HuggingFace BigBird's, part for part (dropout before the embeddings' LayerNorm, tanh GELU,
-LayerNorm epsilon 1e-12), so that weights can be exchanged by renaming.
+By default the arithmetic is HuggingFace BigBird's, part for part (dropout before the embeddings' LayerNorm,
+tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renaming.
 """
 
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 import torch
@@ -14,12 +15,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import ATTENTIONS
+from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model.activation import ACTIVATIONS
+from bigbird_dna.model.rotary import Rotation, rotate, rotation
 
-LAYER_NORM_EPSILON = 1e-12
 BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
+
+# Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
+# malloc reuses where it would map larger buffers anew at every call (4,096 tokens, width 768: 0.87 of the
+# time). On other devices only a bound of memory: launching many small kernels costs time.
+INNER_ELEMENTS = {"cpu": 3 << 20}
+INNER_ELEMENTS_ELSEWHERE = 1 << 28
 
 
 def attention_pattern(config: EncoderConfig) -> Pattern:
@@ -30,25 +38,38 @@ def attention_pattern(config: EncoderConfig) -> Pattern:
         window_blocks=config.window_blocks,
         random_blocks=config.random_blocks,
         seed=config.random_seed,
+        extra_globals=config.extra_globals,
+        huggingface=config.compatibility == "huggingface",
     )
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised."""
+    """Sum of token, position and segment embeddings, normalised; rotary positions have no part in it."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.token = nn.Embedding(config.vocabulary, config.hidden)
-        self.position = nn.Embedding(config.positions, config.hidden)
-        self.segment = nn.Embedding(2, config.hidden)
-        self.norm = nn.LayerNorm(config.hidden, eps=LAYER_NORM_EPSILON)
+        self.position = (
+            nn.Embedding(config.positions, config.hidden) if config.position == "learned" else None
+        )
+        self.segment = nn.Embedding(config.segments, config.hidden)
+        self.extra = (
+            nn.Embedding(config.extra_globals, config.hidden) if config.extra_globals else None
+        )
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, ids: Tensor, segments: Tensor | None) -> Tensor:
-        """Embed ids (B, L) → (B, L, D)."""
-        positions = torch.arange(ids.shape[1], device=ids.device)
-        x = self.token(ids) + self.position(positions)  # (B, L, D)
+        """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D)."""
+        x = self.token(ids)  # (B, L, D)
+        if self.token_scale != 1:
+            x = x * self.token_scale
+        if self.position is not None:
+            x = x + self.position.weight[: ids.shape[1]]
         x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
+        if self.extra is not None:
+            x = torch.cat([self.extra.weight.expand(len(x), -1, -1), x], dim=1)
         return self.norm(self.dropout(x))  # type: ignore[no-any-return]
 
 
@@ -62,30 +83,50 @@ class Layer(nn.Module):
         self.heads = config.heads
         self.route = config.route
         self.attend = ATTENTIONS[config.attention]
+        self.attend_uncompiled: Attention = torch.compiler.disable(self.attend)  # type: ignore[no-untyped-call]
         self.pattern = attention_pattern(config)
         self.attention_dropout = config.attention_dropout
         self.query = nn.Linear(hidden, hidden)
         self.key = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, hidden)
         self.attention_output = nn.Linear(hidden, hidden)
-        self.attention_norm = nn.LayerNorm(hidden, eps=LAYER_NORM_EPSILON)
+        self.attention_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.intermediate = nn.Linear(hidden, config.intermediate or 4 * hidden)
+        self.activation = ACTIVATIONS[config.activation]
         self.output = nn.Linear(config.intermediate or 4 * hidden, hidden)
-        self.output_norm = nn.LayerNorm(hidden, eps=LAYER_NORM_EPSILON)
+        self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
+        self.radius = config.relative_radius
+        self.relative = None
+        if self.radius:
+            shape = (config.heads, label_count(self.radius), hidden // config.heads)
+            self.relative = nn.Parameter(torch.empty(shape).normal_(std=initial_deviation(hidden)))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
 
-    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""
+    def forward(
+        self,
+        x: Tensor,
+        lengths: Tensor | None,
+        turns: Rotation | None = None,
+        owners: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows.
+
+        `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
+        extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
+        """
         q, k, v = (self._split(part(x)) for part in (self.query, self.key, self.value))
+        if turns is not None:
+            q, k = rotate(q, turns), rotate(k, turns)
         # The backward pass of torch's fused attention on CPUs is five times slower in bfloat16.
-        widen = x.device.type == "cpu" and q.dtype == torch.bfloat16 and torch.is_grad_enabled()
+        dtype = q.dtype
+        widen = x.device.type == "cpu" and dtype == torch.bfloat16 and torch.is_grad_enabled()
         if widen:
             q, k, v = q.float(), k.float(), v.float()
         with torch.autocast("cpu", enabled=False) if widen else nullcontext():
-            context = self.attend(
+            context = self._attention(lengths)(
                 q,
                 k,
                 v,
@@ -94,11 +135,48 @@ class Layer(nn.Module):
                 layer=self.index,
                 dropout=self.attention_dropout if self.training else 0.0,
                 route=self.route,
-            )
-        context = context.transpose(1, 2).flatten(2)  # (B, H, L, K) → (B, L, D)
+                relative=self._relative_keys(owners, q.dtype),
+            ).to(dtype)
+        del q, k, v
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._after_attention(x, context)
+        out = torch.empty_like(x)
+        for rows, tokens in _tiles(x, self.intermediate.out_features):
+            part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
+            out[rows, tokens] = part
+        return out
+
+    def _attention(self, lengths: Tensor | None) -> Attention:
+        # Routes and plans are chosen in Python and NumPy, by lengths that torch.compile doesn't know. It
+        # would break off in the midst of that and compile anew for other lengths: it breaks off around it.
+        # Only a given route for rows without padding can be part of one graph.
+        opaque = lengths is not None or self.route not in ("blocked", "native")
+        if opaque and torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting():
+            return self.attend_uncompiled
+        return self.attend
+
+    def _relative_keys(self, owners: Tensor | None, dtype: torch.dtype) -> RelativeKeys | None:
+        if self.relative is None:
+            return None
+        return RelativeKeys(self.relative.to(dtype), self.radius, owners)
+
+    def _after_attention(self, x: Tensor, context: Tensor) -> Tensor:
+        """All that a layer does token by token: (B, L, D) and (B, H, L, K) → (B, L, D)."""
+        context = context.transpose(1, 2).flatten(2)  # (B, L, D)
         x = self.attention_norm(x + self.dropout(self.attention_output(context)))
-        inner = F.gelu(self.intermediate(x), approximate="tanh")  # (B, L, I)
+        inner = self.activation(self.intermediate(x))  # (B, L, I)
         return self.output_norm(x + self.dropout(self.output(inner)))  # type: ignore[no-any-return]
+
+
+def _tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
+    """Cut (B, L, D) into sequences × tokens, so that `inner` elements a token don't exceed the bound."""
+    batch, length = x.shape[:2]
+    bound = INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
+    fit = max(1, bound // inner)  # tokens
+    rows, tokens = max(1, fit // length), min(fit, length)
+    for row in range(0, batch, rows):
+        for start in range(0, length, tokens):
+            yield slice(row, row + rows), slice(start, start + tokens)
 
 
 class Encoder(nn.Module):
@@ -124,7 +202,8 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
         initialise(self, config.hidden)
-        initialise_positions(self.embeddings.position.weight)
+        if self.embeddings.position is not None:
+            initialise_positions(self.embeddings.position.weight)
 
     def forward(
         self, ids: Tensor, lengths: Tensor | None = None, segments: Tensor | None = None
@@ -150,13 +229,47 @@ class Encoder(nn.Module):
             )
         # Attention plans its work by the lengths: read once here, a GPU isn't waited for in every layer.
         lengths = None if lengths is None else lengths.cpu()
+        extra, owners = self.config.extra_globals, None
+        if extra:
+            if self.config.relative_radius:
+                owners = token_owners(lengths, len(ids), ids.shape[1], extra).to(ids.device)
+            lengths = None if lengths is None else lengths + extra
         x = self.embeddings(ids, segments)
+        turns = self._turns(x)
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
-                x = checkpoint(layer, x, lengths, use_reentrant=False)
+                x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)
             else:
-                x = layer(x, lengths)
-        return x  # type: ignore[no-any-return]
+                x = layer(x, lengths, turns, owners)
+        return x[:, extra:]  # type: ignore[no-any-return]
+
+    def _turns(self, x: Tensor) -> Rotation | None:
+        config = self.config
+        if config.position != "rotary":
+            return None
+        # Made anew in each call, once for all layers: cheaper than keeping them in step with the device, the
+        # length, and the type that the weights are converted to.
+        width, extra = config.hidden // config.heads, config.extra_globals
+        turns = rotation(
+            x.shape[1] - extra, width, config.rotary_base, config.rotary_scale, x.device
+        )
+        if not extra:
+            return turns
+        # An extra global stands nowhere: it isn't turned.
+        return Rotation(
+            F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0))
+        )
+
+
+def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
+    """Which of `extra` globals stands for each token: (B, extra + L), -1 for extra globals and padding.
+
+    As ETC has one for each sentence, a sequence is divided evenly among them, in order.
+    """
+    ends = torch.full((batch,), tokens) if lengths is None else lengths
+    places = torch.arange(tokens).expand(batch, -1)
+    owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
+    return F.pad(owners, (extra, 0), value=-1)
 
 
 def initialise_positions(weight: Tensor) -> None:

@@ -1,6 +1,8 @@
 """Heads on the encoder, and the networks made of both.
 
-Shapes: B batch, L tokens, M masked tokens, D hidden width, V vocabulary, T outputs.
+Shapes: B batch, L tokens, M masked tokens, D hidden width, I intermediate width, V vocabulary, T outputs.
+
+The arithmetic of every head is HuggingFace BigBird's, so that weights can be exchanged by renaming.
 """
 
 from typing import Literal, NamedTuple
@@ -10,9 +12,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.encoder import LAYER_NORM_EPSILON, Encoder, initialise
+from bigbird_dna.model.activation import ACTIVATIONS
+from bigbird_dna.model.encoder import Encoder, initialise
 
 Pooling = Literal["cls", "mean"]
+QUESTION_PENALTY = 1e6  # taken from the scores of the question's own tokens
+
+
+class BareEncoder(nn.Module):
+    """An encoder without a head."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+
+    def forward(self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Token ids (B, L) with true lengths (B,) → hidden states (B, L, D)."""
+        return self.encoder(ids, lengths, segments)  # type: ignore[no-any-return]
 
 
 class MaskedTokenHead(nn.Module):
@@ -21,12 +37,13 @@ class MaskedTokenHead(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden, config.hidden)
-        self.norm = nn.LayerNorm(config.hidden, eps=LAYER_NORM_EPSILON)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
 
     def forward(self, hidden: Tensor, token_embeddings: Tensor) -> Tensor:
         """Hidden states (M, D) and embeddings (V, D) → logits (M, V)."""
-        hidden = self.norm(F.gelu(self.dense(hidden), approximate="tanh"))
+        hidden = self.norm(self.activation(self.dense(hidden)))
         return F.linear(hidden, token_embeddings, self.bias)
 
 
@@ -44,32 +61,33 @@ class NextSentenceHead(nn.Module):
 
 
 class PretrainingOutput(NamedTuple):
-    """Logits of both pretraining objectives."""
+    """Logits of the pretraining objectives."""
 
     tokens: Tensor  # (M, V)
-    next_sentence: Tensor  # (B, 2)
+    next_sentence: Tensor | None  # (B, 2); none: the network has no such head
 
 
 class PretrainingNetwork(nn.Module):
-    """Encoder with the masked-token and the next-sentence head."""
+    """Encoder with the masked-token head and, unless `next_sentence` is false, the next-sentence head."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, next_sentence: bool = True) -> None:
         super().__init__()
         self.encoder = Encoder(config)
         self.masked_tokens = MaskedTokenHead(config)
-        self.next_sentence = NextSentenceHead(config)
+        self.next_sentence = NextSentenceHead(config) if next_sentence else None
         for head in (self.masked_tokens, self.next_sentence):
-            initialise(head, config.hidden)
+            if head is not None:
+                initialise(head, config.hidden)
 
     def forward(
-        self, ids: Tensor, lengths: Tensor, segments: Tensor, masked: Tensor
+        self, ids: Tensor, lengths: Tensor, segments: Tensor | None, masked: Tensor
     ) -> PretrainingOutput:
         """Logits at the flat positions `masked` (M,) of ids (B, L) only: elsewhere nobody asks for them."""
         hidden = self.encoder(ids, lengths, segments)
         chosen = hidden.flatten(0, 1).index_select(0, masked)  # (M, D)
         return PretrainingOutput(
             self.masked_tokens(chosen, self.encoder.embeddings.token.weight),
-            self.next_sentence(hidden),
+            None if self.next_sentence is None else self.next_sentence(hidden),
         )
 
 
@@ -81,18 +99,75 @@ class Classifier(nn.Module):
         self.encoder = Encoder(config)
         self.pooling = pooling
         self.dense = nn.Linear(config.hidden, config.hidden)
+        self.activation = ACTIVATIONS[config.activation]
         self.output = nn.Linear(config.hidden, outputs)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
             initialise(part, config.hidden)
 
-    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """Token ids (B, L) with true lengths (B,) → logits (B, T)."""
-        hidden = self.encoder(ids, lengths)
+        hidden = self.encoder(ids, lengths, segments)
         if self.pooling == "cls":
             pooled = hidden[:, 0]  # (B, D)
         else:
             present = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]  # (B, L)
             pooled = (hidden * present[..., None]).sum(1) / lengths[:, None]
-        inner = F.gelu(self.dense(self.dropout(pooled)), approximate="tanh")
+        inner = self.activation(self.dense(self.dropout(pooled)))
         return self.output(self.dropout(inner))  # type: ignore[no-any-return]
+
+
+class SpanOutput(NamedTuple):
+    """Scores of a span's first and last token."""
+
+    start: Tensor  # (B, L)
+    end: Tensor  # (B, L)
+
+
+class QuestionAnswerer(nn.Module):
+    """Encoder that marks where in a context the answer to a question stands.
+
+    The input is [CLS] question [SEP] context [SEP]. The head is one more feed-forward layer and a projection
+    to two scores a token.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        inner = config.intermediate or 4 * config.hidden
+        self.encoder = Encoder(config)
+        self.intermediate = nn.Linear(config.hidden, inner)
+        self.activation = ACTIVATIONS[config.activation]
+        self.output = nn.Linear(inner, config.hidden)
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.spans = nn.Linear(config.hidden, 2)
+        self.dropout = nn.Dropout(config.dropout)
+        for part in (self.intermediate, self.output, self.spans):
+            initialise(part, config.hidden)
+
+    def forward(
+        self, ids: Tensor, lengths: Tensor, question_lengths: Tensor, segments: Tensor | None = None
+    ) -> SpanOutput:
+        """Scores of every token of ids (B, L).
+
+        Parameters
+        ----------
+        lengths
+            True lengths (B,).
+        question_lengths
+            Tokens of [CLS] question [SEP] (B,), as `question_lengths` finds them: no answer stands there.
+            [CLS] itself keeps its score: it says that the context holds no answer.
+        segments
+            (B, L); none: 0 for the question, 1 for what follows.
+        """
+        asked = torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]  # (B, L)
+        hidden = self.encoder(ids, lengths, (~asked).long() if segments is None else segments)
+        inner = self.activation(self.intermediate(self.dropout(hidden)))  # (B, L, I)
+        scores = self.spans(self.norm(self.dropout(self.output(inner)) + hidden))  # (B, L, 2)
+        asked[:, 0] = False
+        start, end = (scores - asked[..., None] * QUESTION_PENALTY).unbind(-1)
+        return SpanOutput(start, end)
+
+
+def question_lengths(ids: Tensor, sep_id: int) -> Tensor:
+    """Tokens up to and with the first [SEP] of ids (B, L) → (B,); 1 for a row that has none."""
+    return (ids == sep_id).int().argmax(-1) + 1

@@ -1,6 +1,7 @@
 """One place that runs a promoter network over sequences; evaluation and scoring share it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -64,10 +65,32 @@ def sigmoid_rows(
     """Probabilities (N,) of rows of token ids; rows of like lengths are run together to save padding."""
     result = np.empty(len(rows), dtype=np.float32)
     order = np.argsort([len(row) for row in rows], kind="stable")
+    graphs = _graphs(network, [len(rows[index]) for index in order])
+    bounds = [0, *(np.flatnonzero(np.diff(graphs)) + 1).tolist(), len(order)]
     with torch.inference_mode():
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        for start, stop in _batches(bounds, batch_size):
+            chosen = order[start:stop]
             ids, lengths = pad([rows[index] for index in chosen], pad_id)
             logits = network(ids.to(device), lengths.to(device))[:, 0]
             result[chosen] = torch.sigmoid(logits.float()).cpu().numpy()
     return result
+
+
+def _graphs(network: nn.Module, lengths: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Numbers (N,) that differ between rows that can't be run together.
+
+    In HuggingFace's arithmetic what a row sees depends on the number of blocks of the padded input: only rows
+    of as many blocks leave each other's results alone.
+    """
+    config = getattr(getattr(network, "encoder", None), "config", None)
+    if config is None or config.compatibility != "huggingface":
+        return np.zeros(len(lengths), dtype=np.int64)
+    blocks: npt.NDArray[np.int64] = -(-np.array(lengths, dtype=np.int64) // config.block_size)
+    return blocks
+
+
+def _batches(bounds: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of at most `size` within each of the ranges between neighbouring `bounds`."""
+    for begin, end in pairwise(bounds):
+        for start in range(begin, end, size):
+            yield start, min(start + size, end)

@@ -18,9 +18,10 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.files import check_writable, checksum
 from bigbird_dna.model.checkpoint import Model, build_network, encoder_for, save
 from bigbird_dna.model.heads import PretrainingOutput
+from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
+from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.batches import pad
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, train
@@ -97,7 +98,7 @@ class PretrainingObjective:
 
     def __init__(
         self,
-        tokenizer: DnaTokenizer,
+        tokenizer: Tokenizer,
         train: TokenStore,
         valid: TokenStore,
         config: PretrainingConfig,
@@ -151,15 +152,16 @@ class PretrainingObjective:
         return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean cross-entropy over masked tokens, in nats, plus that of the next-sentence choice."""
+        """Mean cross-entropy over masked tokens, in nats, plus that of the next-sentence choice if learnt."""
         output = self._forward(network, batch)
         masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
+        loss = masked / max(totals["masked"], 1.0)
+        if output.next_sentence is None:
+            return loss
         pairs = F.cross_entropy(
             output.next_sentence.float(), batch["next_sentence"], reduction="sum"
         )
-        # Weight 0 instead of leaving the head out: DDP wants every parameter to have a gradient.
-        weight = 1.0 if self.config.next_sentence else 0.0
-        return masked / max(totals["masked"], 1.0) + weight * pairs / totals["pairs"]
+        return loss + pairs / totals["pairs"]
 
     @staticmethod
     def _forward(network: nn.Module, batch: Batch) -> PretrainingOutput:
@@ -189,9 +191,9 @@ class PretrainingObjective:
             sums["masked"] += len(labels)
             sums["right"] += (logits.argmax(-1) == labels).sum().item()
             sums["pairs"] += len(batch["ids"])
-            sums["right_pairs"] += (
-                (output.next_sentence.argmax(-1) == batch["next_sentence"]).sum().item()
-            )
+            if output.next_sentence is not None:
+                right = output.next_sentence.argmax(-1) == batch["next_sentence"]
+                sums["right_pairs"] += right.sum().item()
         sums = self.world.sum(sums)
         figures = {
             "bits_per_base": sums["nats"] / np.log(2) / sums["bases"],
@@ -212,7 +214,7 @@ class NgramBaseline(NamedTuple):
 def ngram_baseline(
     train_store: TokenStore,
     valid_store: TokenStore,
-    tokenizer: DnaTokenizer,
+    tokenizer: Tokenizer,
     config: PretrainingConfig,
 ) -> NgramBaseline:
     """Bits per base of interpolated Kneser–Ney n-grams on held-out tokens, and the order that does best.
@@ -260,7 +262,7 @@ def pretrain(
     """
     check_writable(output, directory=True)
     settings = config.pretraining
-    tokenizer = DnaTokenizer.load(tokenizer_path)
+    tokenizer = load_tokenizer(tokenizer_path)
     train_store, valid_store = (
         TokenStore.open(tokens / split, tokenizer) for split in ("train", "valid")
     )
@@ -277,7 +279,8 @@ def pretrain(
     }
     store = CheckpointStore(checkpoints, identity)
     torch.manual_seed(settings.seed)
-    network = build_network("pretraining", encoder, {})
+    task_settings = {"next_sentence": settings.next_sentence}
+    network = build_network("pretraining", encoder, task_settings)
     parameters = sum(p.numel() for p in network.parameters())
     if world.is_first:
         log(
@@ -310,7 +313,7 @@ def pretrain(
         "tokenizer_sha256": checksum(tokenizer_path),
         "contigs": train_store.info["contigs"],
     }
-    model = Model("pretraining", network, tokenizer, encoder, {})
+    model = Model("pretraining", network, tokenizer, encoder, task_settings)
     save(output, model, provenance, metrics, {"training.jsonl": store.log_path})
     store.remove()
     log(

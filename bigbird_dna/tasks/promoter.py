@@ -13,23 +13,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmer import KmerLogistic
-from bigbird_dna.config import Config, EncoderConfig, PromoterConfig
+from bigbird_dna.config import Config, PromoterConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.files import atomic_path, check_writable, checksum, read_json
+from bigbird_dna.files import atomic_path, check_writable, checksum
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.checkpoint import Model, build_network, encoder_for, load_task, save
-from bigbird_dna.model.heads import Classifier, PretrainingNetwork
+from bigbird_dna.model.checkpoint import Model, build_network, save
+from bigbird_dna.model.heads import Classifier
 from bigbird_dna.reporting.auroc import auroc
 from bigbird_dna.reporting.metrics import binary_metrics
 from bigbird_dna.tasks.inference import predict_windows, sigmoid_rows
+from bigbird_dna.tasks.initial import make_start
 from bigbird_dna.tasks.promoter_windows import (
     WindowSet,
     read_windows,
     variants,
     window_sequences,
 )
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import pad, window_rows
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, train
@@ -61,7 +62,7 @@ class PromoterObjective:
 
     def __init__(
         self,
-        tokenizer: DnaTokenizer,
+        tokenizer: Tokenizer,
         windows: LabelledWindows,
         held_out: LabelledWindows,
         config: PromoterConfig,
@@ -162,16 +163,15 @@ def finetune_promoter(
     data = read_windows(windows, negative_set)
     if settings.initial == "pretrained" and pretrained is None:
         raise ConfigError("promoters.initial is 'pretrained', but no pretrained model was given")
-    start = (
-        load_task(pretrained, "pretraining")
-        if pretrained and settings.initial == "pretrained"
-        else None
+    start = make_start(
+        config.encoder,
+        pretrained if settings.initial == "pretrained" else None,
+        tokenizer_path,
+        dropout=settings.dropout,
+        extend=settings.extend_positions,
+        section="promoters",
     )
-    tokenizer = start.tokenizer if start else DnaTokenizer.load(tokenizer_path)
-    dropout = config.encoder.dropout if settings.dropout is None else settings.dropout
-    encoder = encoder_for(config.encoder, tokenizer).model_copy(update={"dropout": dropout})
-    if start and _shapes(start.config) != _shapes(encoder):
-        raise ConfigError(f"{pretrained}: its encoder is another than the configuration's")
+    encoder = start.config
     task_settings = {
         "upstream": settings.upstream,
         "downstream": settings.downstream,
@@ -187,24 +187,23 @@ def finetune_promoter(
         "training": settings.model_dump(exclude=NOT_TRAINING),
         "negative_set": negative_set,
         "shuffled_labels": shuffle_labels,
-        "tokenizer": tokenizer.sha256,
-        "start": start.sha256 if start else None,
+        "tokenizer": start.tokenizer.sha256,
+        "start": start.sha256,
         "windows": checksum(windows / "windows.parquet"),
         "seed": config.seed,
         "processes": world.size,
     }
-    leaked = sorted(_contigs_of_pretraining(start) & _held_out_contigs(data))
+    leaked = sorted(start.contigs() & _held_out_contigs(data))
     if leaked and world.is_first:
         log(f"warning: {pretrained} was pretrained on held-out contigs: {', '.join(leaked)}")
     store = CheckpointStore(checkpoints, identity)
     torch.manual_seed(settings.seed)
     network = build_network("promoter", encoder, task_settings)
-    if start:
-        assert isinstance(network, Classifier) and isinstance(start.network, PretrainingNetwork)
-        network.encoder.load_state_dict(start.network.encoder.state_dict())
+    assert isinstance(network, Classifier)
+    start.initialise(network.encoder)
     sequences = window_sequences(reference, data.rows, config.seed)
     objective = PromoterObjective(
-        tokenizer,
+        start.tokenizer,
         _split(data, sequences, "train", shuffle=settings.seed if shuffle_labels else None),
         _sample(_split(data, sequences, "valid"), VALIDATION_WINDOWS, settings.seed),
         settings,
@@ -219,7 +218,7 @@ def finetune_promoter(
     world.leave()
     if not world.is_first:
         return {}
-    model = Model("promoter", network, tokenizer, encoder, task_settings)
+    model = Model("promoter", network, start.tokenizer, encoder, task_settings)
     predictions = _held_out(data)
     kept = data.rows["split"].isin(["valid", "test"]).to_numpy().nonzero()[0]
     predictions["probability"] = predict_windows(
@@ -229,7 +228,7 @@ def finetune_promoter(
     metrics["training"] = {"steps": progress.step, "tokens_seen": progress.tokens}
     provenance = {
         "configuration": config.model_dump(include={"encoder", "promoters", "genome", "seed"}),
-        "pretrained_sha256": start.sha256 if start else None,
+        "pretrained_sha256": start.sha256,
         "held_out_contigs_seen_in_pretraining": leaked,
         "windows_sha256": identity["windows"],
         "reference": str(reference.path.name),
@@ -245,13 +244,6 @@ def finetune_promoter(
     )
     store.remove()
     return metrics
-
-
-def _contigs_of_pretraining(start: Model | None) -> set[str]:
-    """The contigs that a pretrained model says it has seen; none for one that doesn't say."""
-    if start is None or start.path is None or not (start.path / "provenance.json").is_file():
-        return set()
-    return set(read_json(start.path / "provenance.json").get("contigs", ()))
 
 
 def _held_out_contigs(data: WindowSet) -> set[str]:
@@ -277,12 +269,6 @@ def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
     """Write window columns, label and probability as Parquet."""
     with atomic_path(path) as temporary:
         predictions.to_parquet(temporary, index=False)
-
-
-def _shapes(config: EncoderConfig) -> dict[str, Any]:
-    """What must agree between a checkpoint's encoder and the one that takes its weights: the network."""
-    speed = {"dropout", "attention_dropout", "route", "gradient_checkpointing"}
-    return config.model_dump(exclude=speed)
 
 
 def _split(

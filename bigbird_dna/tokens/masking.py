@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.interface import Tokenizer
 
 NOT_MASKED = -100  # label that torch's cross entropy leaves out
 MASKED = 0.8  # of the chosen tokens
@@ -26,7 +26,7 @@ def mask_tokens(
     ids: NDArray[np.integer],
     rng: np.random.Generator,
     fraction: float,
-    tokenizer: DnaTokenizer,
+    tokenizer: Tokenizer,
     *,
     hide_all: bool = False,
 ) -> Masked:
@@ -61,7 +61,7 @@ def mask_tokens(
     return Masked(inputs, labels)
 
 
-def _candidates(ids: NDArray[np.integer], tokenizer: DnaTokenizer) -> NDArray[np.bool_]:
+def _candidates(ids: NDArray[np.integer], tokenizer: Tokenizer) -> NDArray[np.bool_]:
     is_base = np.zeros(tokenizer.vocabulary, np.bool_)
     is_base[tokenizer.base_ids] = True
     candidates: NDArray[np.bool_] = is_base[ids]

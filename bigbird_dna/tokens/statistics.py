@@ -17,8 +17,8 @@ from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.splits import Split
 from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.parallel import ordered_map
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 STRETCH = 10_000  # bp encoded at a time
 FLANK = 500  # bp on either side of a TSS in the region "promoters"
@@ -32,13 +32,13 @@ class Usage(NamedTuple):
     counts: NDArray[np.int64]  # (V,)
 
     @classmethod
-    def none(cls, tokenizer: DnaTokenizer) -> Self:
+    def none(cls, tokenizer: Tokenizer) -> Self:
         return cls(np.zeros(tokenizer.vocabulary, np.int64))
 
     def plus(self, other: "Usage") -> "Usage":
         return Usage(self.counts + other.counts)
 
-    def summary(self, tokenizer: DnaTokenizer) -> dict[str, int | float | None]:
+    def summary(self, tokenizer: Tokenizer) -> dict[str, int | float | None]:
         """bases, n_bases (bp), tokens, n_tokens, bases_per_token and unknown_rate.
 
         The last two are None where there is no token to divide by.
@@ -61,7 +61,7 @@ class Usage(NamedTuple):
 def tokenizer_statistics(
     reference: Reference,
     splits: Mapping[str, Split | None],
-    tokenizer: DnaTokenizer,
+    tokenizer: Tokenizer,
     *,
     promoters: Sequence[Locus] | None = None,
     workers: int = 1,
@@ -115,7 +115,7 @@ class _Counter:
     """Counts the pieces of a batch of intervals; picklable, for worker processes."""
 
     reference: Reference
-    tokenizer: DnaTokenizer
+    tokenizer: Tokenizer
 
     def __call__(self, intervals: Sequence[Interval]) -> Usage:
         rows = self.tokenizer.encode_batch([self.reference.fetch(each) for each in intervals])
@@ -124,7 +124,7 @@ class _Counter:
 
 
 def _contig_usage(
-    reference: Reference, lengths: Mapping[str, int], tokenizer: DnaTokenizer, workers: int
+    reference: Reference, lengths: Mapping[str, int], tokenizer: Tokenizer, workers: int
 ) -> dict[str, Usage]:
     usage = {contig: Usage.none(tokenizer) for contig in lengths}
     batches = [batch for contig in lengths for batch in _stretches(contig, lengths[contig])]
@@ -150,7 +150,7 @@ def _promoter_summary(
     reference: Reference,
     lengths: Mapping[str, int],
     promoters: Sequence[Locus],
-    tokenizer: DnaTokenizer,
+    tokenizer: Tokenizer,
     workers: int,
 ) -> dict[str, Any]:
     windows = [window_around(locus, FLANK, FLANK) for locus in promoters]
@@ -166,20 +166,20 @@ def _promoter_summary(
     } | usage.summary(tokenizer)
 
 
-def _sum(parts: Iterable[Usage], tokenizer: DnaTokenizer) -> Usage:
+def _sum(parts: Iterable[Usage], tokenizer: Tokenizer) -> Usage:
     total = Usage.none(tokenizer)
     for part in parts:
         total = total.plus(part)
     return total
 
 
-def _pieces_used(usage: Usage, tokenizer: DnaTokenizer) -> dict[str, int | float]:
+def _pieces_used(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float]:
     used = int((usage.counts[tokenizer.base_ids] > 0).sum())
     total = len(tokenizer.base_ids)
     return {"of_bases": total, "used": used, "used_fraction": round(used / total, 6)}
 
 
-def _length_histogram(usage: Usage, tokenizer: DnaTokenizer) -> dict[str, dict[str, int]]:
+def _length_histogram(usage: Usage, tokenizer: Tokenizer) -> dict[str, dict[str, int]]:
     lengths = tokenizer.piece_lengths[tokenizer.base_ids]
     pieces = np.bincount(lengths)
     tokens = np.zeros(len(pieces), np.int64)
@@ -191,7 +191,7 @@ def _length_histogram(usage: Usage, tokenizer: DnaTokenizer) -> dict[str, dict[s
     }
 
 
-def _frequent(usage: Usage, tokenizer: DnaTokenizer) -> dict[str, int]:
+def _frequent(usage: Usage, tokenizer: Tokenizer) -> dict[str, int]:
     """The most frequent pieces, most frequent first."""
     order = np.argsort(-usage.counts, kind="stable")[:_FREQUENT]
     return {tokenizer.pieces[i]: int(usage.counts[i]) for i in order if usage.counts[i]}

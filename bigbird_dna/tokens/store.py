@@ -28,9 +28,9 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.tokens.corpus import MAX_N
 from bigbird_dna.tokens.documents import Document, DocumentPlan, iter_documents
+from bigbird_dna.tokens.interface import Tokenizer, require_dna
 from bigbird_dna.tokens.parallel import ordered_map
 from bigbird_dna.tokens.store_writer import EncodedDocument, StoreWriter
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 _FORMAT = 1
 
@@ -69,7 +69,7 @@ class TokenStore:
     info: StoreInfo
 
     @classmethod
-    def open(cls, directory: Path, tokenizer: DnaTokenizer | None = None) -> Self:
+    def open(cls, directory: Path, tokenizer: Tokenizer | None = None) -> Self:
         """Map a store's files.
 
         Parameters
@@ -116,7 +116,7 @@ def build_store(
     directory: Path,
     reference: Reference,
     contigs: Mapping[str, int],
-    tokenizer: DnaTokenizer,
+    tokenizer: Tokenizer,
     plan: DocumentPlan,
     *,
     seed: int = 0,
@@ -140,6 +140,7 @@ def build_store(
     ------
     DataError : there are contigs, but no sentence of them is left.
     """
+    require_dna(tokenizer)
     dtype = np.dtype("<u2" if tokenizer.vocabulary <= 1 << 16 else "<u4")
     encode = _Encoder(reference, tokenizer, max_n, dtype)
     expected = round(plan.passes * sum(contigs.values()) / plan.mean_document_bases)
@@ -183,7 +184,7 @@ class _Encoder:
     """Turns a document into tokens; picklable, so that worker processes have it."""
 
     reference: Reference
-    tokenizer: DnaTokenizer
+    tokenizer: Tokenizer
     max_n: float
     dtype: np.dtype[Any]
 

@@ -55,6 +55,8 @@ class DnaTokenizer:
     sha256 : digest of the serialised model, which is also that of the file it was loaded from.
     """
 
+    file_name = "tokenizer.model"
+    is_dna = True
     pad_id = 0
     unk_id = 1
     cls_id = 2
@@ -180,6 +182,10 @@ class DnaTokenizer:
         tokenizer.save(path)
         return tokenizer
 
+    def description(self) -> dict[str, int]:
+        """What a reader must know besides the file: nothing."""
+        return {}
+
     def save(self, path: Path) -> None:
         """Write the serialised model, whole or not at all."""
         with atomic_path(path) as temporary:
@@ -191,13 +197,13 @@ class DnaTokenizer:
         The sequence is encoded as a whole, in O(n log n), because cutting it would move the
         boundaries of pieces. A letter outside A C G T N raises `DataError` with its position.
         """
-        _check_letters(sequence)
+        check_letters(sequence)
         return np.array(self._processor.encode(sequence), np.int32)
 
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
         """`encode` of every sequence, over threads; the result does not depend on their number."""
         for number, sequence in enumerate(sequences, 1):
-            _check_letters(sequence, f"sequence {number}: ")
+            check_letters(sequence, f"sequence {number}: ")
         if not sequences:
             return []
         rows = self._processor.encode(list(sequences), num_threads=threads)
@@ -251,7 +257,7 @@ class _Feed:
         yield from BASES  # each base has a piece, even one that the corpus lacks
         try:
             for number, sentence in enumerate(self.sentences, 1):
-                _check_letters(sentence, f"sentence {number} of the corpus: ")
+                check_letters(sentence, f"sentence {number} of the corpus: ")
                 self.bases += len(sentence) - sentence.count("N")
                 for start in range(0, len(sentence), _LONGEST_LINE):
                     yield sentence[start : start + _LONGEST_LINE]
@@ -267,7 +273,8 @@ def _n_pieces(max_piece_length: int) -> list[str]:
     return ["N"] if run == 1 else ["N", "N" * run]
 
 
-def _check_letters(sequence: str, where: str = "") -> None:
+def check_letters(sequence: str, where: str = "") -> None:
+    """Raise `DataError` for a letter outside A C G T N, with its position; `where` goes in front."""
     try:
         rest = sequence.encode("ascii").translate(None, _LETTERS)
     except UnicodeEncodeError:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 Ids = npt.NDArray[np.int32]
 
@@ -22,7 +22,7 @@ def pad(rows: Sequence[npt.NDArray[np.integer]], value: int) -> tuple[Tensor, Te
 
 
 def window_rows(
-    tokenizer: DnaTokenizer,
+    tokenizer: Tokenizer,
     sequences: Sequence[str],
     positions: int,
     anchor: float,
@@ -31,8 +31,10 @@ def window_rows(
     """Tokens of each sequence between [CLS] and [SEP], at most `positions` of them.
 
     A sequence with more tokens keeps those around its anchor, the fraction `anchor` of its tokens from the
-    left, so that the TSS stays where the network saw it in training.
+    left, so that the TSS stays where the network saw it in training. `ModelError` for a tokenizer of
+    ordinary text.
     """
+    require_dna(tokenizer)
     room = positions - 2
     rows = []
     for ids in tokenizer.encode_batch(list(sequences), threads):

@@ -30,7 +30,10 @@ def choose_device(name: str = "auto") -> torch.device:
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
     """Autocast to bfloat16 if asked for, or by `auto` where the device computes in it natively."""
-    native = torch.cuda.is_bf16_supported() if device.type == "cuda" else _cpu_has_bfloat16()
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = _cpu_has_bfloat16()
     if precision == "bfloat16" or (precision == "auto" and native):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()

@@ -196,3 +196,56 @@ def test_kinds_tell_why_a_block_is_seen() -> None:
 def test_contradictory_sizes_are_refused(values: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pattern(**values)
+
+
+@given(st.integers(1, 70), st.integers(0, 3), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_causal_rows_depend_on_nothing_that_follows(tokens: int, g: int, w: int, r: int) -> None:
+    if not g + w + r:
+        return
+    pattern = Pattern(4, g, w, r, seed=3, causal=True)
+    mask = pattern.mask(80, heads=2, layer=1)
+    assert not np.triu(mask, 1).any()
+    assert mask.diagonal(axis1=1, axis2=2).all()
+    np.testing.assert_array_equal(pattern.mask(tokens, heads=2, layer=1), mask[:, :tokens, :tokens])
+    blocks = np.arange(20)
+    window = (blocks[:, None] - blocks >= 0) & (blocks[:, None] - blocks <= w // 2)
+    globals_ = (blocks[:, None] >= blocks) & (blocks < g)
+    kinds = pattern.kinds(20, heads=2, layer=1)
+    for head in kinds:
+        np.testing.assert_array_equal((head == GLOBAL), globals_)
+        np.testing.assert_array_equal((head == WINDOW), window & ~globals_)
+        random = (head == RANDOM).sum(axis=1)
+        np.testing.assert_array_equal(
+            random, np.minimum(r, blocks + 1 - (window | globals_).sum(axis=1))
+        )
+
+
+def test_extra_globals_stand_before_the_blocks() -> None:
+    pattern = Pattern(4, 0, 3, 1, seed=2, extra_globals=5)
+    plain = Pattern(4, 0, 3, 1, seed=2)
+    mask = pattern.mask(35, heads=2)
+    assert mask[:, :5].all() and mask[:, :, :5].all()
+    np.testing.assert_array_equal(mask[:, 5:, 5:], plain.mask(30, heads=2))
+    assert pattern.blocks(35) == plain.blocks(30)
+
+
+def test_huggingface_counts_the_first_block_once_more_for_each_random_one() -> None:
+    """Its plan of random blocks is all zeros in evaluation, and up to (5 + 2 r) blocks it doesn't use one."""
+    pattern = Pattern(2, 2, 3, 3, huggingface=True)
+    assert pattern.is_full(11) and not pattern.is_full(12)
+    assert (pattern.counts(22, heads=1) == 1).all()
+    counts = pattern.counts(24, heads=1)[0, ::2, ::2]
+    expected = np.zeros((12, 12), int)
+    expected[[0, 11]] = 1
+    for row in range(1, 11):
+        for column in {0, 11, row - 1, row, row + 1}:
+            expected[row, column] = 1
+        expected[row, 0] = 4
+    np.testing.assert_array_equal(counts, expected)
+
+
+@pytest.mark.parametrize("variant", [{"causal": True}, {"extra_globals": 3}, {"huggingface": True}])
+def test_a_pattern_survives_the_way_through_integers(variant: dict[str, int]) -> None:
+    pattern = Pattern(16, 2, 3, 1, seed=5, **variant)
+    assert Pattern.from_numbers(pattern.as_numbers()) == pattern

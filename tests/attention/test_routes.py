@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from bigbird_dna.attention import ATTENTIONS, Pattern, bigbird_attention, chunked, full_attention
 from bigbird_dna.attention.blocked import blocked_attention, gathered_attention
 from bigbird_dna.attention.masked import _mask, is_short, masked_attention
-from bigbird_dna.attention.plan import make_plan
+from bigbird_dna.attention.plan import make_layout, make_plan
 
 GENOMICS_SMALL = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
 
@@ -46,13 +46,20 @@ def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> No
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[Pattern, tuple[int, int, int, int], list[int] | None, int]:
+    variant = draw(
+        st.sampled_from([{}, {"causal": True}, {"extra_globals": 5}, {"huggingface": True}])
+    )
     sizes = draw(
         st.tuples(st.integers(0, 4), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3)).filter(any)
     )
-    pattern = Pattern(draw(st.sampled_from([1, 2, 3, 4, 8])), *sizes, seed=draw(st.integers(0, 99)))
+    if "huggingface" in variant:
+        sizes = (2, 3, sizes[2])
+    block_size, seed = draw(st.sampled_from([1, 2, 3, 4, 8])), draw(st.integers(0, 99))
+    pattern = Pattern(block_size, *sizes, seed=seed, **variant)
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    tokens, width = draw(st.integers(1, 70)), draw(st.sampled_from([1, 4, 5]))
-    some_lengths = st.lists(st.integers(1, tokens), min_size=batch, max_size=batch)
+    least = 1 + pattern.extra_globals
+    tokens, width = draw(st.integers(least, 70)), draw(st.sampled_from([1, 4, 5]))
+    some_lengths = st.lists(st.integers(least, tokens), min_size=batch, max_size=batch)
     lengths = draw(st.none() | some_lengths)
     return pattern, (batch, heads, tokens, width), lengths, draw(st.integers(0, 4))
 
@@ -103,26 +110,23 @@ def test_each_implementation_equals_the_oracle(
     def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return masked_attention(q, k, v, pattern, lengths, layer)
 
-    assert_same(value_and_gradients(masked, made), value_and_gradients(dense, made), 1e-10)
+    if not pattern.huggingface:  # a boolean mask can't count a key twice
+        assert_same(value_and_gradients(masked, made), value_and_gradients(dense, made), 1e-10)
 
     blocks = pattern.blocks(shape[2])
-    whole = inputs(*shape[:2], blocks * pattern.block_size, shape[3], seed=2)
+    layout = make_layout(pattern, blocks)
     plan = make_plan(pattern, blocks, shape[1], layer, torch.device("cpu"))
-    # The sequences end within their last block: those tokens are padding.
-    bias = torch.zeros(shape[0], whole[0].shape[2], dtype=torch.float64)
-    bias[:, shape[2] :] = -1e30
+    bias = layout.padding_bias((shape[2],) * shape[0], made[0])
 
     def gathered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return gathered_attention(q, k, v, plan, bias, 0.0)[:, :, : shape[2]]
+        laid = (layout.spread(x) for x in (q, k, v))
+        out = gathered_attention(*laid, bias, pattern, plan, 0.0)
+        return layout.collect(out, shape[2])
 
-    def cut(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        short = (x[:, :, : shape[2]] for x in (q, k, v))
-        return bigbird_attention(*short, pattern, layer=layer, route="dense")
+    def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return bigbird_attention(q, k, v, pattern, layer=layer, route="dense")
 
-    upper = whole[3][:, :, : shape[2]]
-    left = value_and_gradients(gathered, (*whole[:3], upper))
-    right = value_and_gradients(cut, (*whole[:3], upper))
-    assert_same(left, right, 1e-10)
+    assert_same(value_and_gradients(gathered, made), value_and_gradients(whole, made), 1e-10)
 
 
 @pytest.mark.parametrize("lengths", [None, [300, 287, 64]])
@@ -356,7 +360,7 @@ def test_registry_names_callables_of_one_signature() -> None:
             {"lengths": torch.tensor([4.0])},
             "lengths must be a vector of integers, got torch.float32",
         ),
-        ({"route": "fast"}, "route must be one of auto, dense, blocked, not 'fast'"),
+        ({"route": "fast"}, "route must be one of auto, dense, blocked, native, flex, not 'fast'"),
     ],
 )
 def test_bad_arguments_are_named(

@@ -99,6 +99,17 @@ def test_a_description_that_makes_no_sense_is_refused(saved: Path, key: str, val
         load(saved)
 
 
+def test_random_blocks_that_are_drawn_otherwise_are_refused(saved: Path) -> None:
+    """The checkpoint holds the seed and a checksum of what it stands for."""
+    path = saved / "config.json"
+    values = json.loads(path.read_text())
+    assert len(values["random_blocks_sha256"]) == 64
+    values["random_blocks_sha256"] = "0" * 64
+    path.write_text(json.dumps(values))
+    with pytest.raises(ModelError, match="trained with other random blocks"):
+        load(saved)
+
+
 def test_weights_of_other_shapes_are_refused(saved: Path) -> None:
     path = saved / "config.json"
     values = json.loads(path.read_text())

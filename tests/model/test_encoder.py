@@ -1,10 +1,16 @@
 """The encoder and its heads: shapes, padding, checkpointing, and agreement of the attention routes."""
 
+from collections.abc import Callable
+from itertools import accumulate
+
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.encoder import INNER_ELEMENTS, Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 
 SMALL = EncoderConfig(
@@ -19,7 +25,8 @@ SMALL = EncoderConfig(
 )
 
 
-def _rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Padded ids and their lengths."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(5, 40, (len(lengths), max(lengths)), generator=generator)
     for row, length in enumerate(lengths):
@@ -30,7 +37,7 @@ def _rows(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch() -> None:
     torch.manual_seed(0)
     encoder = Encoder(SMALL).eval()
-    ids, lengths = _rows(61, 90, 33)
+    ids, lengths = rows(61, 90, 33)
     with torch.inference_mode():
         together = encoder(ids, lengths)
         for row, length in enumerate(lengths.tolist()):
@@ -40,7 +47,7 @@ def test_hidden_states_of_a_row_depend_neither_on_padding_nor_on_the_batch() -> 
 
 @pytest.mark.parametrize("route", ["dense", "blocked"])
 def test_routes_give_the_same_hidden_states_and_gradients(route: str) -> None:
-    ids, lengths = _rows(90, 61)
+    ids, lengths = rows(90, 61)
     results = []
     for choice in ("auto", route):
         torch.manual_seed(0)
@@ -53,12 +60,15 @@ def test_routes_give_the_same_hidden_states_and_gradients(route: str) -> None:
         torch.testing.assert_close(first, second, atol=1e-10, rtol=1e-10)
 
 
-def test_gradient_checkpointing_changes_no_gradient() -> None:
-    ids, lengths = _rows(50, 50)
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_gradient_checkpointing_changes_no_gradient(position: str) -> None:
+    """Dropout draws the same numbers again when a layer is recomputed."""
+    ids, lengths = rows(50, 50)
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
-        config = SMALL.model_copy(update={"gradient_checkpointing": checkpointing, "dropout": 0.2})
+        changes = {"dropout": 0.2, "attention_dropout": 0.1, "position": position}
+        config = SMALL.model_copy(update={"gradient_checkpointing": checkpointing, **changes})
         encoder = Encoder(config).train()
         torch.manual_seed(3)
         encoder(ids, lengths).square().sum().backward()
@@ -67,10 +77,139 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
         torch.testing.assert_close(plain, recomputed)
 
 
+def test_gradient_checkpointing_saves_memory() -> None:
+    ids, _ = rows(256)
+    peaks = []
+    for checkpointing in (False, True):
+        changes = {"layers": 6, "hidden": 64, "positions": 256, "dropout": 0.1, "route": "blocked"}
+        config = SMALL.model_copy(update={"gradient_checkpointing": checkpointing, **changes})
+        encoder = Encoder(config).train()
+        encoder(ids).sum().backward()  # gradients exist, plans are made
+        peaks.append(peak_bytes(lambda encoder=encoder: encoder(ids).sum().backward()))  # type: ignore[misc]
+    assert peaks[1] < 0.45 * peaks[0]
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Most memory that torch held at a time for what `call` allocated."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        call()
+    assert profiler.profiler is not None
+    events = profiler.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(accumulate(nbytes for _, nbytes in changes))
+
+
+def test_inference_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(SMALL).eval()
+    inner = 4 * SMALL.hidden
+    for lengths in ((90,), (20, 17, 11, 20, 3)):
+        ids, true = rows(*lengths)
+        whole = encoder(ids, true).detach()
+        for tokens in (1, 7, 20, 45):
+            monkeypatch.setitem(INNER_ELEMENTS, "cpu", tokens * inner)
+            with torch.inference_mode():
+                torch.testing.assert_close(encoder(ids, true), whole, atol=1e-5, rtol=0)
+
+
+def test_inference_never_holds_the_feed_forward_of_all_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = Encoder(SMALL.model_copy(update={"positions": 1024, "intermediate": 1024})).eval()
+    ids, _ = rows(1024)
+    bounds = (1 << 30, 64 * 1024)
+    peaks = []
+    with torch.inference_mode():
+        encoder(ids)
+        for bound in bounds:
+            monkeypatch.setitem(INNER_ELEMENTS, "cpu", bound)
+            peaks.append(peak_bytes(lambda: encoder(ids)))
+    inner = 1024 * 1024 * 4  # bytes
+    assert peaks[0] > 2 * inner and peaks[1] < inner
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
+@pytest.mark.parametrize("rescale", [False, True])
+def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale: bool) -> None:
+    """An encoder of torch's layers with the same weights; epsilon is large enough to be seen."""
+    config = SMALL.model_copy(
+        update={
+            "attention": "full",
+            "activation": activation,
+            "layer_norm_epsilon": 0.05,
+            "segments": 3,
+            "rescale_embeddings": rescale,
+            "intermediate": 24,
+        }
+    )
+    torch.manual_seed(0)
+    encoder = Encoder(config).double()
+    for parameter in encoder.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    functions = {
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "gelu": functional.gelu,
+        "relu": functional.relu,
+    }
+    ids, lengths = rows(31, 17)
+    segments = torch.randint(0, 3, ids.shape)
+    part = encoder.embeddings
+    x = part.token.weight[ids] * (4.0 if rescale else 1.0)  # √16
+    x = x + part.position.weight[:31] + part.segment.weight[segments]
+    x = functional.layer_norm(x, (16,), part.norm.weight, part.norm.bias, 0.05)
+    for layer in encoder.layers:
+        theirs = nn.TransformerEncoderLayer(
+            *(16, 2, 24),
+            dropout=0.0,
+            activation=functions[activation],
+            layer_norm_eps=0.05,
+            batch_first=True,
+            dtype=torch.float64,
+        )
+        ours = layer.state_dict()
+        state = {}
+        for kind in ("weight", "bias"):
+            joint = torch.cat([ours[f"{name}.{kind}"] for name in ("query", "key", "value")])
+            state[f"self_attn.in_proj_{kind}"] = joint
+            for mine, name in (
+                ("attention_output", "self_attn.out_proj"),
+                ("attention_norm", "norm1"),
+                ("intermediate", "linear1"),
+                ("output", "linear2"),
+                ("output_norm", "norm2"),
+            ):
+                state[f"{name}.{kind}"] = ours[f"{mine}.{kind}"]
+        theirs.load_state_dict(state)
+        x = theirs(x, src_key_padding_mask=torch.arange(31) >= lengths[:, None])
+    hidden = encoder(ids, lengths, segments)
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(hidden[row, :length], x[row, :length], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("weights", ["autocast", "converted"])
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_bfloat16_stays_near_float32(weights: str, position: str) -> None:
+    torch.manual_seed(0)
+    config = SMALL.model_copy(
+        update={"layers": 4, "hidden": 64, "route": "blocked", "position": position}
+    )
+    network = PretrainingNetwork(config).eval()
+    ids, lengths = rows(96, 70)
+    inputs = (ids, lengths, torch.zeros_like(ids), torch.arange(96 + 70))
+    with torch.inference_mode():
+        exact = network(*inputs).tokens
+        if weights == "converted":
+            network = network.bfloat16()
+        with torch.autocast("cpu", torch.bfloat16, enabled=weights == "autocast"):
+            narrow = network(*inputs).tokens.float()
+    assert narrow.isfinite().all() and not torch.equal(narrow, exact)
+    assert (narrow - exact).norm() < 2e-2 * exact.norm()
+
+
 def test_full_attention_sees_what_a_sparse_pattern_does_not() -> None:
     """A change far away reaches a row in one layer of full attention, and not in one of a window alone."""
     window = SMALL.model_copy(update={"layers": 1, "global_blocks": 0, "random_blocks": 0})
-    ids, lengths = _rows(96)
+    ids, lengths = rows(96)
     changed = ids.clone()
     changed[0, 90] = 5 if ids[0, 90] != 5 else 6
     for config, reached in (
@@ -93,7 +232,7 @@ def test_too_many_tokens_are_refused() -> None:
 
 def test_pretraining_head_runs_on_masked_positions_only() -> None:
     network = PretrainingNetwork(SMALL).eval()
-    ids, lengths = _rows(20, 12)
+    ids, lengths = rows(20, 12)
     segments = torch.zeros_like(ids)
     every = torch.arange(40)
     some = torch.tensor([3, 25])
@@ -108,7 +247,7 @@ def test_pretraining_head_runs_on_masked_positions_only() -> None:
 def test_classifier_ignores_padding(pooling: str) -> None:
     torch.manual_seed(0)
     network = Classifier(SMALL, outputs=3, pooling=pooling).eval()  # type: ignore[arg-type]
-    ids, lengths = _rows(40, 21)
+    ids, lengths = rows(40, 21)
     with torch.inference_mode():
         together = network(ids, lengths)
         alone = network(ids[1:, :21], lengths[1:])

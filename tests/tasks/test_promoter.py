@@ -129,6 +129,7 @@ def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
 class StubTokenizer:
     """One token a base."""
 
+    is_dna = True
     pad_id, cls_id, sep_id = 0, 2, 3
 
     def encode_batch(self, sequences: list[str], threads: int) -> list[np.ndarray]:
@@ -240,3 +241,51 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_training(
     with pytest.raises(UsageError, match="is a file, a directory is to be written"):
         _run(command[0], tiny_config, *command[1:], *SCRATCH, *places)
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    places = ("--checkpoints", tmp_path / "checkpoints")
+    _run(
+        *("pretrain", tiny_config, "--set", "pretraining.steps=1", *places),
+        *("-o", tmp_path / "pretrained"),
+    )
+    command = (
+        *("finetune-promoter", tiny_config, "--negative-set", "genomic", *places),
+        *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
+        *("--set", "promoters.steps=1"),
+    )
+    for positions, method in ((160, "null"), (100, "tile")):
+        with pytest.raises(
+            ConfigError, match=f"has 128 positions, encoder.positions is {positions}"
+        ):
+            _run(
+                *(*command, "--set", f"encoder.positions={positions}"),
+                *("--set", f"promoters.extend_positions={method}"),
+                *("--set", "pretraining.sequence_tokens=96"),
+            )
+    _run(*command, "--set", "encoder.positions=160", "--set", "promoters.extend_positions=tile")
+    model = load(tmp_path / "model")
+    table = model.network.state_dict()["encoder.embeddings.position.weight"]
+    before = load(tmp_path / "pretrained").network.state_dict()[
+        "encoder.embeddings.position.weight"
+    ]
+    assert model.config.positions == len(table) == 160
+    # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
+    torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
+
+
+def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path: Path) -> None:
+    settings = ("--checkpoints", tmp_path / "checkpoints", "--set", "encoder.position=rotary")
+    _run(
+        *("pretrain", tiny_config, "--set", "pretraining.steps=1", *settings),
+        *("-o", tmp_path / "pretrained"),
+    )
+    _run(
+        *("finetune-promoter", tiny_config, "--negative-set", "genomic", *settings),
+        *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
+        *("--set", "promoters.steps=1", "--set", "encoder.positions=256"),
+        *("--set", "promoters.extend_positions=interpolate"),
+    )
+    assert load(tmp_path / "model").config.rotary_scale == 2.0

@@ -1,0 +1,833 @@
+// BigBird's block-sparse attention on a CPU: softmax(Q Kᵀ / √K) V over lists of key blocks, and its gradients.
+//
+// Axes: B batch, H heads, L tokens, K head width, Q query blocks, W block size, S key blocks that a query block
+// sees. Inside: i a query of a tile, j a key of a tile, c a column of the head width.
+//
+// The forward pass is flash attention: a tile of up to 64 queries meets its keys 64 at a time and keeps a running
+// maximum, sum and output. Scores are held transposed, (j, i): then the softmax goes down columns, every vector
+// lane its own query, and both products read the keys and values as they lie in memory, row by row. Powers are
+// of 2, log2 e being part of the scale.
+//
+// The backward pass takes each pair of tiles once where whole heads share the threads evenly, else twice, once
+// for the gradient of the queries and once for that of keys and values. Each sum has one order in both ways, so
+// that results don't depend on the number of threads, bit for bit.
+//
+// One file without dependencies and with a C interface; native_build.py compiles and native.py calls it.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace {
+
+#if defined(VECTOR_BYTES)
+#elif defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+
+typedef float Vector __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t Integers __attribute__((vector_size(VECTOR_BYTES)));
+typedef float Loose __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+constexpr long LANES = VECTOR_BYTES / 4;
+// Rows of a register tile, two vectors wide: with the operands it fills the 16 or 32 vector registers.
+#if VECTOR_BYTES == 64 || defined(__aarch64__)
+constexpr int ROWS = 12;
+#else
+constexpr int ROWS = 6;
+#endif
+constexpr long TILE = 64;  // queries or keys of a tile, the row length of transposed buffers
+constexpr float LOG2_E = 1.44269504088896341f;
+constexpr float MASKED = -1e30f;
+// Sums are rescaled when the maximum has grown by this power of 2, not before.
+constexpr float SLACK = 8;
+constexpr long LONGEST_RUN = 4;                // query blocks of a work item
+constexpr long PACK_ROWS = 256;                // keys of a work item
+#ifndef PACKED_NUMBERS
+#define PACKED_NUMBERS (2L << 20)  // packed at once for each thread: 8 MiB
+#endif
+
+inline Vector load(const float* x) { return *reinterpret_cast<const Loose*>(x); }
+inline void store(float* x, Vector value) { *reinterpret_cast<Loose*>(x) = value; }
+inline Vector splat(float x) { return x - Vector{}; }
+inline Vector maximum(Vector a, Vector b) { return a > b ? a : b; }  // b if one is NaN
+
+// a * b + c, rounded once wherever the processor can: left to the compiler, it depends on the code around it (GCC
+// takes fused chains apart where it finds that faster), and equal sums would differ in their last bits.
+inline Vector fused(Vector a, Vector b, Vector c) {
+#if VECTOR_BYTES == 64 && defined(__AVX512F__)
+    return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif VECTOR_BYTES == 32 && defined(__FMA__)
+    return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif VECTOR_BYTES == 16 && defined(__FMA__)
+    return (Vector)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
+#elif VECTOR_BYTES == 16 && defined(__aarch64__)
+    return (Vector)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+// 2^x within 1.6e-7 relative for x <= 127; exactly 0 below -126.5, exactly 1 at 0; NaN stays NaN.
+inline Vector power(Vector x) {
+    constexpr float SHIFT = 12582912.0f + 127.0f;  // 1.5 * 2^23: adding it rounds to an integer
+    x = maximum(splat(-127.0f), x);
+    const Vector shifted = x + SHIFT;
+    const Vector f = x - (shifted - SHIFT);
+    Vector p = splat(0.0013264725f);
+    for (const float coefficient : {0.009671513f, 0.055507336f, 0.24022242f, 0.693147f, 1.0f})
+        p = fused(p, f, splat(coefficient));
+    return p * (Vector)((Integers)shifted << 23);
+}
+
+// Indices 0, n, 1, n + 1 … of two vectors of n lanes, from the given one of the first vector on.
+template <long From, std::size_t... I> inline Vector zip(Vector a, Vector b, std::index_sequence<I...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+    return __builtin_shufflevector(a, b, (From + I / 2 + I % 2 * LANES)...);
+#else
+    return __builtin_shuffle(a, b, Integers{static_cast<int32_t>(From + I / 2 + I % 2 * LANES)...});
+#endif
+}
+
+// A square of LANES rows, transposed: zip row r with row r + LANES / 2, log2 LANES times.
+inline void transpose(Vector (&rows)[LANES]) {
+    constexpr std::make_index_sequence<LANES> lanes{};
+#pragma GCC unroll 4
+    for (long done = 1; done < LANES; done *= 2) {
+        Vector zipped[LANES];
+#pragma GCC unroll 16
+        for (long r = 0; r < LANES / 2; ++r) {
+            zipped[2 * r] = zip<0>(rows[r], rows[r + LANES / 2], lanes);
+            zipped[2 * r + 1] = zip<LANES / 2>(rows[r], rows[r + LANES / 2], lanes);
+        }
+#pragma GCC unroll 16
+        for (long r = 0; r < LANES; ++r) rows[r] = zipped[r];
+    }
+}
+
+// ---- number types -------------------------------------------------------------------------------------------
+
+struct Brain {
+    uint16_t bits;
+    operator float() const {
+        const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+        float value;
+        std::memcpy(&value, &wide, 4);
+        return value;
+    }
+    static Brain from(float value) {  // to the nearest, ties to even
+        uint32_t wide;
+        std::memcpy(&wide, &value, 4);
+        const uint32_t rounded = (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
+        return {static_cast<uint16_t>(value == value ? rounded : 0x7fc0)};
+    }
+};
+
+// LANES numbers from `x` on.
+inline Vector widen(const float* x) { return load(x); }
+inline Vector widen(const Brain* x) {
+    typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+    return (Vector)(__builtin_convertvector(*reinterpret_cast<const Halves*>(x), Integers) << 16);
+}
+#ifdef __FLT16_MAX__
+inline Vector widen(const _Float16* x) {
+    typedef _Float16 Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+    return __builtin_convertvector(*reinterpret_cast<const Halves*>(x), Vector);
+}
+#endif
+
+template <typename T> inline T narrow(float value) { return static_cast<T>(value); }
+template <> inline Brain narrow<Brain>(float value) { return Brain::from(value); }
+
+// ---- matrix products ----------------------------------------------------------------------------------------
+
+// Where the rows of B are: at equal distances, or wherever a list says.
+struct Spaced {
+    const float* start;
+    long step;
+    const float* row(long k) const { return start + k * step; }
+    Spaced from(long x) const { return {start + x, step}; }
+};
+struct Listed {
+    const float* const* rows;
+    long offset;
+    const float* row(long k) const { return rows[k] + offset; }
+    Listed from(long x) const { return {rows, offset + x}; }
+};
+
+// A register tile of C (+)= A B, R rows and N vectors wide. A is read element by element, at a[r * lda + k], or
+// at a[k * lda + r] if it is `Flipped`; B in vectors.
+template <int R, int N, bool Flipped, bool Add, typename B>
+__attribute__((always_inline)) inline void tile(long depth, const float* __restrict a, long lda, B b,
+                                                float* __restrict c, long ldc) {
+    Vector sums[R][N];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+        for (int x = 0; x < N; ++x) sums[r][x] = Add ? load(c + r * ldc + x * LANES) : Vector{};
+    for (long k = 0; k < depth; ++k) {
+        Vector row[N];
+        const float* __restrict from = b.row(k);
+#pragma GCC unroll 2
+        for (int x = 0; x < N; ++x) row[x] = load(from + x * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+            const Vector factor = splat(Flipped ? a[k * lda + r] : a[r * lda + k]);
+#pragma GCC unroll 2
+            for (int x = 0; x < N; ++x) sums[r][x] = fused(factor, row[x], sums[r][x]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+        for (int x = 0; x < N; ++x) store(c + r * ldc + x * LANES, sums[r][x]);
+}
+
+template <int N, bool Flipped, bool Add, typename B>
+__attribute__((always_inline)) inline void panel(long rows, long depth, const float* a, long lda, B b, float* c,
+                                                 long ldc) {
+    const long step = Flipped ? 1 : lda;
+    long r = 0;
+    for (; r + ROWS <= rows; r += ROWS)
+        tile<ROWS, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
+    for (; r + 4 <= rows; r += 4) tile<4, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
+    for (; r + 2 <= rows; r += 2) tile<2, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
+    for (; r < rows; ++r) tile<1, N, Flipped, Add>(depth, a + r * step, lda, b, c + r * ldc, ldc);
+}
+
+// C (+)= A B for `columns` of B and C, a multiple of LANES.
+template <bool Flipped, bool Add, typename B>
+__attribute__((always_inline)) inline void product(long rows, long columns, long depth, const float* a, long lda,
+                                                   B b, float* c, long ldc) {
+    long x = 0;
+    for (; x + 2 * LANES <= columns; x += 2 * LANES)
+        panel<2, Flipped, Add>(rows, depth, a, lda, b.from(x), c + x, ldc);
+    if (x < columns) panel<1, Flipped, Add>(rows, depth, a, lda, b.from(x), c + x, ldc);
+}
+
+// The three forms that attention needs; `line` is the length of rows (·, c) in buffers.
+
+// (j, i) ← (j, c) (c, i). Line is both `width` and `line` where these are known to the compiler, else 0.
+template <long Line>
+__attribute__((noinline)) void against_queries(long keys, long columns, long width, long line, const float* rows,
+                                               const float* flipped, float* result) {
+    product<false, false>(keys, columns, Line ? Line : width, rows, Line ? Line : line, Spaced{flipped, TILE}, result,
+                          TILE);
+}
+
+// (i, c) += (j, i)ᵀ (j, c)
+__attribute__((noinline)) void add_to_queries(long queries, long keys, long line, const float* weights,
+                                              const float* const* rows, float* result) {
+    product<true, true>(queries, line, keys, weights, TILE, Listed{rows, 0}, result, line);
+}
+
+// (j, c) += (j, i) (i, c)
+__attribute__((noinline)) void add_to_keys(long keys, long queries, long line, const float* weights,
+                                           const float* rows, float* result) {
+    product<false, true>(keys, line, queries, weights, TILE, Spaced{rows, line}, result, line);
+}
+
+}  // namespace
+
+// ---- the problem --------------------------------------------------------------------------------------------
+
+extern "C" {
+
+typedef void (*Worker)(void*);
+typedef void (*Launcher)(Worker, void*, unsigned threads, unsigned flags);  // GOMP_parallel
+
+// A tensor (B, H, L, K) with contiguous last axis; strides in elements.
+struct Array {
+    void* data;
+    int64_t batch, head, token;
+};
+
+// native.py declares the same, field for field.
+struct Problem {
+    int64_t batch, heads, tokens, width;
+    int64_t block_size, blocks, seen;  // W, Q, S
+    int64_t causal;
+    int64_t type;     // 0 float32, 1 bfloat16, 2 float16
+    int64_t threads;
+    double scale;       // of the scores
+    double first_bias;  // log2 of how often rows that aren't full count key block 0
+    const int32_t* key_blocks;  // (H, Q, S), -1 padded at the end of each row
+    const uint8_t* full;        // (Q,) whether a query block sees every block
+    const int64_t* lengths;     // (B,)
+    Launcher launcher;          // null: own threads
+    float* scratch;             // as many numbers as `scratch_size` says
+    Array q, k, v, out;
+    float* lse;  // (B, H, L) log2 of the sum of the powers, contiguous
+    Array upper, grad_q, grad_k, grad_v;
+};
+
+}
+
+namespace {
+
+long padded(long width) { return (width + LANES - 1) / LANES * LANES; }
+
+// Numbers in a row of any buffer; those past the head width are 0.
+long line(const Problem& p) { return padded(p.width); }
+
+// Memory of one worker: a tile of queries, and what is computed from it and a tile of keys.
+struct Scratch {
+    float *q, *q_flipped, *upper, *upper_flipped, *sum, *grad_k, *grad_v;  // TILE rows (·, c), or flipped
+    float *scores, *slopes;                                                // (j, i)
+    float *top, *total, *lse, *delta, *factor;                             // TILE numbers
+};
+
+// Gives `s` its parts, if there is memory; how many numbers that takes.
+long divide(float* memory, long line, Scratch& s) {
+    long used = 0;
+    const auto part = [&](float*& to, long size) { to = memory ? memory + used : nullptr, used += size; };
+    for (float** to : {&s.q, &s.q_flipped, &s.upper, &s.upper_flipped, &s.sum, &s.grad_k, &s.grad_v})
+        part(*to, TILE * line);
+    for (float** to : {&s.scores, &s.slopes}) part(*to, TILE * TILE);
+    for (float** to : {&s.top, &s.total, &s.lse, &s.delta, &s.factor}) part(*to, TILE);
+    return used;
+}
+
+long worker_scratch(const Problem& p) {
+    Scratch none;
+    return divide(nullptr, line(p), none);
+}
+
+Scratch scratch_of(const Problem& p, long worker) {
+    Scratch s;
+    divide(p.scratch + worker * worker_scratch(p), line(p), s);
+    return s;
+}
+
+// ---- rows in and out ----------------------------------------------------------------------------------------
+
+template <typename T> void take_as(const T* from, float* to, long width) {
+    for (; width >= LANES; width -= LANES, from += LANES, to += LANES) store(to, widen(from));
+    if (width > 0)
+        for (long c = 0; c < LANES; ++c) to[c] = c < width ? static_cast<float>(from[c]) : 0.0f;
+}
+
+template <typename T> void put_as(const float* from, T* to, long width, float scale) {
+    for (long c = 0; c < width; ++c) to[c] = narrow<T>(from[c] * scale);
+}
+
+// One row of a tensor, from and to a buffer.
+void take(const Problem& p, const Array& x, long batch, long head, long token, float* to) {
+    const long at = batch * x.batch + head * x.head + token * x.token;
+    if (p.type == 1) return take_as(static_cast<const Brain*>(x.data) + at, to, p.width);
+#ifdef __FLT16_MAX__
+    if (p.type == 2) return take_as(static_cast<const _Float16*>(x.data) + at, to, p.width);
+#endif
+    take_as(static_cast<const float*>(x.data) + at, to, p.width);
+}
+
+void put(const Problem& p, const float* from, float scale, Array& x, long batch, long head, long token) {
+    const long at = batch * x.batch + head * x.head + token * x.token;
+    if (p.type == 1) return put_as(from, static_cast<Brain*>(x.data) + at, p.width, scale);
+#ifdef __FLT16_MAX__
+    if (p.type == 2) return put_as(from, static_cast<_Float16*>(x.data) + at, p.width, scale);
+#endif
+    put_as(from, static_cast<float*>(x.data) + at, p.width, scale);
+}
+
+// Keys and values of a head as rows of buffers: key j at k + j * line. Tiles far apart in memory (all heads
+// of a token lie together as a rule) would compete for few sets of the caches.
+struct Rows {
+    const float *k, *v;
+};
+
+// Whether the tensors themselves are such rows.
+bool is_packed(const Problem& p) {
+    return p.type == 0 && p.width == line(p) && p.k.token == p.width && p.v.token == p.width;
+}
+
+long pack_size(const Problem& p) { return is_packed(p) ? 0 : 2 * p.tokens * line(p); }
+
+Rows packed_rows(const Problem& p, long batch, long head, const float* packed) {
+    if (!is_packed(p)) return {packed, packed + p.tokens * line(p)};
+    const long k = batch * p.k.batch + head * p.k.head, v = batch * p.v.batch + head * p.v.head;
+    return {static_cast<const float*>(p.k.data) + k, static_cast<const float*>(p.v.data) + v};
+}
+
+void pack(const Problem& p, long batch, long head, long begin, long end, float* packed) {
+    for (long j = begin; j < std::min<long>(end, p.lengths[batch]); ++j) {
+        take(p, p.k, batch, head, j, packed + j * line(p));
+        take(p, p.v, batch, head, j, packed + (p.tokens + j) * line(p));
+    }
+}
+
+// ---- tiles --------------------------------------------------------------------------------------------------
+
+// Consecutive keys of a tile.
+struct Segment {
+    long start, count;  // position of the first key in the sequence
+    bool first;         // of key block 0
+    bool own;           // of the block that the queries are in
+};
+
+struct Keys {
+    long count, segments;
+    Segment segment[TILE];
+};
+
+// Consecutive queries of one block.
+struct Queries {
+    long batch, head, block, start, count;
+    long columns() const { return padded(count); }
+};
+
+// The parts of a query block that hold true positions.
+template <typename Visit> void each_tile(const Problem& p, long batch, long head, long block, Visit visit) {
+    const long begin = block * p.block_size, end = std::min<long>(begin + p.block_size, p.lengths[batch]);
+    for (long start = begin; start < end; start += TILE)
+        visit(Queries{batch, head, block, start, std::min(TILE, end - start)});
+}
+
+// The keys that a query block sees, a tile at a time.
+class Walk {
+  public:
+    Walk(const Problem& p, const Queries& queries)
+        : p(p), own(queries.block), length(p.lengths[queries.batch]), full(p.full[queries.block]),
+          list(p.key_blocks + (queries.head * p.blocks + queries.block) * p.seen) {}
+
+    bool next(Keys& keys) {
+        keys.count = keys.segments = 0;
+        const long blocks = full ? 1 : p.seen;  // to a full row the whole sequence is one block
+        // Keys after the end of the sequence take up room in a tile, so that what stands in the same tile, and with
+        // it the order of all sums, doesn't depend on where the sequence ends.
+        long room = TILE;
+        while (place < blocks && (full || list[place] >= 0)) {
+            const long start = (full ? 0 : list[place] * p.block_size) + done;
+            const long left = (full ? length : p.block_size) - done, taken = std::min(left, room);
+            const long count = std::min(taken, length - start);
+            if (count > 0) {
+                const bool first = !full && list[place] == 0, same = !full && list[place] == own;
+                keys.segment[keys.segments++] = {start, count, first, same};
+                keys.count += count;
+            }
+            room -= taken, done += taken;
+            if (taken == left) ++place, done = 0;
+            if (room > 0) continue;
+            if (keys.count > 0) break;
+            room = TILE;  // all of it lay after the end
+        }
+        return keys.count > 0;
+    }
+
+  private:
+    const Problem& p;
+    const long own, length;
+    const bool full;
+    const int32_t* list;
+    long place = 0, done = 0;
+};
+
+// (i, c) → (c, i) times `scale`; columns past the last query are 0.
+void flip(const Problem& p, const float* from, float* to, const Queries& queries, float scale) {
+    for (long i = 0; i < queries.columns(); i += LANES)
+        for (long c = 0; c < line(p); c += LANES) {
+            Vector square[LANES];
+            for (long r = 0; r < LANES; ++r)
+                square[r] = i + r < queries.count ? load(from + (i + r) * line(p) + c) * scale : Vector{};
+            transpose(square);
+            for (long r = 0; r < LANES; ++r) store(to + (c + r) * TILE + i, square[r]);
+        }
+}
+
+// Queries for scores in powers of 2.
+void load_queries(const Problem& p, Scratch& s, const Queries& queries) {
+    for (long i = 0; i < queries.count; ++i)
+        take(p, p.q, queries.batch, queries.head, queries.start + i, s.q + i * line(p));
+    flip(p, s.q, s.q_flipped, queries, static_cast<float>(p.scale) * LOG2_E);
+}
+
+// (j, i) ← rows (j, c) of keys or values times flipped queries.
+void rows_against_queries(const Problem& p, const Queries& queries, const Keys& keys, const float* rows,
+                          const float* flipped, float* result) {
+    const long columns = queries.columns(), width = p.width, length = line(p);
+    for (long n = 0; n < keys.segments; ++n) {
+        const long count = keys.segment[n].count;
+        const float* start = rows + keys.segment[n].start * length;
+        if (width == 64)
+            against_queries<64>(count, columns, width, length, start, flipped, result);
+        else if (width == 32)
+            against_queries<32>(count, columns, width, length, start, flipped, result);
+        else
+            against_queries<0>(count, columns, width, length, start, flipped, result);
+        result += count * TILE;
+    }
+}
+
+// s.sum (i, c) += weights (j, i)ᵀ times rows (j, c) of keys or values.
+void add_rows_to_queries(const Problem& p, Scratch& s, const Queries& queries, const Keys& keys,
+                         const float* weights, const float* rows) {
+    const float* list[TILE];
+    long j = 0;
+    for (long n = 0; n < keys.segments; ++n)
+        for (long at = 0; at < keys.segment[n].count; ++at)
+            list[j++] = rows + (keys.segment[n].start + at) * line(p);
+    add_to_queries(queries.count, keys.count, line(p), weights, list, s.sum);
+}
+
+// s.scores (j, i) ← the scores in powers of 2, weighted and masked.
+void scores(const Problem& p, Scratch& s, const Queries& queries, const Keys& keys, const Rows& rows) {
+    const long columns = queries.columns();
+    rows_against_queries(p, queries, keys, rows.k, s.q_flipped, s.scores);
+    float* row = s.scores;
+    for (long n = 0; n < keys.segments; ++n) {
+        const Segment& part = keys.segment[n];
+        if (part.first && p.first_bias != 0)
+            for (long at = 0; at < part.count; ++at)
+                for (long i = 0; i < columns; ++i) row[at * TILE + i] += static_cast<float>(p.first_bias);
+        if (part.own && p.causal)
+            for (long at = 0; at < part.count; ++at)
+                std::fill_n(row + at * TILE, std::clamp(part.start + at - queries.start, 0L, columns), MASKED);
+        row += part.count * TILE;
+    }
+}
+
+// ---- forward ------------------------------------------------------------------------------------------------
+
+// s.scores ← powers relative to s.top; adds to s.total. Whether s.factor has to be applied to earlier sums:
+// s.top has grown for some query. Each query by itself, whatever its neighbours do.
+bool softmax(Scratch& s, long columns, long keys) {
+    bool grown = false;
+    for (long i = 0; i < columns; i += LANES) {
+        float* column = s.scores + i;
+        const Vector before = load(s.top + i);
+        Vector top = before;
+        for (long j = 0; j < keys; ++j) top = maximum(load(column + j * TILE), top);
+        const Integers grows = top > before + SLACK;
+        top = grows ? top : before;
+        Vector sum{};
+        for (long j = 0; j < keys; ++j) {
+            const Vector weight = power(load(column + j * TILE) - top);
+            store(column + j * TILE, weight);
+            sum += weight;
+        }
+        bool any = false;
+        for (long lane = 0; lane < LANES; ++lane) any |= grows[lane] != 0;
+        const Vector factor = any ? power(before - top) : splat(1.0f);
+        store(s.factor + i, factor);
+        store(s.total + i, fused(load(s.total + i), factor, sum));
+        store(s.top + i, top);
+        grown |= any;
+    }
+    return grown;
+}
+
+void attend(Problem& p, Scratch& s, const Queries& queries, const Rows& rows) {
+    const long columns = queries.columns();
+    load_queries(p, s, queries);
+    std::fill_n(s.top, columns, MASKED);
+    std::fill_n(s.total, columns, 0.0f);
+    std::fill_n(s.sum, queries.count * line(p), 0.0f);
+    Walk walk(p, queries);
+    for (Keys keys; walk.next(keys);) {
+        scores(p, s, queries, keys, rows);
+        if (softmax(s, columns, keys.count))
+            for (long i = 0; i < queries.count; ++i)
+                for (long c = 0; c < line(p); ++c) s.sum[i * line(p) + c] *= s.factor[i];
+        add_rows_to_queries(p, s, queries, keys, s.scores, rows.v);
+    }
+    float* lse = p.lse + (queries.batch * p.heads + queries.head) * p.tokens + queries.start;
+    for (long i = 0; i < queries.count; ++i) {
+        lse[i] = s.top[i] + std::log2(s.total[i]);
+        put(p, s.sum + i * line(p), 1 / s.total[i], p.out, queries.batch, queries.head, queries.start + i);
+    }
+}
+
+// ---- backward -----------------------------------------------------------------------------------------------
+
+// Queries as for the forward pass, and in rows times the scale; the gradients of their outputs; and what was
+// found for them.
+void load_queries_backward(const Problem& p, Scratch& s, const Queries& queries) {
+    load_queries(p, s, queries);
+    const float scale = static_cast<float>(p.scale);
+    for (long n = 0; n < queries.count * line(p); ++n) s.q[n] *= scale;
+    std::fill_n(s.lse, TILE, 0.0f);
+    std::fill_n(s.delta, TILE, 0.0f);
+    const float* lse = p.lse + (queries.batch * p.heads + queries.head) * p.tokens + queries.start;
+    std::copy_n(lse, queries.count, s.lse);
+    for (long i = 0; i < queries.count; ++i) {
+        float *upper = s.upper + i * line(p), *out = s.upper_flipped;  // a free row
+        take(p, p.upper, queries.batch, queries.head, queries.start + i, upper);
+        take(p, p.out, queries.batch, queries.head, queries.start + i, out);
+        Vector sum{};
+        for (long c = 0; c < line(p); c += LANES) sum = fused(load(upper + c), load(out + c), sum);
+        for (long lane = 0; lane < LANES; ++lane) s.delta[i] += sum[lane];
+    }
+    flip(p, s.upper, s.upper_flipped, queries, 1);
+}
+
+// s.scores ← the weights, s.slopes ← the gradient of the scaled scores, both (j, i).
+void slopes(const Problem& p, Scratch& s, const Queries& queries, const Keys& keys, const Rows& rows) {
+    scores(p, s, queries, keys, rows);
+    rows_against_queries(p, queries, keys, rows.v, s.upper_flipped, s.slopes);
+    for (long i = 0; i < queries.columns(); i += LANES) {
+        const Vector lse = load(s.lse + i), delta = load(s.delta + i);
+        for (long at = i; at < keys.count * TILE; at += TILE) {
+            const Vector weight = power(load(s.scores + at) - lse);
+            store(s.scores + at, weight);
+            store(s.slopes + at, weight * (load(s.slopes + at) - delta));
+        }
+    }
+}
+
+// Adds to gradients of keys and values, each a row at its position.
+void add_segments(const Problem& p, Scratch& s, const Queries& queries, const Keys& keys, float* grad_k,
+                  float* grad_v) {
+    long at = 0;
+    for (long n = 0; n < keys.segments; ++n) {
+        const Segment& part = keys.segment[n];
+        const long row = part.start * line(p);
+        add_to_keys(part.count, queries.count, line(p), s.scores + at, s.upper, grad_v + row);
+        add_to_keys(part.count, queries.count, line(p), s.slopes + at, s.q, grad_k + row);
+        at += part.count * TILE;
+    }
+}
+
+// The gradient of the queries, and, if there is room for them, what these queries add to those of keys and values.
+void backward_queries(Problem& p, Scratch& s, const Queries& queries, const Rows& rows, float* grad_k,
+                      float* grad_v) {
+    load_queries_backward(p, s, queries);
+    std::fill_n(s.sum, queries.count * line(p), 0.0f);
+    Walk walk(p, queries);
+    for (Keys keys; walk.next(keys);) {
+        slopes(p, s, queries, keys, rows);
+        add_rows_to_queries(p, s, queries, keys, s.slopes, rows.k);
+        if (grad_k) add_segments(p, s, queries, keys, grad_k, grad_v);
+    }
+    const float scale = static_cast<float>(p.scale);
+    for (long i = 0; i < queries.count; ++i)
+        put(p, s.sum + i * line(p), scale, p.grad_q, queries.batch, queries.head, queries.start + i);
+}
+
+// All gradients of a head. `room` holds gradients of L keys and values, and packed rows behind them.
+void backward_head(Problem& p, Scratch& s, long batch, long head, float* room) {
+    const long size = p.tokens * line(p), length = p.lengths[batch];
+    float *grad_k = room, *grad_v = room + size, *packed = room + 2 * size;
+    std::fill_n(room, 2 * size, 0.0f);
+    if (!is_packed(p)) pack(p, batch, head, 0, length, packed);
+    const Rows rows = packed_rows(p, batch, head, packed);
+    for (long block = 0; block < p.blocks; ++block)
+        each_tile(p, batch, head, block,
+                  [&](const Queries& queries) { backward_queries(p, s, queries, rows, grad_k, grad_v); });
+    for (long j = 0; j < length; ++j) {
+        put(p, grad_k + j * line(p), 1, p.grad_k, batch, head, j);
+        put(p, grad_v + j * line(p), 1, p.grad_v, batch, head, j);
+    }
+}
+
+// The gradients of a tile of keys of one block, from the query blocks that see it, in ascending order.
+void backward_keys(Problem& p, Scratch& s, const Queries& tile, const std::vector<int32_t>& seers, const Rows& rows) {
+    std::fill_n(s.grad_k, tile.count * line(p), 0.0f);
+    std::fill_n(s.grad_v, tile.count * line(p), 0.0f);
+    Keys keys;
+    keys.count = tile.count, keys.segments = 1;
+    for (const int32_t block : seers) {
+        const bool listed = !p.full[block];
+        keys.segment[0] = {tile.start, tile.count, listed && tile.block == 0, listed && tile.block == block};
+        each_tile(p, tile.batch, tile.head, block, [&](const Queries& queries) {
+            load_queries_backward(p, s, queries);
+            slopes(p, s, queries, keys, rows);
+            add_to_keys(tile.count, queries.count, line(p), s.scores, s.upper, s.grad_v);
+            add_to_keys(tile.count, queries.count, line(p), s.slopes, s.q, s.grad_k);
+        });
+    }
+    for (long j = 0; j < tile.count; ++j) {
+        put(p, s.grad_k + j * line(p), 1, p.grad_k, tile.batch, tile.head, tile.start + j);
+        put(p, s.grad_v + j * line(p), 1, p.grad_v, tile.batch, tile.head, tile.start + j);
+    }
+}
+
+// ---- sharing the work ---------------------------------------------------------------------------------------
+
+// Calls `work(worker, item)` for every item below `items`, in that order, from the threads of the problem.
+template <typename Work> class Crew {
+  public:
+    Crew(const Problem& p, long items, Work work) : items(items), work(work) {
+        const long threads = std::clamp<long>(items, 1, p.threads);
+        if (threads == 1) {
+            run(this);
+        } else if (p.launcher) {
+            p.launcher(run, this, static_cast<unsigned>(threads), 0);
+        } else {
+            std::vector<std::thread> others;
+            for (long n = 1; n < threads; ++n) others.emplace_back(run, this);
+            run(this);
+            for (std::thread& other : others) other.join();
+        }
+    }
+
+  private:
+    const long items;
+    Work work;
+    std::atomic<long> workers{0}, taken{0};
+
+    static void run(void* self) {
+        Crew& crew = *static_cast<Crew*>(self);
+        const long worker = crew.workers++;
+        for (long item; (item = crew.taken++) < crew.items;) crew.work(worker, item);
+    }
+};
+
+// How many heads (of all sequences) have their keys and values packed at once.
+long group_size(const Problem& p) {
+    const long planes = p.batch * p.heads;
+    if (is_packed(p)) return std::max(planes, 1L);
+    return std::clamp(p.threads * PACKED_NUMBERS / pack_size(p), 1L, std::max(planes, 1L));
+}
+
+// Packs some heads and calls `solve(first, planes, rows)` for them; `rows(plane)` are those of one.
+template <typename Solve> void each_group(Problem& p, Solve solve) {
+    float* packed = p.scratch + p.threads * worker_scratch(p);
+    const long all = p.batch * p.heads, chunks = (p.tokens + PACK_ROWS - 1) / PACK_ROWS;
+    for (long first = 0; first < all; first += group_size(p)) {
+        const long planes = std::min(group_size(p), all - first);
+        const auto room = [&](long plane) { return packed + (plane - first) * pack_size(p); };
+        if (!is_packed(p))
+            Crew(p, planes * chunks, [&](long, long item) {
+                const long plane = first + item / chunks, begin = item % chunks * PACK_ROWS;
+                pack(p, plane / p.heads, plane % p.heads, begin, begin + PACK_ROWS, room(plane));
+            });
+        solve(first, planes,
+              [&](long plane) { return packed_rows(p, plane / p.heads, plane % p.heads, room(plane)); });
+    }
+}
+
+void forward_all(Problem& p) {
+    std::vector<long> full, sparse;
+    for (long block = 0; block < p.blocks; ++block) (p.full[block] ? full : sparse).push_back(block);
+    const long tiles = (p.block_size + TILE - 1) / TILE, listed = static_cast<long>(sparse.size());
+    each_group(p, [&](long first, long planes, auto rows) {
+        // Full rows take longest and go first, a tile each; then runs of neighbours, whose windows overlap.
+        const long long_items = planes * static_cast<long>(full.size()) * tiles;
+        const long run = std::clamp(planes * listed / (8 * p.threads), 1L, LONGEST_RUN);
+        const long runs = (listed + run - 1) / run;
+        Crew(p, long_items + planes * runs, [&](long worker, long item) {
+            Scratch s = scratch_of(p, worker);
+            const bool is_long = item < long_items;
+            const long plane = first + (is_long ? item / tiles % planes : (item - long_items) / runs);
+            const auto compute = [&](const Queries& queries) { attend(p, s, queries, rows(plane)); };
+            if (is_long) {
+                const long block = full[item / tiles / planes], start = block * p.block_size + item % tiles * TILE;
+                each_tile(p, plane / p.heads, plane % p.heads, block, [&](const Queries& queries) {
+                    if (queries.start == start) compute(queries);
+                });
+                return;
+            }
+            const long begin = (item - long_items) % runs * run;
+            for (long n = begin; n < std::min(begin + run, listed); ++n)
+                each_tile(p, plane / p.heads, plane % p.heads, sparse[n], compute);
+        });
+    });
+}
+
+// Whether each worker takes whole heads. That needs 5 products for each pair of tiles, the other way 7, but
+// some threads may have nothing left to do at the end.
+bool by_head(const Problem& p) {
+    const long planes = p.batch * p.heads, rounds = (planes + p.threads - 1) / p.threads;
+    return 5 * rounds * p.threads <= 7 * planes;
+}
+
+long head_room(const Problem& p) { return 2 * p.tokens * line(p) + pack_size(p); }
+
+void backward_by_head(Problem& p) {
+    float* rooms = p.scratch + p.threads * worker_scratch(p);
+    Crew(p, p.batch * p.heads, [&](long worker, long plane) {
+        Scratch s = scratch_of(p, worker);
+        backward_head(p, s, plane / p.heads, plane % p.heads, rooms + worker * head_room(p));
+    });
+}
+
+// Which query blocks see a key block, (H, Q): all full ones and those that list it, in ascending order.
+std::vector<std::vector<int32_t>> seers_of(const Problem& p) {
+    std::vector<std::vector<int32_t>> seers(p.heads * p.blocks);
+    for (long head = 0; head < p.heads; ++head)
+        for (long block = 0; block < p.blocks; ++block) {
+            std::vector<int32_t>* of_head = seers.data() + head * p.blocks;
+            const int32_t* list = p.key_blocks + (head * p.blocks + block) * p.seen;
+            if (p.full[block])
+                for (long key = 0; key < p.blocks; ++key) of_head[key].push_back(static_cast<int32_t>(block));
+            else
+                for (long n = 0; n < p.seen && list[n] >= 0; ++n)
+                    of_head[list[n]].push_back(static_cast<int32_t>(block));
+        }
+    return seers;
+}
+
+void backward_by_block(Problem& p) {
+    const std::vector<std::vector<int32_t>> seers = seers_of(p);
+    struct Item {
+        long cost, head, start;
+        bool keys;  // else queries
+    };
+    std::vector<Item> items;
+    for (long head = 0; head < p.heads; ++head)
+        for (long block = 0; block < p.blocks; ++block)
+            for (long start = block * p.block_size; start < (block + 1) * p.block_size; start += TILE) {
+                const long seen_by = static_cast<long>(seers[head * p.blocks + block].size());
+                items.push_back({4 * seen_by, head, start, true});
+                items.push_back({3 * (p.full[block] ? p.blocks : p.seen), head, start, false});
+            }
+    // The longest first, so that the threads end together.
+    std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.cost > b.cost; });
+    each_group(p, [&](long first, long planes, auto rows) {
+        // A group may begin and end within a sequence: every item of a sequence asks whether it takes part.
+        const long begin = first / p.heads, sequences = (first + planes - 1) / p.heads + 1 - begin;
+        Crew(p, sequences * static_cast<long>(items.size()), [&](long worker, long number) {
+            const Item& item = items[number / sequences];
+            const long batch = begin + number % sequences, plane = batch * p.heads + item.head;
+            if (plane < first || plane >= first + planes) return;
+            Scratch s = scratch_of(p, worker);
+            const long block = item.start / p.block_size;
+            each_tile(p, batch, item.head, block, [&](const Queries& tile) {
+                if (tile.start != item.start) return;
+                if (item.keys)
+                    backward_keys(p, s, tile, seers[item.head * p.blocks + block], rows(plane));
+                else
+                    backward_queries(p, s, tile, rows(plane), nullptr, nullptr);
+            });
+        });
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+// Numbers that `scratch` must have room for.
+int64_t scratch_size(const Problem* p, int backward) {
+    const bool heads = backward && by_head(*p);
+    return p->threads * worker_scratch(*p) + (heads ? p->threads * head_room(*p) : group_size(*p) * pack_size(*p));
+}
+
+int has_float16() {
+#ifdef __FLT16_MAX__
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+void forward(Problem* p) { forward_all(*p); }
+
+void backward(Problem* p) { by_head(*p) ? backward_by_head(*p) : backward_by_block(*p); }
+
+}

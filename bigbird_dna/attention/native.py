@@ -1,0 +1,198 @@
+"""The compiled route: BigBird's attention and its gradients on a CPU, in C++ built where it runs.
+
+`kernel.cpp` is compiled on first use (some seconds), compared with the dense oracle in value and gradient,
+and kept (`native_build`). Inputs are float32, bfloat16 or float16, all arithmetic is float32, and results
+don't depend on the number of threads. Without a compiler the other routes do the same work.
+
+Environment: BIGBIRD_DNA_NATIVE=0 switches the route off, BIGBIRD_DNA_CACHE names where libraries are kept,
+CXX names the compiler.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from importlib.resources import files
+from threading import Lock
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bigbird_dna.attention import native_build
+from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result
+from bigbird_dna.attention.pattern import Pattern
+
+# Axes: B batch, H heads, L tokens, K head width.
+
+TOLERANCE = 1e-4  # of the check; values and gradients are of the order of 1
+
+
+def native_attention(
+    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, lengths: tuple[int, ...], layer: int = 0
+) -> Tensor:
+    """Block-sparse attention of sequences with equally many blocks; (B, H, L, K) → (B, H, L, K).
+
+    Equal to `dense_attention` up to rounding; positions from a row's length on are zero. Differentiable once.
+    All rows must have the same `pattern.graph_blocks(length, L)`. Call it only where `unavailable` gives
+    None: `RuntimeError` says what is missing.
+    """
+    out: Tensor = _forward(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
+    return out
+
+
+def unavailable(
+    q: Tensor, pattern: Pattern, *, dropout: float, gradients: bool, relative: bool
+) -> str | None:
+    """Why this route can't serve such a call, in one clause; None if it can.
+
+    The first call in a process loads the kernel, and compiles it if it isn't kept yet.
+    """
+    if q.device.type != "cpu":
+        return f"it runs on CPUs, not on {q.device.type}"
+    if dropout:
+        return "it has no dropout"
+    if pattern.extra_globals:
+        return "it has no extra global tokens"
+    if relative:
+        return "it has no relative positions"
+    if q.dtype not in TYPES:
+        return f"it does not compute in {str(q.dtype).removeprefix('torch.')}"
+    if pattern.seed >= 1 << 63:
+        return "the seed has more than 63 bits"
+    reason: str | None = _missing(q.dtype == torch.float16)
+    return reason
+
+
+class _Loaded(NamedTuple):
+    kernel: Kernel | None
+    reason: str  # where there is none
+
+
+_lock = Lock()
+_loaded: _Loaded | None = None
+
+
+def _load() -> _Loaded:
+    """The kernel of this process, compiled, checked and loaded on the first call."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            # A thread of its own has none of the caller's modes: tracing, inference, autocast.
+            with ThreadPoolExecutor(1) as pool:
+                _loaded = pool.submit(_try_to_load).result()
+        return _loaded
+
+
+def _try_to_load() -> _Loaded:
+    try:
+        source = files("bigbird_dna.attention").joinpath("kernel.cpp").read_bytes()
+        kernel = Kernel(native_build.library(source, lambda path: _check(Kernel(path))))
+        _check_sum(kernel)
+    except (native_build.BuildError, OSError, AttributeError) as error:
+        return _Loaded(None, " ".join(str(error).split()))
+    return _Loaded(kernel, "")
+
+
+def _check(kernel: Kernel) -> None:
+    """Compare a new kernel with the dense oracle in value and gradient; `BuildError` if they differ."""
+    generator = torch.Generator().manual_seed(0)
+    pattern = Pattern(block_size=24, random_blocks=2)
+    for shape, lengths in (((2, 2, 300, 64), (300, 290)), ((1, 3, 235, 20), (235,))):
+        q, k, v, upper = (torch.randn(shape, generator=generator) for _ in range(4))
+        for leaf in (q, k, v):
+            leaf.requires_grad_()
+        expected = dense_attention(q, k, v, pattern, lengths)
+        gradients = torch.autograd.grad(expected, (q, k, v), upper)
+        with torch.no_grad():
+            out, lse = kernel.forward(q, k, v, pattern, lengths, 0)
+            found = kernel.backward(upper, q, k, v, out, lse, pattern, lengths, 0)
+        for result, oracle in zip((out, *found), (expected, *gradients), strict=True):
+            if not (result - oracle).abs().max() <= TOLERANCE:
+                raise native_build.BuildError("the compiled kernel does not agree with the oracle")
+
+
+def _check_sum(kernel: Kernel) -> None:
+    """A kept kernel runs at all: equal keys give the mean of the values."""
+    zeros, v = torch.zeros(1, 1, 40, 8), torch.arange(320.0).reshape(1, 1, 40, 8)
+    out, _ = kernel.forward(zeros, zeros, v, Pattern(block_size=8, random_blocks=2), (40,), 0)
+    if not torch.allclose(out, v.mean(dim=2, keepdim=True)):
+        raise native_build.BuildError("the compiled kernel does not agree with the oracle")
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _missing(float16: bool) -> str | None:
+    if os.environ.get("BIGBIRD_DNA_NATIVE") == "0":
+        return "BIGBIRD_DNA_NATIVE=0 switches it off"
+    kernel, reason = _load()
+    if kernel is None:
+        return reason
+    if float16 and not kernel.has_float16:
+        return "the compiler has no 16-bit floats"
+    return None
+
+
+def _kernel() -> Kernel:
+    kernel, reason = _load()
+    if kernel is None:
+        raise RuntimeError(f"the native route is unavailable: {reason}")
+    return kernel
+
+
+# Operators that torch.compile and torch.export keep whole; patterns pass as numbers.
+
+
+@torch.library.custom_op("bigbird_dna::native_forward", mutates_args=(), device_types="cpu")
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
+) -> tuple[Tensor, Tensor]:
+    return _kernel().forward(q, k, v, _pattern(tuple(pattern)), lengths, layer)
+
+
+@torch.library.custom_op("bigbird_dna::native_backward", mutates_args=(), device_types="cpu")
+def _backward(
+    upper: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    lengths: Sequence[int],
+    pattern: Sequence[int],
+    layer: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    kernel = _kernel()
+    return kernel.backward(upper, q, k, v, out, lse, _pattern(tuple(pattern)), lengths, layer)
+
+
+@lru_cache(maxsize=64)
+def _pattern(numbers: tuple[int, ...]) -> Pattern:
+    return Pattern(*numbers)  # type: ignore[arg-type]
+
+
+@_forward.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
+) -> tuple[Tensor, Tensor]:
+    return empty_result(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@_backward.register_fake
+def _(upper: Tensor, q: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return empty_result(q), empty_result(q), empty_result(q)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, ctx.lengths, ctx.pattern, ctx.layer = inputs
+    out, lse = output
+    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(q, k, v, out, lse)
+
+
+def _differentiate(ctx: Any, upper: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    grads = _backward(upper, *ctx.saved_tensors, ctx.lengths, ctx.pattern, ctx.layer)
+    return (*grads, None, None, None)
+
+
+_forward.register_autograd(_differentiate, setup_context=_save)

@@ -1,0 +1,152 @@
+"""The compiled kernel as a Python object: tensors and patterns in, tensors out."""
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bigbird_dna.attention.pattern import Pattern
+
+# Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that one of them sees.
+
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # as the kernel numbers them
+
+
+class _Array(ctypes.Structure):
+    """`Array` in kernel.cpp."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("batch", "head", "token")),
+    ]
+
+
+class _Problem(ctypes.Structure):
+    """`Problem` in kernel.cpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "tokens", "width")),
+        *((name, ctypes.c_int64) for name in ("block_size", "blocks", "seen")),
+        *((name, ctypes.c_int64) for name in ("causal", "type", "threads")),
+        *((name, ctypes.c_double) for name in ("scale", "first_bias")),
+        *((name, ctypes.c_void_p) for name in ("key_blocks", "full", "lengths")),
+        *((name, ctypes.c_void_p) for name in ("launcher", "scratch")),
+        *((name, _Array) for name in ("q", "k", "v", "out")),
+        ("lse", ctypes.c_void_p),
+        *((name, _Array) for name in ("upper", "grad_q", "grad_k", "grad_v")),
+    ]
+
+
+class Kernel:
+    """A loaded library.
+
+    Tensors are (B, H, L, K), on the CPU and of one type of `TYPES`; lse (B, H, L) float32 is the binary
+    logarithm of the sum in each query's softmax. Results are laid out as `empty_result` says.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self._library.scratch_size.restype = ctypes.c_int64
+        self.has_float16 = bool(self._library.has_float16())
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, lengths: Sequence[int], layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """(out, lse)"""
+        out = _result(q, lengths)
+        lse = q.new_zeros(q.shape[:3], dtype=torch.float32)  # as is padding's
+        self._solve(pattern, lengths, layer, lse, q=q, k=k, v=v, out=out)
+        return out, lse
+
+    def backward(
+        self,
+        upper: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        pattern: Pattern,
+        lengths: Sequence[int],
+        layer: int,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients with respect to q, k and v, `upper` being that with respect to `out`."""
+        grads = {f"grad_{name}": _result(q, lengths) for name in "qkv"}
+        self._solve(pattern, lengths, layer, lse, q=q, k=k, v=v, out=out, upper=upper, **grads)
+        return grads["grad_q"], grads["grad_k"], grads["grad_v"]
+
+    def _solve(
+        self,
+        pattern: Pattern,
+        lengths: Sequence[int],
+        layer: int,
+        lse: Tensor,
+        *,
+        q: Tensor,
+        **tensors: Tensor,
+    ) -> None:
+        batch, heads, tokens, width = q.shape
+        blocks = pattern.graph_blocks(max(lengths, default=tokens), tokens)
+        key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
+        full = np.zeros(blocks, dtype=np.uint8)
+        full[pattern.full_rows(blocks)] = 1
+        ends = np.array(lengths, dtype=np.int64)
+        arrays = {name: _last_axis_dense(x) for name, x in (("q", q), *tensors.items())}
+        problem = _Problem(
+            batch=batch,
+            heads=heads,
+            tokens=tokens,
+            width=width,
+            block_size=pattern.block_size,
+            blocks=blocks,
+            seen=key_blocks.shape[2],
+            causal=pattern.causal,
+            type=TYPES[q.dtype],
+            threads=torch.get_num_threads(),
+            scale=width**-0.5,
+            first_bias=np.log2(pattern.first_block_count),
+            key_blocks=key_blocks.ctypes.data,
+            full=full.ctypes.data,
+            lengths=ends.ctypes.data,
+            launcher=_launcher(),
+            lse=lse.data_ptr(),
+            **{name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in arrays.items()},
+        )
+        backward = "upper" in tensors
+        size = self._library.scratch_size(ctypes.byref(problem), int(backward))
+        scratch = torch.empty(size, dtype=torch.float32)
+        problem.scratch = scratch.data_ptr()
+        (self._library.backward if backward else self._library.forward)(ctypes.byref(problem))
+
+
+def empty_result(like: Tensor) -> Tensor:
+    """(B, H, L, K) in the memory order (B, L, H, K), from which heads are joined without a copy."""
+    batch, heads, tokens, width = like.shape
+    return like.new_empty(batch, tokens, heads, width).transpose(1, 2)
+
+
+def _result(like: Tensor, lengths: Sequence[int]) -> Tensor:
+    result = empty_result(like)
+    # The kernel writes true positions only.
+    return result if all(length == like.shape[2] for length in lengths) else result.zero_()
+
+
+def _last_axis_dense(x: Tensor) -> Tensor:
+    return x if x.stride(3) == 1 or x.shape[3] == 1 else x.contiguous()
+
+
+@lru_cache(maxsize=1)
+def _launcher() -> int | None:
+    """Address of the OpenMP function that starts torch's own threads; none: the kernel starts others.
+
+    Torch's threads keep spinning for a while after work, and others would share the cores with them.
+    """
+    try:
+        torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None

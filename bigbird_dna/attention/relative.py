@@ -1,0 +1,66 @@
+"""Relative position labels of the ETC paper: what stands where, learnt, as a part of the scores.
+
+The score of query i and key j becomes q_i · (k_j + a_label(i, j)) / √K. Two tokens of the sequence, and two
+extra globals, have their clipped distance as label; a token and an extra global have one that says whether
+the token is among those that the global stands for. Each of the four cases has labels of its own.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Axes: B batch, H heads, M queries, N keys, R labels, K head width, L tokens.
+
+
+class RelativeKeys(NamedTuple):
+    """What `bigbird_attention` needs to know about relative positions.
+
+    `table` (H, R, K) holds a key vector for each label, R = `label_count(radius)`; distances beyond `radius`
+    tokens share the label of the radius. `owners` (B, L) says for each position which extra global stands for
+    it (-1: none, and at the extra globals themselves); none: no token has one.
+    """
+
+    table: Tensor
+    radius: int
+    owners: Tensor | None = None
+
+
+def label_count(radius: int) -> int:
+    """Number of labels: distances among tokens, among extra globals, and twice (own, other) between."""
+    return 2 * (2 * radius + 1) + 4
+
+
+def label_ids(
+    queries: Tensor, keys: Tensor, radius: int, extra_globals: int, owners: Tensor | None
+) -> Tensor:
+    """Labels (B or 1, …, M, N) of positions `queries` (…, M) against positions `keys` (…, N).
+
+    Positions below `extra_globals` are extra globals. The leading dimension is that of `owners`.
+    """
+    distances = 2 * radius + 1
+    query, key = queries[..., :, None], keys[..., None, :]
+    labels = (key - query).clamp(-radius, radius) + radius
+    if not extra_globals:
+        return labels[None]
+    query_extra, key_extra = query < extra_globals, key < extra_globals
+    labels = torch.where(query_extra & key_extra, labels + distances, labels)[None]
+    if owners is None:
+        owned_key = owned_query = labels.new_zeros((), dtype=torch.bool)
+    else:
+        owned_key = owners[:, queries][..., :, None] == key  # the query's global is the key
+        owned_query = owners[:, keys][..., None, :] == query
+    labels = torch.where(~query_extra & key_extra, 2 * distances + owned_key.long(), labels)
+    return torch.where(query_extra & ~key_extra, 2 * distances + 2 + owned_query.long(), labels)
+
+
+def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
+    """q · a, not yet divided by √K: (B, H, …, M, K) and (H, R, K) → (B, H, …, M, N).
+
+    `labels` are (B or 1, H or 1, …, M, N).
+    """
+    batch, heads = query.shape[:2]
+    by_label = torch.matmul(query.flatten(2, -2), table.transpose(1, 2))  # (B, H, …·M, R)
+    by_label = by_label.view(*query.shape[:-1], table.shape[1])
+    labels = labels.expand(batch, heads, *labels.shape[2:])
+    return by_label.gather(-1, labels)

@@ -1,0 +1,180 @@
+"""A pattern as FlexAttention reads it: lists of the tiles that each row of tiles sees.
+
+A tile is a square of `size` x `size` scores. FlexAttention walks, for every row of tiles, a list of full
+tiles, which it takes as they are, and one of partial tiles, to which it applies a mask function by score.
+Where tiles are the pattern's blocks, only the last block of a padded sequence and a causal block's
+triangle are partial. Where they aren't (blocks too small or odd for a kernel, extra globals that are no whole
+blocks), tiles that are seen in part are partial too, and the mask function looks each pair of blocks up.
+
+The lists are built from the pattern's blocks, never from scores, but they are rectangles, as torch wants
+them: heads x tiles x tiles integers each.
+"""
+
+import math
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bigbird_dna.attention.pattern import Pattern
+
+# Axes: H heads, T tiles of the sequence, N tokens in whole tiles, P places: one for all extra globals, then
+# one for each block.
+
+KEPT_BYTES = 1 << 30  # of lists, over all layers and lengths
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Lists(NamedTuple):
+    """For every row of tiles how many tiles it has to do with, (1, H, T), and which, (1, H, T, T)."""
+
+    counts: Tensor  # int32
+    ids: Tensor  # int32, the first `counts` of each row hold
+
+
+class Tiles(NamedTuple):
+    """What a kernel needs to know of a pattern, on one device.
+
+    `partial` and `full` list key tiles for each row of query tiles; `partial_queries` and `full_queries` the
+    reverse, for the gradient. `seen` is there if a partial tile's pairs of places must be looked up;
+    `rows` and `columns` if some keys count more than once: their product is added to the scores.
+    """
+
+    partial: Lists
+    full: Lists
+    partial_queries: Lists | None
+    full_queries: Lists | None
+    places: Tensor | None  # (N,) int32
+    seen: Tensor | None  # (H, P, P) bool
+    rows: Tensor | None  # (N,) float32, of queries
+    columns: Tensor | None  # (N,) float32, of keys
+
+
+_kept: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
+
+
+def make_tiles(
+    pattern: Pattern,
+    blocks: int,
+    heads: int,
+    layer: int,
+    *,
+    size: int,
+    tokens: int,
+    certain: int,
+    gradients: bool,
+    device: torch.device,
+) -> Tiles:
+    """The tiles of a graph of `blocks` blocks; kept, as they are the same in every step.
+
+    Parameters
+    ----------
+    size : tokens along a side of a tile.
+    tokens : length of the tensors to attend over; those past it are never read.
+    certain : tokens at the front that are true ones in every row of the batch; a later key tile is partial
+        (unless causality hides padding anyway), so that the mask function can tell by row.
+    gradients : whether the reverse lists are made too.
+    """
+    tiles = -(-tokens // size)
+    whole = tiles if pattern.causal or certain >= tokens else certain // size
+    key = (pattern, blocks, heads, layer, size, tiles, whole, gradients, device)
+    if key in _kept:
+        _kept.move_to_end(key)
+        return _kept[key]
+    # What evaluation makes first must serve training as well.
+    with torch.inference_mode(False):
+        made = _make(pattern, blocks, heads, layer, size, tiles, whole, gradients, device)
+    _kept[key] = made
+    while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
+        _kept.popitem(last=False)
+    return made
+
+
+def list_bytes(heads: int, tokens: int, size: int) -> int:
+    """Bytes of one list."""
+    return 4 * heads * int(-(-tokens // size)) ** 2
+
+
+def aligned(pattern: Pattern, size: int) -> bool:
+    """Whether tiles of this size are the pattern's blocks."""
+    return size == pattern.block_size and pattern.extra_globals % size == 0
+
+
+def _make(
+    pattern: Pattern,
+    blocks: int,
+    heads: int,
+    layer: int,
+    size: int,
+    tiles: int,
+    whole: int,
+    gradients: bool,
+    device: torch.device,
+) -> Tiles:
+    seen = np.ones((heads, blocks + 1, blocks + 1), dtype=bool)
+    seen[:, 1:, 1:] = pattern.block_mask(blocks, heads, layer)
+    real = tiles
+    tiles = max(2, real)  # torch would compile a lone tile anew
+    inner = np.arange(tiles * size) - pattern.extra_globals
+    # Tokens past the graph's last block are never read; any place will do.
+    places = np.where(inner < 0, 0, np.minimum(1 + inner // pattern.block_size, blocks))
+    partial, full = _sorted(seen, places, size)
+    if pattern.causal:
+        past = np.tri(tiles, k=-1, dtype=bool)
+        partial = (partial & past) | ((partial | full) & np.eye(tiles, dtype=bool))
+        full = full & past
+    partial[:, :, whole:] |= full[:, :, whole:]
+    full[:, :, whole:] = False
+    partial[:, :, real:] = False
+    rows = columns = None
+    if pattern.first_block_count > 1:
+        often = np.ones(blocks + 1, dtype=bool)
+        often[0] = often[1 + pattern.full_rows(blocks)] = False
+        rows = often[places] * np.float32(math.log(pattern.first_block_count))
+        columns = (places == 1).astype(np.float32)
+    exact = aligned(pattern, size)
+
+    def moved(array: npt.NDArray[np.generic] | None) -> Tensor | None:
+        return None if array is None else torch.from_numpy(array).to(device)
+
+    return Tiles(
+        _listed(partial, device),
+        _listed(full, device),
+        _listed(partial.swapaxes(1, 2), device) if gradients else None,
+        _listed(full.swapaxes(1, 2), device) if gradients else None,
+        None if exact else moved(places.astype(np.int32)),
+        None if exact else moved(seen),
+        moved(rows),
+        moved(columns),
+    )
+
+
+def _sorted(seen: Bools, places: npt.NDArray[np.int64], size: int) -> tuple[Bools, Bools]:
+    """Which tiles (H, T, T) are seen in part, and which as a whole; `seen` is (H, P, P)."""
+    first, last = places[::size], places[size - 1 :: size] + 1
+    heads, width = seen.shape[:2]
+    total = np.zeros((heads, width + 1, width + 1), dtype=np.int32)
+    total[:, 1:, 1:] = seen.cumsum(axis=1, dtype=np.int32).cumsum(axis=2, dtype=np.int32)
+    rows = total[:, last] - total[:, first]  # (H, T, P + 1)
+    inside = rows[:, :, last] - rows[:, :, first]  # (H, T, T), pairs of places seen
+    span = last - first
+    full: Bools = inside == span[:, None] * span
+    partial: Bools = (inside > 0) & ~full
+    return partial, full
+
+
+def _listed(mask: Bools, device: torch.device) -> Lists:
+    mask = np.ascontiguousarray(mask)  # so are the lists then, and the kernels take it for granted
+    counts = mask.sum(axis=2, dtype=np.int32)
+    # A stable sort on "unseen" puts the seen tiles first, in ascending order.
+    ids = np.argsort(~mask, axis=2, kind="stable").astype(np.int32)
+    return Lists(torch.from_numpy(counts)[None].to(device), torch.from_numpy(ids)[None].to(device))
+
+
+def _bytes(tiles: Tiles) -> int:
+    lists = (tiles.partial, tiles.full, tiles.partial_queries, tiles.full_queries)
+    return sum(made.counts.nbytes + made.ids.nbytes for made in lists if made is not None)

@@ -1,0 +1,153 @@
+"""HuggingFace BigBird's `config.json` and `EncoderConfig`, one from the other.
+
+Not everything has a counterpart. HuggingFace has no causal or decoder mode here, no rotary positions, no
+extra global tokens; its block-sparse attention has two global and three window blocks, and no dropout of
+attention probabilities. What it does in evaluation is `compatibility: huggingface`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ModelError
+
+Compatibility = Literal["huggingface", "none"]
+MODEL_TYPE = "big_bird"
+
+# Our field, HuggingFace's key, and what a configuration without the key means.
+_FIELDS: tuple[tuple[str, str, Any], ...] = (
+    ("vocabulary", "vocab_size", 50358),
+    ("layers", "num_hidden_layers", 12),
+    ("hidden", "hidden_size", 768),
+    ("heads", "num_attention_heads", 12),
+    ("intermediate", "intermediate_size", 3072),
+    ("positions", "max_position_embeddings", 4096),
+    ("segments", "type_vocab_size", 2),
+    ("dropout", "hidden_dropout_prob", 0.1),
+    ("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    ("activation", "hidden_act", "gelu_new"),
+    ("layer_norm_epsilon", "layer_norm_eps", 1e-12),
+    ("rescale_embeddings", "rescale_embeddings", False),
+    ("attention", "attention_type", "block_sparse"),
+    ("block_size", "block_size", 64),
+    ("random_blocks", "num_random_blocks", 3),
+)
+_ATTENTIONS = {"block_sparse": "bigbird", "original_full": "full"}
+_ACTIVATIONS = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "relu": "relu",
+}
+
+
+def encoder_config(
+    values: Mapping[str, Any], compatibility: Compatibility, source: str
+) -> EncoderConfig:
+    """The encoder that a `config.json` describes.
+
+    Parameters
+    ----------
+    values
+        Content of the file; absent keys mean what they mean in HuggingFace.
+    compatibility
+        `huggingface`: block-sparse attention as its evaluation computes it; `none`: the paper's pattern with
+        random blocks drawn. Full attention is the same in both.
+    source
+        Names the file in `ModelError`, which names the key that has no counterpart.
+    """
+    if values.get("model_type") != MODEL_TYPE:
+        raise ModelError(f"{source}: model_type {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+    for key in ("is_decoder", "add_cross_attention"):
+        if values.get(key):
+            raise ModelError(f"{source}: {key} is set: decoders have no counterpart")
+    if values.get("position_embedding_type", "absolute") != "absolute":
+        raise ModelError(
+            f"{source}: position_embedding_type {values['position_embedding_type']!r} has no counterpart"
+        )
+    fields = {field: values.get(key, default) for field, key, default in _FIELDS}
+    for field, key, table in (
+        ("attention", "attention_type", _ATTENTIONS),
+        ("activation", "hidden_act", _ACTIVATIONS),
+    ):
+        if str(fields[field]) not in table:
+            raise ModelError(
+                f"{source}: {key} {fields[field]!r} has no counterpart ({', '.join(table)} have)"
+            )
+        fields[field] = table[fields[field]]
+    sparse = fields["attention"] == "bigbird"
+    if sparse:
+        fields["attention_dropout"] = 0.0  # as there
+    for field in ("dropout", "attention_dropout", "layer_norm_epsilon"):
+        if isinstance(fields[field], int):
+            fields[field] = float(fields[field])
+    try:
+        return EncoderConfig(
+            **fields,
+            global_blocks=2,
+            window_blocks=3,
+            compatibility=compatibility if sparse else "none",
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = {field: key for field, key, _ in _FIELDS}.get(".".join(map(str, first["loc"])), "")
+        message = first["msg"].removeprefix("Value error, ")
+        raise ModelError(f"{source}: {key}: {message}".replace(": : ", ": ")) from None
+
+
+def huggingface_config(
+    config: EncoderConfig, original: Mapping[str, Any] | None, source: str
+) -> dict[str, Any]:
+    """The `config.json` of an encoder, without what belongs to a head or the tokenizer.
+
+    Parameters
+    ----------
+    original
+        The file that the encoder was imported with, kept but for the keys that mean something else now.
+    source
+        Names the model in `ModelError`, which names the key of `config` that has no counterpart.
+    """
+    _check_exportable(config, source)
+    values = dict(original or {"model_type": MODEL_TYPE, "use_bias": True})
+    before = encoder_config(original, config.compatibility, source) if original else None
+    for field, key, _ in _FIELDS:
+        value = getattr(config, field)
+        if before is not None and getattr(before, field) == value:
+            continue
+        if field == "attention":
+            value = _inverse(_ATTENTIONS)[value]
+        elif field == "activation":
+            value = _inverse(_ACTIVATIONS)[value]
+        elif field == "intermediate":
+            value = value or 4 * config.hidden
+        values[key] = value
+    return values
+
+
+def _inverse(table: Mapping[str, str]) -> dict[str, str]:
+    inverse: dict[str, str] = {}
+    for theirs, ours in table.items():
+        inverse.setdefault(ours, theirs)
+    return inverse
+
+
+def _check_exportable(config: EncoderConfig, source: str) -> None:
+    needed: dict[str, Any] = {"position": "learned", "extra_globals": 0, "relative_radius": 0}
+    if config.attention == "bigbird":
+        needed |= {"global_blocks": 2, "window_blocks": 3}
+        if not config.random_blocks:
+            raise ModelError(
+                f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1"
+            )
+    for field, value in needed.items():
+        found = getattr(config, field)
+        if found != value:
+            raise ModelError(
+                f"{source}: encoder.{field} {found}: HuggingFace's BigBird has {value} only"
+            )

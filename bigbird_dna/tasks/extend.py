@@ -1,0 +1,46 @@
+"""A model directory for longer inputs, made from another one."""
+
+from pathlib import Path
+from typing import Any
+
+from bigbird_dna.errors import UsageError
+from bigbird_dna.files import check_writable, read_json
+from bigbird_dna.model.checkpoint import load, save
+from bigbird_dna.model.positions import Extension
+
+
+def extend_model(path: Path, output: Path, positions: int, method: Extension) -> None:
+    """Write the model of `path`, with its positions extended to `positions` tokens, to `output`.
+
+    `provenance.json` says what was done to which model and holds that model's own provenance; `metrics.json`
+    holds no figures, as none were measured at the new length.
+
+    Raises
+    ------
+    UsageError
+        `output` is the model itself or can't be written, or the model has so many positions already.
+    ModelError
+        As of `bigbird_dna.model.checkpoint.load`.
+    """
+    if output.resolve() == path.resolve():
+        raise UsageError(f"{output}: is the model itself; name another directory")
+    check_writable(output, directory=True)
+    before = load(path)
+    if before.config.positions == positions:
+        raise UsageError(f"{path}: has {positions} positions already")
+    origin = read_json(path / "provenance.json") if (path / "provenance.json").is_file() else {}
+    provenance: dict[str, Any] = {
+        "extended_from": {
+            "model": path.name,
+            "sha256": before.sha256,
+            "positions": before.config.positions,
+            "provenance": origin,
+        },
+        "positions": positions,
+        "method": method,
+    }
+    # Fine-tuning reads there whether held-out contigs were seen.
+    if "contigs" in origin:
+        provenance["contigs"] = origin["contigs"]
+    metrics = {"note": f"nothing was measured since the positions were extended to {positions}"}
+    save(output, load(path, positions=positions, extend=method), provenance, metrics, {})

@@ -1,0 +1,112 @@
+"""What fine-tuning starts from: a pretrained encoder, or fresh weights."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.files import read_json
+from bigbird_dna.model.checkpoint import Model, encoder_for, load_task
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.positions import Extension, extend_positions
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.opening import load_tokenizer
+
+
+class Start(NamedTuple):
+    """The encoder's configuration and tokenizer, and the pretrained model, if there is one."""
+
+    config: EncoderConfig
+    tokenizer: Tokenizer
+    model: Model | None
+
+    @property
+    def sha256(self) -> str | None:
+        """Checksum of the pretrained weights."""
+        return self.model.sha256 if self.model else None
+
+    def initialise(self, encoder: Encoder) -> None:
+        """Give an encoder of `config` the pretrained weights; fresh ones stay where there are none."""
+        if self.model is not None:
+            assert isinstance(self.model.network, PretrainingNetwork)
+            encoder.load_state_dict(self.model.network.encoder.state_dict())
+
+    def contigs(self) -> set[str]:
+        """The contigs that the pretrained model says it has seen; none if it doesn't say."""
+        model = self.model
+        if model is None or model.path is None or not (model.path / "provenance.json").is_file():
+            return set()
+        return set(read_json(model.path / "provenance.json").get("contigs", ()))
+
+
+def make_start(
+    config: EncoderConfig,
+    pretrained: Path | None,
+    tokenizer: Path,
+    *,
+    dropout: float | None,
+    extend: Extension | None,
+    section: str,
+) -> Start:
+    """Read what fine-tuning starts from.
+
+    Parameters
+    ----------
+    pretrained
+        Model directory of a pretraining, whose tokenizer is taken; none: fresh weights.
+    tokenizer
+        Read where there is no pretrained model.
+    dropout
+        While fine-tuning; none: the encoder's.
+    extend
+        How a pretrained encoder of fewer positions gets those of `config`; none: refuse it.
+    section
+        Of the configuration, for messages.
+
+    Raises
+    ------
+    ConfigError
+        The pretrained encoder is another one than the configuration's.
+    """
+    start = load_task(pretrained, "pretraining") if pretrained else None
+    reader = start.tokenizer if start else load_tokenizer(tokenizer)
+    encoder = encoder_for(config, reader)
+    if dropout is not None:
+        encoder = encoder.model_copy(update={"dropout": dropout})
+    if start:
+        encoder = _fitted(start, encoder, extend, section)
+    return Start(encoder, reader, start)
+
+
+def _fitted(
+    start: Model, encoder: EncoderConfig, extend: Extension | None, section: str
+) -> EncoderConfig:
+    """The configuration for the weights of `start`, whose positions are extended where that is allowed.
+
+    It is `encoder`, but for the rotary scale or base that an extension changes.
+    """
+    if _shapes(start.config) != _shapes(encoder):
+        raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
+    trained = start.config.positions
+    if trained == encoder.positions:
+        return encoder
+    if extend is None or trained > encoder.positions:
+        raise ConfigError(
+            f"{start.path}: has {trained} positions, encoder.positions is {encoder.positions}; "
+            f"too few can be extended, see {section}.extend_positions"
+        )
+    network = start.network
+    assert isinstance(network, PretrainingNetwork)
+    extend_positions(network.encoder, encoder.positions, extend)
+    log(f"{start.path}: {trained} positions extended to {encoder.positions} ({extend})")
+    return encoder.model_copy(
+        update=network.encoder.config.model_dump(include={"rotary_base", "rotary_scale"})
+    )
+
+
+def _shapes(config: EncoderConfig) -> dict[str, Any]:
+    """What must agree between a checkpoint's encoder and the one that takes its weights: the network."""
+    free = {"dropout", "attention_dropout", "route", "gradient_checkpointing", "positions"}
+    return config.model_dump(exclude=free)

@@ -1,0 +1,476 @@
+"""The compiled kernel against the oracle, its promises, and how it is built and kept."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bigbird_dna.attention import native, native_build, native_kernel
+from bigbird_dna.attention.dense import dense_attention
+from bigbird_dna.attention.native import native_attention
+from bigbird_dna.attention.native_build import BuildError, library
+from bigbird_dna.attention.native_kernel import Kernel
+from bigbird_dna.attention.pattern import Pattern
+
+Made = tuple[Tensor, Tensor, Tensor, Tensor]
+Attend = Callable[..., Tensor]
+SMALL = Pattern(block_size=16, seed=2)
+SOURCE = b'extern "C" int answer() { return 42; }'
+
+
+def why_not(pattern: Pattern = SMALL, dtype: torch.dtype = torch.float32, **kind: float) -> str:
+    arguments = {"dropout": 0.0, "gradients": True, "relative": False} | kind
+    return native.unavailable(torch.zeros(1, 1, 8, 4, dtype=dtype), pattern, **arguments) or ""
+
+
+@pytest.fixture(scope="module")
+def kernel() -> None:
+    """Skip a test where there is no compiler."""
+    if reason := why_not():
+        pytest.skip(f"native route: {reason}")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def inputs(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Made:
+    """q, k, v that want gradients, and the gradient of a loss with respect to the output."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v, upper = (torch.randn(*shape, generator=generator).to(dtype) for _ in range(4))
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), upper
+
+
+def results(attend: Attend, made: Made, *arguments: object) -> list[Tensor]:
+    """Output and gradients."""
+    out = attend(*made[:3], *arguments)
+    return [out.detach(), *torch.autograd.grad(out, made[:3], made[3])]
+
+
+def oracle(made: Made, *arguments: object) -> list[Tensor]:
+    double = tuple(x.detach().double().requires_grad_() for x in made[:3])
+    return results(dense_attention, (*double, made[3].double()), *arguments)
+
+
+def assert_close(left: list[Tensor], right: list[Tensor], tolerance: float) -> None:
+    names = ("output", "q", "k", "v")[: len(left)]
+    for name, a, b in zip(names, left, right, strict=True):
+        error = ((a.double() - b.double()).abs() / (1 + b.double().abs())).max().item()
+        assert error <= tolerance, f"{name}: {error}"
+
+
+Problem = tuple[Pattern, tuple[int, int, int, int], tuple[int, ...], int]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    size = draw(st.sampled_from([1, 3, 8, 16, 40, 64, 70, 150]))
+    variant = draw(st.sampled_from([{}, {"causal": True}, {"huggingface": True}]))
+    if variant.get("huggingface"):
+        sizes = (2, 3, draw(st.integers(1, 3)))
+    else:
+        some = st.tuples(
+            st.integers(0, 4), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3)
+        ).filter(any)
+        sizes = draw(some)
+    pattern = Pattern(size, *sizes, seed=draw(st.integers(0, 99)), **variant)
+    blocks = draw(st.integers(1, min(20, 600 // size)))
+    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    longest = blocks * size
+    shortest = 1 if pattern.huggingface else longest - size + 1
+    lengths = tuple(draw(st.integers(shortest, longest)) for _ in range(batch))
+    # HuggingFace's graph is that of all tokens; others leave room for blocks of padding only.
+    tokens = draw(st.integers(max(lengths), longest + (0 if pattern.huggingface else size)))
+    width = draw(st.sampled_from([1, 5, 8, 20, 32, 64, 72]))
+    return pattern, (batch, heads, tokens, width), lengths, draw(st.integers(0, 4))
+
+
+@pytest.mark.usefixtures("kernel")
+@given(problems())
+@settings(max_examples=60, deadline=None)
+def test_equals_the_oracle(problem: Problem) -> None:
+    pattern, shape, lengths, layer = problem
+    made = inputs(*shape)
+    found = results(native_attention, made, pattern, lengths, layer)
+    assert all(x.dtype == torch.float32 for x in found)
+    assert_close(found, oracle(made, pattern, lengths, layer), 2e-5)
+
+
+@pytest.mark.usefixtures("kernel")
+@given(problems(), st.sampled_from([torch.bfloat16, torch.float16]))
+@settings(max_examples=25, deadline=None)
+def test_half_types_are_computed_in_single_precision(problem: Problem, dtype: torch.dtype) -> None:
+    """The output is that of float32, rounded; gradients see the rounded output."""
+    if reason := why_not(dtype=dtype):
+        pytest.skip(reason)
+    pattern, shape, lengths, layer = problem
+    made = inputs(*shape, dtype=dtype)
+    found = results(native_attention, made, pattern, lengths, layer)
+    wide = tuple(x.detach().float() for x in made[:3])
+    single = native_attention(*wide, pattern, lengths, layer)
+    assert torch.equal(found[0], single.to(dtype))
+    assert all(x.dtype == dtype for x in found)
+    assert_close(found, oracle(made, pattern, lengths, layer), 2e-2)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("variant", [{}, {"causal": True}, {"huggingface": True}])
+def test_threads_do_not_change_a_bit(
+    variant: dict[str, bool],
+    dtype: torch.dtype,
+    threads: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2 sequences × 2 heads: up to 4 threads each take whole heads, more of them share blocks."""
+    pattern = Pattern(block_size=24, **variant)
+    arguments = (pattern, (500, 490), 1)
+    made = inputs(2, 2, 500, 20, dtype=dtype)
+    found = []
+    for launcher in (native_kernel._launcher, lambda: None):
+        monkeypatch.setattr(native_kernel, "_launcher", launcher)
+        for count in (1, 2, 4, 5, 9):
+            torch.set_num_threads(count)
+            found.append(results(native_attention, made, *arguments))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("size", [16, 100])
+def test_the_past_does_not_depend_on_the_future(size: int) -> None:
+    """Bit for bit: neither on later tokens nor on how many there are, in the middle of a block too."""
+    pattern = Pattern(block_size=size, causal=True)
+    q, k, v, _ = (x.detach() for x in inputs(1, 2, 900, 32))
+    out = native_attention(q, k, v, pattern, (900,))
+    for cut in (1, 5, size, 3 * size + 7, 666):
+        future = [x.clone() for x in (q, k, v)]
+        for x in future:
+            x[:, :, cut:] = torch.randn(x[:, :, cut:].shape) * 50
+        changed = native_attention(*future, pattern, (900,))
+        assert torch.equal(changed[:, :, :cut], out[:, :, :cut])
+        alone = native_attention(*(x[:, :, :cut] for x in (q, k, v)), pattern, (cut,))
+        assert torch.equal(alone, out[:, :, :cut])
+
+
+@pytest.mark.usefixtures("kernel")
+def test_the_past_gets_no_gradient_from_the_future() -> None:
+    """A key's gradient comes from queries at or after it only."""
+    pattern = Pattern(block_size=16, causal=True)
+    made = inputs(1, 2, 300, 32)
+    upper = made[3].clone()
+    upper[:, :, 150:] = 0
+    found = results(native_attention, (*made[:3], upper), pattern, (300,))
+    assert all((x[:, :, 150:] == 0).all() for x in found[1:])
+    assert all((x[:, :, 149] != 0).any() for x in found[1:])
+
+
+@pytest.mark.usefixtures("kernel")
+def test_layouts_of_inputs_and_output() -> None:
+    """Slices of one projection, a last axis with gaps, expanded tensors; heads are joined without a copy."""
+    fused = torch.randn(2, 200, 3, 2, 64, requires_grad=True)
+    q, k, v = (x.transpose(1, 2) for x in fused.unbind(2))
+    plain = tuple(x.detach().contiguous().requires_grad_() for x in (q, k, v))
+    out = native_attention(q, k, v, SMALL, (200, 195))
+    expected = native_attention(*plain, SMALL, (200, 195))
+    assert out.transpose(1, 2).is_contiguous()
+    assert torch.equal(out, expected)
+    (grad,) = torch.autograd.grad(out.sum(), fused)  # the gradient of a sum is an expanded number
+    grads = torch.autograd.grad(expected.sum(), plain)
+    for a, b in zip(grad.unbind(2), grads, strict=True):
+        assert torch.equal(a.transpose(1, 2), b)
+    gaps = [torch.stack([x.detach(), x.detach()], dim=-1)[..., 0] for x in plain]
+    assert gaps[0].stride(3) == 2
+    assert torch.equal(native_attention(*gaps, SMALL, (200, 195)), expected)
+    one = [x.detach()[:1, :1].expand(2, 2, -1, -1) for x in plain]
+    same = native_attention(*one, Pattern(16, random_blocks=0), (200, 200))
+    assert torch.equal(same[0, 0], same[1, 1])
+
+
+@pytest.mark.usefixtures("kernel")
+def test_what_stands_at_padded_positions_does_not_matter() -> None:
+    made = inputs(2, 2, 200, 20)
+    arguments = (SMALL, (180, 177))
+    expected = results(native_attention, made, *arguments)
+    rubbish = [x.detach().clone() for x in made]
+    for x in rubbish:
+        for row, length in enumerate(arguments[1]):
+            x[row, :, length:] = 1e30
+    again = (*(x.requires_grad_() for x in rubbish[:3]), rubbish[3])
+    for a, b in zip(expected, results(native_attention, again, *arguments), strict=True):  # type: ignore[arg-type]
+        assert torch.equal(a, b)
+        assert all((a[row, :, length:] == 0).all() for row, length in enumerate(arguments[1]))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_large_scores_and_nan() -> None:
+    """A softmax of scores in the hundreds; a NaN reaches its own query, and no other."""
+    made = inputs(1, 2, 300, 64)
+    with torch.no_grad():
+        made[0].mul_(60)
+    found = results(native_attention, made, SMALL, (300,))
+    assert_close(found[:1], oracle(made, SMALL, (300,))[:1], 2e-3)  # float32 scores of size 300
+    q = made[0].detach().clone()
+    q[0, 1, 77, 3] = torch.nan
+    out = native_attention(q, made[1].detach(), made[2].detach(), SMALL, (300,))
+    missing = out.isnan().any(dim=3)
+    assert missing[0, 1, 77] and missing.sum() == 1
+    assert out[0, 1, 77].isnan().all()
+
+
+@pytest.mark.usefixtures("kernel")
+def test_many_queries_add_to_a_key_in_single_precision() -> None:
+    """In bfloat16 a sum over many query blocks would stop growing after 256 equal terms."""
+    pattern = Pattern(block_size=1, global_blocks=1, window_blocks=1, random_blocks=0)
+    zeros = torch.zeros(1, 1, 2048, 8, dtype=torch.bfloat16)
+    v = zeros.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(native_attention(zeros, zeros, v, pattern, (2048,)).sum(), v)
+    assert grad[0, 0, 0, 0].item() == pytest.approx(2047 / 2, rel=0.01)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_an_empty_batch() -> None:
+    q = torch.zeros(0, 2, 8, 4, requires_grad=True)
+    out = native_attention(q, q, q, SMALL, ())
+    out.sum().backward()
+    assert out.shape == q.shape and q.grad is not None
+
+
+@pytest.mark.usefixtures("kernel")
+def test_inference_and_training_take_turns() -> None:
+    made = inputs(1, 2, 300, 20)
+    with torch.inference_mode():
+        inferred = native_attention(*made[:3], SMALL, (300,))
+    assert torch.equal(results(native_attention, made, SMALL, (300,))[0], inferred)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_second_derivatives_are_refused() -> None:
+    q, k, v, _ = inputs(1, 1, 100, 4)
+    out = native_attention(q, k, v, SMALL, (100,))
+    (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="native_backward"):
+        grad.sum().backward()
+
+
+@pytest.mark.usefixtures("kernel")
+def test_operators_are_registered_correctly() -> None:
+    q, k, v, upper = inputs(2, 2, 100, 8)
+    rest = ([100, 99], SMALL.as_numbers(), 0)
+    torch.library.opcheck(native._forward, (q, k, v, *rest))
+    q, k, v = q.detach(), k.detach(), v.detach()
+    out, lse = native._forward(q, k, v, *rest)
+    torch.library.opcheck(native._backward, (upper, q, k, v, out, lse, *rest))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_traces_as_one_graph() -> None:
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        reason = native.unavailable(q, SMALL, dropout=0.0, gradients=True, relative=False)
+        return native_attention(q, k, v, SMALL, (150, 149), 1) * 2 if reason is None else q
+
+    made = inputs(2, 2, 150, 8)
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for a, b in zip(results(call, made), results(compiled, made), strict=True):
+        assert torch.equal(a, b)
+
+    class Module(torch.nn.Module):
+        forward = staticmethod(call)
+
+    program = torch.export.export(Module(), tuple(x.detach() for x in made[:3]))
+    assert "bigbird_dna.native_forward" in str(program.graph)
+    assert torch.equal(program.module()(*(x.detach() for x in made[:3])), call(*made[:3]))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_every_vector_size_and_small_groups(size: int, tmp_path: Path) -> None:
+    """Vectors that the processor lacks are made of smaller ones; one head is packed at a time."""
+    source = f"#define VECTOR_BYTES {size}\n#define PACKED_NUMBERS 1\n".encode()
+    source += files("bigbird_dna.attention").joinpath("kernel.cpp").read_bytes()
+    path = tmp_path / "kernel.so"
+    native_build.compile_library(native_build.find_compiler(), source, path)
+    other = Kernel(path)
+    for pattern in (SMALL, Pattern(70), Pattern(block_size=24, causal=True)):
+        for width in (5, 32, 64, 72):
+            made = inputs(2, 3, 500, width)
+            q, k, v = (x.detach() for x in made[:3])
+            arguments = (pattern, (500, 499), 1)
+            out, lse = other.forward(q, k, v, *arguments)
+            found = [out, *other.backward(made[3], q, k, v, out, lse, *arguments)]
+            assert_close(found, oracle(made, *arguments), 2e-5)
+
+
+# ---- reasons -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"dropout": 0.1}, "it has no dropout"),
+        ({"relative": True}, "it has no relative positions"),
+        ({"pattern": Pattern(extra_globals=3)}, "it has no extra global tokens"),
+        ({"dtype": torch.float64}, "it does not compute in float64"),
+        ({"pattern": Pattern(seed=1 << 63)}, "the seed has more than 63 bits"),
+    ],
+)
+def test_reasons(arguments: dict[str, object], reason: str) -> None:
+    assert why_not(**arguments) == reason  # type: ignore[arg-type]
+
+
+def test_other_devices() -> None:
+    q = torch.zeros(1, 1, 8, 4, device="meta")
+    reason = native.unavailable(q, SMALL, dropout=0.0, gradients=False, relative=False)
+    assert reason == "it runs on CPUs, not on meta"
+
+
+def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
+    assert why_not() == "BIGBIRD_DNA_NATIVE=0 switches it off"
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, and a process that hasn't loaded the kernel yet."""
+    monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(native, "_loaded", None)
+    return tmp_path / "cache"
+
+
+def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert why_not() == "no C++ compiler was found"
+    q, k, v, _ = inputs(1, 1, 100, 4)
+    with pytest.raises(RuntimeError, match="native route is unavailable: no C"):
+        native_attention(q, k, v, SMALL, (100,))
+    monkeypatch.setattr(native, "_loaded", None)
+    monkeypatch.setenv("CXX", "no-such-compiler -m64")
+    assert why_not() == "the compiler 'no-such-compiler' that CXX names was not found"
+
+
+def test_a_compiler_that_fails(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'kernel.cpp: fatal error: no space' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    assert why_not() == "the C++ compiler failed (kernel.cpp: fatal error: no space)"
+    assert list(fresh.iterdir()) == []
+
+
+def test_a_library_that_is_wrong_is_not_used(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check compares with the oracle: an oracle that says something else fails the kernel."""
+
+    def half(*arguments: object) -> Tensor:
+        return dense_attention(*arguments) / 2  # type: ignore[arg-type]
+
+    if shutil_which_compiler() is None:
+        pytest.skip("no C++ compiler")
+    # Unoptimised, to be quick.
+    monkeypatch.setattr(native_build, "FLAGS", ["-O0", "-std=c++17", "-fPIC", "-shared"])
+    monkeypatch.setattr(native, "dense_attention", half)
+    assert why_not() == "the compiled kernel does not agree with the oracle"
+    assert list(fresh.iterdir()) == []
+
+
+def shutil_which_compiler() -> list[str] | None:
+    try:
+        return native_build.find_compiler()
+    except BuildError:
+        return None
+
+
+# ---- the cache, with a small source --------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiler() -> list[str]:
+    found = shutil_which_compiler()
+    if found is None:
+        pytest.skip("no C++ compiler")
+    return found
+
+
+def test_a_library_is_built_once_and_kept(fresh: Path, compiler: list[str]) -> None:
+    checked: list[Path] = []
+    path = library(SOURCE, checked.append)
+    assert path.parent.parent == fresh and len(checked) == 1
+    assert library(SOURCE, checked.append) == path and len(checked) == 1
+    assert library(SOURCE + b"\n", checked.append) != path and len(checked) == 2
+    assert len(list(fresh.iterdir())) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "no library", "no digest", "empty directory"])
+def test_a_damaged_library_is_built_again(fresh: Path, compiler: list[str], damage: str) -> None:
+    checked: list[Path] = []
+    path = library(SOURCE, checked.append)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:3000])
+    if damage in ("no library", "empty directory"):
+        path.unlink()
+    if damage in ("no digest", "empty directory"):
+        (path.parent / native_build.DIGEST).unlink()
+    assert library(SOURCE, checked.append) == path and len(checked) == 2
+    assert library(SOURCE, checked.append) == path and len(checked) == 2
+    assert list(fresh.iterdir()) == [path.parent]
+
+
+def test_a_library_that_fails_its_check_is_not_kept(fresh: Path, compiler: list[str]) -> None:
+    def refuse(path: Path) -> None:
+        raise BuildError("wrong")
+
+    with pytest.raises(BuildError, match="wrong"):
+        library(SOURCE, refuse)
+    assert list(fresh.iterdir()) == []
+
+
+def test_source_that_does_not_compile(fresh: Path, compiler: list[str]) -> None:
+    with pytest.raises(BuildError, match=r"the C\+\+ compiler failed \(.*error.*\)"):
+        library(b"int answer( {", lambda path: None)
+
+
+def test_a_cache_that_cannot_be_written(
+    fresh: Path, compiler: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "file" / "cache"))
+    paths = [library(SOURCE, lambda path: None) for _ in range(2)]
+    assert all(path.is_file() and path.stat().st_size for path in paths)
+    assert paths[0] != paths[1], "nothing is taken from a place that others may write to"
+
+
+def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("BIGBIRD_DNA_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert native_build.cache_directory() == tmp_path / "xdg" / "bigbird-dna"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert native_build.cache_directory() == tmp_path / ".cache" / "bigbird-dna"
+
+
+def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
+    """Each finds a whole library; one is kept, and nothing else is left."""
+    code = (
+        "import ctypes, time\n"
+        "from bigbird_dna.attention.native_build import library\n"
+        f"path = library({SOURCE!r}, lambda path: time.sleep(0.5))\n"
+        "assert ctypes.CDLL(str(path)).answer() == 42\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    (kept,) = fresh.iterdir()
+    assert sorted(path.name for path in kept.iterdir()) == ["kernel.sha256", "kernel.so"]

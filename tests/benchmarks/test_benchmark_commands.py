@@ -1,0 +1,92 @@
+"""`bigbird-dna benchmark` from the command line: files, tables, and users' mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bigbird_dna.cli import benchmark
+from bigbird_dna.errors import UsageError
+
+app = typer.Typer()
+benchmark.register(app)
+
+TINY = ["--heads", "2", "--pattern", "16", "2", "3", "3", "--repeats", "2", "--device", "cpu"]
+ATTENTION = ["attention", "--lengths", "256", "--width", "8", *TINY]
+ENCODER = [
+    "encoder",
+    "--lengths",
+    "256",
+    "--layers",
+    "1",
+    "--hidden",
+    "16",
+    "--vocabulary",
+    "40",
+    *TINY,
+]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["benchmark", *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def test_attention_writes_numbers_table_and_figure(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    options = ["--contenders", "blocked", "--passes", "forward", "--threads", "1"]
+    text = run(*ATTENTION, *options, "-o", str(out))
+    assert "Forward\n" in text
+    assert "blocked" in text
+    result = json.loads((out / "benchmark.json").read_text())
+    assert result["machine"]["threads"] == 1
+    assert result["settings"]["lengths"] == [256]
+    (row,) = result["results"]
+    assert row["status"] == "measured"
+    assert row["peak_mib"] is None or 0 <= row["peak_mib"] < 100
+    assert "| 256 | blocked |" in (out / "benchmark.md").read_text()
+    assert (out / "benchmark.svg").read_text().startswith("<?xml")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "benchmark.json",
+        "benchmark.md",
+        "benchmark.svg",
+    ]
+
+
+def test_encoder_prints_tokens_a_second() -> None:
+    text = run(*ENCODER, "--contenders", "bigbird,full", "--passes", "inference", "--no-memory")
+    assert "tokens/s" in text
+    assert "bigbird-dna, full attention" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([*ATTENTION, "--lengths", "4k"], "4k"),
+        ([*ATTENTION, "--lengths", "0"], "0 tokens"),
+        ([*ATTENTION, "--lengths", "64,64"], "64 is given twice"),
+        ([*ATTENTION, "--contenders", "xformers"], "'xformers' is none of native"),
+        ([*ATTENTION, "--passes", "forward,inference"], "'inference'"),
+        ([*ATTENTION, "--dtype", "float16"], "float16"),
+        ([*ATTENTION, "--device", "tpu"], "tpu"),
+        ([*ATTENTION, "--reference", "sdpa", "--contenders", "blocked"], "--reference sdpa"),
+        ([*ATTENTION, "--max-seconds", "0"], "--max-seconds"),
+        ([*ATTENTION, "--pattern", "16", "2", "4", "3"], "--pattern: window_blocks"),
+        ([*ENCODER, "--hidden", "15"], "--hidden 15"),
+        ([*ENCODER, "--route", "fast"], "'fast' is none of auto"),
+        ([*ENCODER, "--contenders", "native"], "'native'"),
+    ],
+)
+def test_mistakes_name_the_value(arguments: list[str], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        run(*arguments)
+
+
+def test_an_output_that_is_a_file_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(UsageError, match="out"):
+        run(*ATTENTION, "--contenders", "blocked", "-o", str(tmp_path / "out"))

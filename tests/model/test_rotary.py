@@ -1,0 +1,114 @@
+"""Rotary positions: scores depend on distances alone, and the encoder knows its tokens' order by them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.rotary import Rotation, rotate, rotation
+from tests.model.test_encoder import SMALL, rows
+
+ROTARY = SMALL.model_copy(update={"position": "rotary"})
+
+
+def _at(turns: Rotation, position: int) -> Rotation:
+    return Rotation(turns.cos[position, None], turns.sin[position, None])
+
+
+def test_pairs_turn_like_complex_numbers() -> None:
+    """Component f + i · component (f + K / 2), times exp(i p θ_f)."""
+    x = torch.randn(2, 3, 7, 8, dtype=torch.float64)
+    pairs = torch.complex(x[..., :4], x[..., 4:])
+    rates = torch.tensor([100.0 ** (-2 * f / 8) for f in range(4)], dtype=torch.float64)
+    angles = torch.arange(7)[:, None] / 2 * rates
+    turned = pairs * torch.polar(torch.ones_like(angles), angles)
+    expected = torch.cat([turned.real, turned.imag], dim=-1)
+    torch.testing.assert_close(rotate(x, rotation(7, 8, 100.0, 2.0)), expected, atol=1e-6, rtol=0)
+
+
+TURNS = rotation(131_072, 16, 10_000.0, 1.0)
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 131_072 - 1001), st.integers(0))
+def test_scores_depend_on_the_distance_alone(i: int, j: int, shift: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    q, k = torch.randn(2, 1, 1, 1, 16, generator=generator)
+    here, there = (
+        (rotate(q, _at(TURNS, i + s)) * rotate(k, _at(TURNS, j + s))).sum() for s in (0, shift)
+    )
+    assert abs(here - there) < 2e-5 * q.norm() * k.norm()
+
+
+def test_the_origin_stays_and_lengths_are_kept() -> None:
+    x = torch.randn(1, 2, 300, 16)
+    turned = rotate(x, rotation(300, 16, 10_000.0, 1.0))
+    assert torch.equal(turned[:, :, 0], x[:, :, 0])
+    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
+    assert (turned[:, :, 1:] - x[:, :, 1:]).abs().amax(dim=-1).min() > 1e-3
+
+
+def test_bfloat16_is_turned_in_float32() -> None:
+    """Position 60,001 is no bfloat16 number: angles or products in that type would be off by radians."""
+    x = torch.randn(1, 1, 1, 16).bfloat16()
+    turns = _at(TURNS, 60_001)
+    turned = rotate(x, turns)
+    assert turned.dtype == torch.bfloat16
+    assert torch.equal(turned, rotate(x.float(), turns).bfloat16())
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_equal_stretches_look_equal_wherever_they_stand(position: str) -> None:
+    """Blocks that see themselves alone: with rotary positions their states can't depend on their place."""
+    alone = {"global_blocks": 0, "random_blocks": 0, "window_blocks": 1, "position": position}
+    encoder = Encoder(SMALL.model_copy(update=alone)).eval()
+    generator = torch.Generator().manual_seed(2)
+    block = torch.randint(5, 40, (4,), generator=generator)
+    with torch.inference_mode():
+        states = encoder(block.repeat(24)[None])[0].view(24, 4, -1)
+    assert torch.allclose(states[0], states[17], atol=1e-5) == (position == "rotary")
+    # … but on the order within the block it does.
+    with torch.inference_mode():
+        turned = encoder(block.flip(0)[None])[0].flip(0)
+    assert not torch.allclose(states[0], turned, atol=1e-3)
+
+
+def test_there_is_no_table_and_the_limit_stands() -> None:
+    encoder = Encoder(ROTARY)
+    assert encoder.embeddings.position is None
+    assert not any("position" in name for name in encoder.state_dict())
+    with pytest.raises(ValueError, match="97 tokens are more than the encoder's 96 positions"):
+        encoder(torch.zeros(1, 97, dtype=torch.long))
+
+
+def test_padding_and_company_do_not_matter() -> None:
+    encoder = Encoder(ROTARY).eval()
+    ids, lengths = rows(61, 90)
+    with torch.inference_mode():
+        together = encoder(ids, lengths)
+        alone = encoder(ids[:1, :61])
+    torch.testing.assert_close(together[0, :61], alone[0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden": 6, "heads": 2}, "even hidden / heads"),
+        ({"compatibility": "huggingface"}, "huggingface needs learned positions"),
+    ],
+)
+def test_configurations_that_cannot_be_are_refused(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        EncoderConfig.model_validate({"position": "rotary", **changes})
+
+
+def test_wavelengths_run_from_two_pi_to_two_pi_times_the_base() -> None:
+    turns = rotation(200, 64, 50.0, 1.0)
+    slowest = math.acos(float(turns.cos[1, -1]))
+    assert math.isclose(float(turns.sin[1, 0]), math.sin(1), rel_tol=1e-6)
+    assert 1 / 50 < slowest < 1 / 40

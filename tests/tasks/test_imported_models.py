@@ -1,0 +1,181 @@
+"""An imported checkpoint of DNA, with a tokenizer of its own, goes all the way: fine-tune, score, export."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bigbird_dna.cli.main import app
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ModelError
+from bigbird_dna.model.checkpoint import load
+from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.huggingface import import_huggingface
+from bigbird_dna.model.huggingface_export import export_huggingface
+from bigbird_dna.tasks.inference import predict_windows, sigmoid_rows
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.training.batches import pad
+from tests.tokens.test_json_tokenizer import content
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
+)
+
+SIZES: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "block_size": 4, "random_blocks": 1}
+FULL = 7 * 4  # tokens up to which attention is full
+
+
+def _run(*arguments: object) -> None:
+    outcome = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if outcome.exception and not isinstance(outcome.exception, SystemExit):
+        raise outcome.exception
+    assert outcome.exit_code == 0, outcome.output
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights at random and a `tokenizer.json` that puts a symbol in place of long gaps."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    config = transformers.BigBirdConfig(
+        vocab_size=128,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        block_size=4,
+        num_random_blocks=1,
+        initializer_range=0.4,
+        pad_token_id=3,
+        sep_token_id=2,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    torch.manual_seed(1)
+    path = tmp_path_factory.mktemp("imported") / "hf"
+    transformers.BigBirdForPreTraining(config).save_pretrained(path)
+    (path / "tokenizer.json").write_bytes(content())
+    return path
+
+
+@pytest.fixture(scope="module")
+def promoter(checkpoint: Path, tiny_config: Path) -> Path:
+    """A promoter model fine-tuned from the imported one."""
+    home = checkpoint.parent
+    _run("import-hf", checkpoint, home / "pretrained")
+    settings = [
+        *(f"encoder.{key}={value}" for key, value in SIZES.items()),
+        *("encoder.intermediate=64", "encoder.compatibility=huggingface"),
+        *("encoder.vocabulary=128", "promoters.pooling=cls", "promoters.dropout=0.0"),
+    ]
+    _run(
+        *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
+        *("--pretrained", home / "pretrained", "-o", home / "promoter"),
+        *("--checkpoints", home / "checkpoints"),
+        *(word for setting in settings for word in ("--set", setting)),
+    )
+    return home / "promoter"
+
+
+def _windows(count: int) -> list[str]:
+    rng = np.random.default_rng(2)
+    made = ["".join(rng.choice(list("ACGT"), 100)) for _ in range(count)]
+    return [window[:40] + "N" * (i % 25) + window[40 + i % 25 :] for i, window in enumerate(made)]
+
+
+def test_fine_tuned_and_scored_with_its_own_tokenizer(promoter: Path) -> None:
+    model = load(promoter)
+    assert isinstance(model.tokenizer, JsonTokenizer) and model.tokenizer.vocabulary == 128
+    windows = _windows(12)
+    lengths = {-(-(len(model.tokenizer.encode(w)) + 2) // 4) for w in windows}
+    assert min(lengths) * 4 > FULL and len(lengths) > 2
+    alone = np.array([predict_windows(model, [w], device="cpu")[0] for w in windows])
+    assert alone.std() > 1e-4
+    together = predict_windows(model, windows, batch_size=5, device="cpu")
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_company_does_not_matter_though_padding_would() -> None:
+    """In HuggingFace's arithmetic the last global block is that of the padded input."""
+    torch.manual_seed(0)
+    sizes = {
+        **SIZES,
+        "layers": 2,
+        "vocabulary": 32,
+        "positions": 128,
+        "compatibility": "huggingface",
+    }
+    network = Classifier(EncoderConfig(**sizes), outputs=1).eval()
+    for parameter in network.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 33, 40, 38, 41, 60, 64, 90)]
+    here = torch.device("cpu")
+    alone = np.array([sigmoid_rows(network, [row], 0, 8, here)[0] for row in rows])
+    np.testing.assert_allclose(sigmoid_rows(network, rows, 0, 8, here), alone, atol=1e-5)
+    ids, lengths = pad(rows, 0)
+    with torch.inference_mode():
+        padded = torch.sigmoid(network(ids, lengths)[:, 0]).numpy()
+    assert abs(padded - alone).max() > 1e-3
+    assert sigmoid_rows(network, [], 0, 8, here).shape == (0,)
+
+
+def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path: Path) -> None:
+    export_huggingface(promoter, tmp_path / "hf")
+    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    model = load(promoter)
+    windows = _windows(6)
+    expected = predict_windows(model, windows, device="cpu")
+    for window, probability in zip(windows, expected, strict=True):
+        inputs = pieces(window, return_tensors="pt")
+        ids = [1, *model.tokenizer.encode(window).tolist(), 2]
+        assert inputs["input_ids"][0].tolist() == ids
+        network = transformers.BigBirdForSequenceClassification.from_pretrained(tmp_path / "hf")
+        with torch.inference_mode():
+            logit = network.eval()(**inputs).logits
+        assert torch.sigmoid(logit).item() == pytest.approx(float(probability), abs=1e-5)
+    back = import_huggingface(tmp_path / "hf", tmp_path / "back")
+    assert back.task == "promoter" and back.settings["upstream"] == model.settings["upstream"]
+    np.testing.assert_allclose(predict_windows(back, windows, device="cpu"), expected, atol=1e-6)
+
+
+def test_genome_commands_take_its_tokenizer(
+    checkpoint: Path, tiny_config: Path, tmp_path: Path
+) -> None:
+    file = checkpoint / "tokenizer.json"
+    _run("tokenize", tiny_config, "--tokenizer", file, "-o", tmp_path / "tokens")
+    _run("tokenizer-statistics", tiny_config, "--tokenizer", file, "-o", tmp_path / "s.json")
+    found = json.loads((tmp_path / "s.json").read_text())
+    genome = found["genome"]
+    assert found["vocabulary"] == 120 and genome["bases"] == 54_000
+    assert genome["unknown_rate"] == 0 and genome["bases_per_token"] > 1
+    _run(
+        *("pretrain", tiny_config, "--tokens", tmp_path / "tokens", "--tokenizer", file),
+        *("-o", tmp_path / "model", "--checkpoints", tmp_path / "checkpoints"),
+        *("--set", "pretraining.next_sentence=false", "--set", "pretraining.steps=4"),
+    )
+    model = load(tmp_path / "model")
+    assert model.settings["next_sentence"] is False and model.tokenizer.vocabulary == 120
+    assert not any(name.startswith("next_sentence") for name in model.network.state_dict())
+
+
+def test_a_model_of_text_has_no_promoters(checkpoint: Path, promoter: Path, tmp_path: Path) -> None:
+    words = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *(f"▁word{i}" for i in range(50))]
+    values = {
+        "added_tokens": [],
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": [[word, -1.0] for word in words]},
+    }
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(values))
+    model = import_huggingface(checkpoint, tmp_path / "text", tokenizer=file)
+    assert not model.tokenizer.is_dna
+    settings = json.loads((promoter / "config.json").read_text())["settings"]
+    network = load(promoter).network
+    scoring = type(model)("promoter", network, model.tokenizer, model.config, settings)
+    with pytest.raises(ModelError, match="ordinary text, not of DNA"):
+        predict_windows(scoring, ["ACGT" * 25], device="cpu")

@@ -1,0 +1,93 @@
+"""SentencePiece tokenizers of ordinary text."""
+
+import io
+import pickle
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.tokens.huggingface import find_tokenizer
+from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.tokens.text_tokenizer import TextTokenizer
+
+TEXT = "promoters begin where genes begin, and genes end where nothing much begins"
+
+
+@pytest.fixture(scope="module")
+def model() -> bytes:
+    """As BigBird's own: padding, end, begin, unknown; [CLS] [SEP] [MASK] further up."""
+    stream = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([TEXT] * 20),
+        model_writer=stream,
+        vocab_size=30,
+        pad_id=0,
+        eos_id=1,
+        bos_id=2,
+        unk_id=3,
+        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        minloglevel=2,
+    )
+    return stream.getvalue()
+
+
+def test_specials_are_found_and_text_comes_back(model: bytes, tmp_path: Path) -> None:
+    tokenizer = TextTokenizer(model, None, 64)
+    specials = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id)
+    assert (*specials, tokenizer.mask_id) == (0, 3, 4, 5, 6)
+    assert tokenizer.vocabulary == len(tokenizer.pieces) == 64
+    expected = sentencepiece.SentencePieceProcessor(model_proto=model).encode(TEXT)
+    ids = tokenizer.encode(TEXT)
+    assert ids.tolist() == expected and tokenizer.encode_batch([TEXT])[0].tolist() == expected
+    assert tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, 60]) == TEXT
+    tokenizer.save(tmp_path / "tokenizer.model")
+    for copy in (
+        pickle.loads(pickle.dumps(tokenizer)),
+        load_tokenizer(tmp_path / "tokenizer.model", tokenizer.description()),
+    ):
+        assert copy.sha256 == tokenizer.sha256 and copy.description() == tokenizer.description()
+
+
+def test_it_has_nothing_to_do_with_bases(model: bytes) -> None:
+    tokenizer = TextTokenizer(model)
+    with pytest.raises(ModelError, match="ordinary text, not of DNA"):
+        tokenizer.encode_with_offsets("ACGT")
+    with pytest.raises(ModelError, match="ordinary text, not of DNA"):
+        tokenizer.offsets(tokenizer.encode("ACGT"))
+    for name in ("piece_lengths", "base_ids"):
+        with pytest.raises(ModelError, match="ordinary text, not of DNA"):
+            getattr(tokenizer, name)
+    with pytest.raises(DataError, match="outside the vocabulary of 30"):
+        tokenizer.decode([30])
+
+
+def test_damage_is_named(model: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(model)
+    described = TextTokenizer(model).description()
+    with pytest.raises(ModelError, match="30 pieces, the model has 20 ids"):
+        load_tokenizer(path, described | {"vocabulary": 20})
+    with pytest.raises(ModelError, match="not described"):
+        load_tokenizer(path, {"pad": 0})
+    with pytest.raises(ModelError, match="outside its vocabulary"):
+        load_tokenizer(path, described | {"mask": 99})
+    path.write_bytes(model[:50])
+    with pytest.raises(ModelError, match="damaged"):
+        load_tokenizer(path, described)
+
+
+def test_found_in_a_checkpoint_by_the_names_of_its_settings(model: bytes, tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(model)
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"cls_token": {"content": "[SEP]"}, "mask_token": "▁"}'
+    )
+    tokenizer = find_tokenizer(tmp_path, 30)
+    assert (tokenizer.cls_id, tokenizer.sep_id) == (5, 5)
+    assert tokenizer.pieces[tokenizer.mask_id] == "▁"
+    again = find_tokenizer(tmp_path, 30, tmp_path / "spiece.model")
+    assert again.description() == tokenizer.description()
+    (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[NONE]"}')
+    with pytest.raises(ModelError, match=r"spiece\.model: no piece \[NONE\] \(mask\)"):
+        find_tokenizer(tmp_path, 30)
