@@ -1,12 +1,9 @@
 """`score-promoters`: promoter probabilities along a FASTA file."""
 
 import shlex
-import shutil
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -14,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from bigbird_dna.cli.output import check_choice, check_output, destination, format_for, one_line
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_path
+from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.intervals import Strand
 
 if TYPE_CHECKING:  # slow to import: inside the command
@@ -73,11 +70,12 @@ def score_promoters(
     bigWig show the larger score of both strands at that place.
     """
     output = None if str(output) == "-" else output
-    chosen = _format_for(output) if format is None else format
+    chosen = format_for(output, FORMATS, "tsv") if format is None else format
     _check_numbers(stride, max_n, batch_size, threads)
-    _check_choice("--format", chosen, FORMATS)
-    _check_choice("--strand", strand, STRANDS)
-    _check_output(output, chosen, fasta)
+    check_choice("--format", chosen, FORMATS)
+    check_choice("--strand", strand, STRANDS)
+    _check_binary(output, chosen)
+    check_output(output, [fasta])
 
     import torch
 
@@ -110,7 +108,7 @@ def score_promoters(
     provenance = {
         "bigbird-dna": version("bigbird-dna"),
         "model": model.sha256,
-        "command": _one_line(shlex.join(map(str, words))),
+        "command": one_line(shlex.join(map(str, words))),
     }
     counts: Counter[str] = Counter()
     source: AbstractContextManager[Path] = (
@@ -129,28 +127,9 @@ def score_promoters(
             strands=strands,
             max_n=max_n,
         )
-        with _destination(output, chosen) as temporary:
+        with destination(output, chosen) as temporary:
             WRITERS[chosen](temporary, _counted(progress(windows, "scoring", total), counts), info)
     log(_summary(counts, len(contigs), window, max_n))
-
-
-def _one_line(text: str) -> str:
-    """`text` without what the names of files may hold but a line of UTF-8 may not."""
-    return text.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _format_for(output: Path | None) -> str:
-    if output is not None:
-        ending = output.with_suffix("").suffix if output.suffix == ".gz" else output.suffix
-        for name, endings in FORMATS.items():
-            if ending.lower() in endings:
-                return name
-    return "tsv"
-
-
-def _check_choice(option: str, value: str, choices: Iterable[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"{option} {value!r}: choose one of {', '.join(choices)}")
 
 
 def _check_numbers(stride: int, max_n: float, batch_size: int, threads: int | None) -> None:
@@ -165,58 +144,13 @@ def _check_numbers(stride: int, max_n: float, batch_size: int, threads: int | No
         raise UsageError(f"--max-n {max_n}: must be a fraction from 0 to 1")
 
 
-def _check_output(output: Path | None, format: str, fasta: Path) -> None:
-    """Refuse, before anything is computed, an output that can't be written."""
+def _check_binary(output: Path | None, format: str) -> None:
+    if format not in BINARY_FORMATS:
+        return
     if output is None:
-        if format in BINARY_FORMATS:
-            raise UsageError(f"--format {format} can't go to standard output: name a file with -o")
-        return
-    if format in BINARY_FORMATS and output.suffix == ".gz":
+        raise UsageError(f"--format {format} can't go to standard output: name a file with -o")
+    if output.suffix == ".gz":
         raise UsageError(f"{output}: {format} is compressed already: leave out .gz")
-    if output.is_dir():
-        raise UsageError(f"{output}: is a directory, -o needs a file")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output}: there is no directory {output.parent}")
-    if output.exists() and fasta.exists() and output.samefile(fasta):
-        raise UsageError(f"{output}: is the input")
-    if _is_special(output):
-        return
-    try:
-        with tempfile.TemporaryFile(dir=output.resolve().parent):
-            pass
-    except OSError as error:
-        raise UsageError(f"{output}: can't be written: {error.strerror}") from None
-
-
-def _is_special(output: Path) -> bool:
-    """Whether it is a pipe or a device, to be written into and never to be replaced."""
-    return output.exists() and not output.is_file()
-
-
-@contextmanager
-def _destination(output: Path | None, format: str) -> Iterator[Path]:
-    """A path to write to; what it holds in the end goes to `output` (none: standard output), or nothing."""
-    try:
-        if output is not None and not _is_special(output):
-            with atomic_path(output.resolve()) as temporary:
-                yield temporary
-            return
-        with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as directory:
-            spool = Path(directory, f"scores.{format}")
-            yield spool
-            with spool.open("rb") as complete:
-                if output is None:
-                    shutil.copyfileobj(complete, sys.stdout.buffer)
-                    sys.stdout.buffer.flush()
-                else:
-                    with output.open("wb") as stream:
-                        shutil.copyfileobj(complete, stream)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise DataError(
-            f"{output or 'standard output'}: can't be written: {error.strerror or error}"
-        ) from None
 
 
 def _counted(windows: "Iterable[ScoredWindow]", counts: Counter[str]) -> "Iterator[ScoredWindow]":

@@ -1,0 +1,86 @@
+"""Where a command's result goes: a file that appears whole or not at all, or standard output."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.files import atomic_path
+
+
+def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
+    """`UsageError` if the value of an option is none of its choices."""
+    if value not in choices:
+        raise UsageError(f"{option} {value!r}: choose one of {', '.join(choices)}")
+
+
+def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], default: str) -> str:
+    """The format whose endings, each with its dot, have that of `output`; `.gz` is looked past."""
+    if output is not None:
+        ending = output.with_suffix("").suffix if output.suffix == ".gz" else output.suffix
+        for name, endings in formats.items():
+            if ending.lower() in endings:
+                return name
+    return default
+
+
+def check_output(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Refuse, before anything is computed, an output that can't be written or is an input."""
+    if output is None:
+        return
+    if output.is_dir():
+        raise UsageError(f"{output}: is a directory, -o needs a file")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output}: there is no directory {output.parent}")
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(f"{output}: is the input")
+    if is_special(output):
+        return
+    try:
+        with tempfile.TemporaryFile(dir=output.resolve().parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"{output}: can't be written: {error.strerror}") from None
+
+
+def is_special(output: Path) -> bool:
+    """Whether it is a pipe or a device, to be written into and never to be replaced."""
+    return output.exists() and not output.is_file()
+
+
+@contextmanager
+def destination(output: Path | None, format: str) -> Iterator[Path]:
+    """A path to write to; what it holds in the end goes to `output` (none: standard output).
+
+    After an error nothing does.
+    """
+    try:
+        if output is not None and not is_special(output):
+            with atomic_path(output.resolve()) as temporary:
+                yield temporary
+            return
+        with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as directory:
+            spool = Path(directory, f"scores.{format}")
+            yield spool
+            with spool.open("rb") as complete:
+                if output is None:
+                    shutil.copyfileobj(complete, sys.stdout.buffer)
+                    sys.stdout.buffer.flush()
+                else:
+                    with output.open("wb") as stream:
+                        shutil.copyfileobj(complete, stream)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DataError(
+            f"{output or 'standard output'}: can't be written: {error.strerror or error}"
+        ) from None
+
+
+def one_line(text: str) -> str:
+    """`text` without what the names of files may hold but a line of UTF-8 may not."""
+    return text.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode("utf-8")

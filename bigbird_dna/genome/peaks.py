@@ -1,0 +1,218 @@
+"""Peaks: intervals of BED, narrowPeak and broadPeak files, and how they lie on a reference.
+
+Only the first three columns count. The formats are 0-based and half-open, as everything here.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import Assembly, naming_assemblies, shown
+from bigbird_dna.genome.compression import read_lines
+
+Positions = npt.NDArray[np.int64]
+
+_LONGEST = 2**31 - 1  # of a position, bp
+
+
+class Intervals(NamedTuple):
+    """Intervals `[starts[i], ends[i])` of one contig."""
+
+    starts: Positions
+    ends: Positions
+
+
+class Peaks(NamedTuple):
+    """The intervals of a file by contig, both as the file has them."""
+
+    path: Path
+    contigs: dict[str, Intervals]
+
+    def __len__(self) -> int:
+        return sum(len(found.starts) for found in self.contigs.values())
+
+
+class PlacedPeaks(NamedTuple):
+    """Peaks on a reference, by its names for the contigs, with what became of the others."""
+
+    contigs: dict[str, Intervals]  # sorted, disjoint and not touching, inside the contig
+    peaks: int  # in the file
+    unknown: int  # on a contig that neither reference nor assembly knows
+    absent: int  # on a contig, or an end of one, that the reference leaves out
+    clipped: int  # reach beyond the contig's end; the part inside is used
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Every figure by name."""
+        return {name: getattr(self, name) for name in ("peaks", "unknown", "absent", "clipped")}
+
+
+def read_peaks(path: Path) -> Peaks:
+    """Read the intervals of a BED3+, narrowPeak or broadPeak file: plain, gzip or bgzip.
+
+    Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are passed over; columns are
+    separated by tabs or, in lines without tabs, by spaces. The order is free. An empty file has no
+    peaks.
+
+    Raises
+    ------
+    DataError
+        The file can't be read; an interval is empty, ends before it starts, starts below 0, or is
+        no interval. The text has the line.
+    """
+    path = Path(path)
+    found: dict[str, tuple[array[int], array[int]]] = {}
+    for _, contig, start, end in read_intervals(path):
+        both = found.get(contig)
+        if both is None:
+            both = found[contig] = (array("q"), array("q"))
+        both[0].append(start)
+        both[1].append(end)
+    return Peaks(
+        path,
+        {
+            contig: Intervals(np.array(starts, np.int64), np.array(ends, np.int64))
+            for contig, (starts, ends) in found.items()
+        },
+    )
+
+
+def place_peaks(
+    peaks: Peaks,
+    contigs: Mapping[str, int],
+    assembly: Assembly,
+    *,
+    widen: int = 0,
+) -> PlacedPeaks:
+    """Put peaks on a reference: its names of contigs, peaks widened, overlapping ones joined.
+
+    Parameters
+    ----------
+    contigs
+        Name → length in bp of the reference's contigs.
+    widen
+        bp added to each side of a peak, as far as the contig goes.
+
+    Raises
+    ------
+    DataError
+        No contig of the file is known, or a peak starts beyond its contig: the file is of another
+        assembly.
+    """
+    if widen < 0:
+        raise ValueError(f"widen must not be negative, not {widen}")
+    names = {name: assembly.match(name, contigs) for name in peaks.contigs}
+    whole = {name: row.length for row in assembly.contigs for name in row.names}
+    unknown = absent = clipped = 0
+    parts: dict[str, list[Intervals]] = {}
+    for name, (starts, ends) in peaks.contigs.items():
+        contig = names[name]
+        if contig is None:
+            if name in whole:
+                absent += len(starts)
+            else:
+                unknown += len(starts)
+            continue
+        length = contigs[contig]
+        # A reference may hold a piece of a contig, from its start.
+        limit = max(length, whole.get(name, 0))
+        if starts.max() >= limit:
+            _refuse_beyond(peaks.path, name, int(starts[starts >= limit][0]), limit)
+        on_reference = starts < length
+        absent += int(np.count_nonzero(~on_reference))
+        starts, ends = starts[on_reference], ends[on_reference]
+        clipped += int(np.count_nonzero(ends > length))
+        if len(starts):
+            inside = Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length))
+            parts.setdefault(contig, []).append(inside)
+    if len(peaks) and unknown == len(peaks):
+        raise DataError(f"{peaks.path}: {_explain_unknown(peaks, contigs, assembly)}")
+    # One contig may stand in a file under two names.
+    merged = {
+        contig: merge(*map(np.concatenate, zip(*found, strict=True)))
+        for contig, found in parts.items()
+    }
+    return PlacedPeaks(merged, len(peaks), unknown, absent, clipped)
+
+
+def merge(starts: Positions, ends: Positions) -> Intervals:
+    """The union of intervals of one contig: sorted, disjoint, those that touch joined."""
+    if not len(starts):
+        return Intervals(starts, ends)
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate(([True], starts[1:] > ends[:-1]))
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(starts) - 1)
+    return Intervals(starts[first], ends[last])
+
+
+def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
+    """Line number, contig, start and end of every interval of a BED file; as `read_peaks` else."""
+    if path.is_file() and path.stat().st_size == 0:
+        return
+    for number, line in read_lines(path):
+        fields = line.split("\t", 3)
+        if len(fields) < 3 or not fields[0] or line.startswith(("#", " ", "track", "browser")):
+            words = line.split(maxsplit=3)
+            if not words or words[0].startswith("#") or words[0] in ("track", "browser"):
+                continue
+            if "\t" not in line:
+                fields = words
+            if len(fields) < 3 or not fields[0].strip():
+                raise DataError(f"{path}: line {number}: a contig, a start and an end are needed")
+        contig, first, last = fields[0], fields[1], fields[2].rstrip()
+        # isdigit also holds for superscripts and the like, which int refuses.
+        if not (first.isdigit() and last.isdigit() and first.isascii() and last.isascii()):
+            raise DataError(f"{path}: line {number}: {_fault(first, last)}")
+        start, end = int(first), int(last)
+        if not start < end <= _LONGEST:
+            raise DataError(f"{path}: line {number}: {_fault(first, last)}")
+        yield number, contig, start, end
+
+
+def _fault(first: str, last: str) -> str:
+    def integer(text: str) -> int | None:
+        return int(text) if text.lstrip("-").isdigit() and text.isascii() else None
+
+    try:
+        start, end = integer(first), integer(last)
+    except ValueError:
+        start = end = None
+    if start is None or end is None:
+        bad = first if start is None else last
+        return f"{bad!r} is no position (a header line must begin with '#')"
+    if start < 0:
+        return f"start {start} is negative"
+    if start == end:
+        return f"interval {start}-{end} is empty (starts are 0-based, ends exclusive)"
+    if end < start:
+        return f"interval {start}-{end} ends before it starts"
+    return f"position {end} is beyond any contig"
+
+
+def _refuse_beyond(path: Path, contig: str, start: int, length: int) -> None:
+    line = next(
+        (
+            number
+            for number, name, first, _ in read_intervals(path)
+            if (name, first) == (contig, start)
+        )
+    )
+    raise DataError(
+        f"{path}: line {line}: the peak at {contig}:{start} (0-based) starts beyond the contig's "
+        f"{length:,} bp: another assembly?"
+    )
+
+
+def _explain_unknown(peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly) -> str:
+    text = (
+        f"no contig of the peaks is known: they are on {shown(peaks.contigs)}, the reference has "
+        f"{shown(contigs)} (names are looked up in {assembly.name})"
+    )
+    others = [name for name in naming_assemblies(peaks.contigs) if name != assembly.name]
+    return text + (f"; {' and '.join(others)} would know them" if others else "")

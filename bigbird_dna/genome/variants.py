@@ -1,0 +1,261 @@
+"""Variants against a reference: whether they can be applied to it, their normal form, their windows.
+
+Two records that turn the reference into the same sequence have the same normal form, and so the
+same windows, however they are padded or aligned.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from bigbird_dna.genome.assembly import ASSEMBLIES, Assembly, load_assembly
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import clean, first_bad_letter, fraction_n
+
+OFFSET_SPAN = 40
+"""bp from the leftmost to the rightmost offset: a few tokens, so that their phases average out."""
+
+_LOOK_BACK = 64  # bp fetched first where an allele is moved to the left; doubled while it moves
+_BREAKEND = re.compile(r".*[\[\]].*|\.[^.]+|[^.]+\.")
+
+
+class Note(StrEnum):
+    """Why an alternative allele has no effect, or what is special about the effect it has."""
+
+    NO_ALT = "NO_ALT"
+    SPANNING_DELETION = "SPANNING_DELETION"
+    BREAKEND = "BREAKEND"
+    SYMBOLIC = "SYMBOLIC"
+    NOT_BASES = "NOT_BASES"
+    CONTIG_UNKNOWN = "CONTIG_UNKNOWN"
+    BEYOND_CONTIG = "BEYOND_CONTIG"
+    REF_MISMATCH = "REF_MISMATCH"
+    NO_CHANGE = "NO_CHANGE"
+    REF_UNKNOWN = "REF_UNKNOWN"
+    AMBIGUOUS = "AMBIGUOUS"
+    TOO_LONG = "TOO_LONG"
+    TOO_MANY_N = "TOO_MANY_N"
+    CONTIG_EDGE = "CONTIG_EDGE"
+
+
+NOTES: Mapping[Note, str] = {
+    Note.NO_ALT: "no alternative allele",
+    Note.SPANNING_DELETION: "allele * (lost by a deletion upstream)",
+    Note.BREAKEND: "breakend",
+    Note.SYMBOLIC: "symbolic allele",
+    Note.NOT_BASES: "REF or ALT has letters that are no bases",
+    Note.CONTIG_UNKNOWN: "the reference has no such contig",
+    Note.BEYOND_CONTIG: "REF is not within the contig",
+    Note.REF_MISMATCH: "REF is not what the reference has there",
+    Note.NO_CHANGE: "ALT equals REF",
+    Note.REF_UNKNOWN: "the reference has N or another IUPAC code at the changed bases",
+    Note.AMBIGUOUS: "the changed bases have N or another IUPAC code",
+    Note.TOO_LONG: "the changed bases don't fit the window at every offset",
+    Note.TOO_MANY_N: "too large a share of N in a window, what lies beyond the contig included",
+    Note.CONTIG_EDGE: "scored or not: a window reaches beyond the contig and is filled up with N",
+}
+"""What each note means, in the order in which they are looked for; at most the last two go together."""
+
+
+class Change(NamedTuple):
+    """The bases `[start, start + len(ref))` of a contig are `ref`; the variant makes them `alt`."""
+
+    contig: str
+    start: int
+    ref: str
+    alt: str
+
+
+class AlleleWindows(NamedTuple):
+    """Sequences of both alleles on the forward strand, one each per offset."""
+
+    ref: tuple[str, ...]
+    alt: tuple[str, ...]
+    reaches_beyond: bool  # the contig, for one of them at least
+
+    @property
+    def largest_n_fraction(self) -> float:
+        """Of any of the windows."""
+        return max(map(fraction_n, (*self.ref, *self.alt)))
+
+
+def window_offsets(count: int, span: int = OFFSET_SPAN) -> tuple[int, ...]:
+    """`count` distinct offsets in bp, evenly spread over `span` bp around 0, ascending."""
+    if not 1 <= count <= span + 1:
+        raise ValueError(f"{count} offsets: must be from 1 to {span + 1}")
+    if count == 1:
+        return (0,)
+    return tuple(round(span * index / (count - 1) - span / 2) for index in range(count))
+
+
+def find_change(
+    contig: str | None, start: int, ref: str, alt: str, reference: Reference
+) -> Change | Note:
+    """The normal form of an allele as a VCF has it, or why there is none.
+
+    Case doesn't count. REF must be what the reference has, wherever that isn't N or another IUPAC
+    code; such places may be padding, but not among the changed bases.
+
+    Parameters
+    ----------
+    contig
+        The reference's name of it, None if it has no such contig.
+    start
+        0-based.
+    """
+    shape = _shape(alt)
+    if shape is not None:
+        return shape
+    if first_bad_letter(ref.encode("ascii", "replace")) is not None:
+        return Note.NOT_BASES
+    if contig is None:
+        return Note.CONTIG_UNKNOWN
+    end = start + len(ref)
+    if start < 0 or end > reference.contigs[contig]:
+        return Note.BEYOND_CONTIG
+    found = reference.fetch(Interval(contig, start, end))
+    ref, alt = clean(ref, "REF"), clean(alt, "ALT")
+    if any(a != b for a, b in zip(ref, found, strict=True) if b != "N"):
+        return Note.REF_MISMATCH
+    if ref == alt:
+        return Note.NO_CHANGE
+    change = _trimmed(Change(contig, start, ref, alt))
+    first = change.start - start
+    if "N" in found[first : first + len(change.ref)]:
+        return Note.REF_UNKNOWN
+    if "N" in change.ref + change.alt:
+        return Note.AMBIGUOUS
+    return _left_aligned(change, reference)
+
+
+def allele_windows(
+    change: Change, reference: Reference, size: int, offsets: Sequence[int]
+) -> AlleleWindows | None:
+    """Windows of `size` bp with either allele in place; None if the change doesn't fit them.
+
+    Both alleles have the same `(size - longer allele) // 2 + offset` bases before them, and as many
+    after them as fill the window. So the reference that has `alt` in place, with the opposite
+    change, has the same windows the other way round. Beyond the contig there is N.
+
+    Parameters
+    ----------
+    change
+        In normal form.
+    """
+    longer = max(len(change.ref), len(change.alt))
+    lefts = [(size - longer) // 2 + offset for offset in offsets]
+    if min(lefts) < 0 or max(lefts) + longer > size:
+        return None
+    before, end = max(lefts), change.start + len(change.ref)
+    after = size - min(lefts) - min(len(change.ref), len(change.alt))
+    left_side = reference.fetch(Interval(change.contig, change.start - before, change.start))
+    right_side = reference.fetch(Interval(change.contig, end, end + after))
+    ref, alt = (
+        tuple(
+            left_side[before - left :] + allele + right_side[: size - left - len(allele)]
+            for left in lefts
+        )
+        for allele in (change.ref, change.alt)
+    )
+    beyond = change.start < before or end + after > reference.contigs[change.contig]
+    return AlleleWindows(ref, alt, beyond)
+
+
+def contig_finder(contigs: Mapping[str, int]) -> Callable[[str], str | None]:
+    """A function that gives the reference's name of a contig under any name, or None.
+
+    The assembly is told from the reference: it is one that knows a contig of it, with a length that
+    is not below the reference's (a piece from a contig's start is allowed), and if lengths are
+    found exactly, one where they are. Where several assemblies are left, a name counts if they
+    agree on it.
+
+    Parameters
+    ----------
+    contigs
+        Name → length in bp of the reference's contigs.
+    """
+    assemblies = _possible_assemblies(contigs)
+    known: dict[str, str | None] = {}
+
+    def find(name: str) -> str | None:
+        if name in contigs:
+            return name
+        if name not in known:
+            found = {assembly.match(name, contigs) for assembly in assemblies}
+            known[name] = found.pop() if len(found) == 1 else None
+        return known[name]
+
+    return find
+
+
+def _possible_assemblies(contigs: Mapping[str, int]) -> list[Assembly]:
+    possible: list[Assembly] = []
+    exact: list[Assembly] = []
+    for assembly in map(load_assembly, ASSEMBLIES):
+        lengths = {name: row.length for row in assembly.contigs for name in row.names}
+        shared = [(contigs[name], lengths[name]) for name in contigs if name in lengths]
+        if shared and all(here <= there for here, there in shared):
+            possible.append(assembly)
+            if any(here == there for here, there in shared):
+                exact.append(assembly)
+    return exact or possible
+
+
+def _shape(alt: str) -> Note | None:
+    """What an ALT is that is not a sequence of A C G T and IUPAC codes."""
+    if alt == ".":
+        return Note.NO_ALT
+    if alt == "*":
+        return Note.SPANNING_DELETION
+    if _BREAKEND.fullmatch(alt):
+        return Note.BREAKEND
+    if "<" in alt:
+        return Note.SYMBOLIC
+    if first_bad_letter(alt.encode("ascii", "replace")) is not None:
+        return Note.NOT_BASES
+    return None
+
+
+def _trimmed(change: Change) -> Change:
+    """Without the bases that both alleles end with, then without those that both begin with."""
+    contig, start, ref, alt = change
+    shorter = min(len(ref), len(alt))
+    suffix = 0
+    while suffix < shorter and ref[-1 - suffix] == alt[-1 - suffix]:
+        suffix += 1
+    ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
+    prefix = 0
+    while prefix < shorter - suffix and ref[prefix] == alt[prefix]:
+        prefix += 1
+    return Change(contig, start + prefix, ref[prefix:], alt[prefix:])
+
+
+def _left_aligned(change: Change, reference: Reference) -> Change:
+    """A trimmed insertion or deletion moved as far left as it makes the same sequence.
+
+    A. Tan, G. Abecasis and H. Kang, Unified representation of genetic variants, Bioinformatics
+    2015; here without the anchoring base, since an allele may be empty.
+    """
+    contig, start, ref, alt = change
+    if ref and alt:
+        return change
+    moved = ref or alt
+    size = len(moved)
+    shift, reach = 0, _LOOK_BACK
+    while shift < start:
+        first = max(0, start - shift - reach)
+        before = reference.fetch(Interval(contig, first, start - shift))
+        # Each step takes the last base to the front, so that after k of them the last is number
+        # -1 - k, counted round and round.
+        steps = 0
+        while steps < len(before) and before[-1 - steps] == moved[-1 - (shift + steps) % size]:
+            steps += 1
+        shift += steps
+        if steps < len(before):
+            break
+        reach *= 2
+    turn = shift % size
+    moved = moved[size - turn :] + moved[: size - turn]
+    return Change(contig, start - shift, moved if ref else "", moved if alt else "")

@@ -1,0 +1,187 @@
+"""Effects of variants on tracks, record by record as a VCF streams by.
+
+An allele's probability of a track is the mean over both strands and several offsets of the window, so that
+the places where tokens happen to begin don't pass for effects. What is reported is the difference of that
+mean between the alternative and the reference allele, as it is and as log-odds. Memory does not grow with
+the number of records.
+
+Axes: W windows of an allele (offsets x strands), T tracks.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import ModelError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.variants import (
+    AlleleWindows,
+    Note,
+    allele_windows,
+    contig_finder,
+    find_change,
+)
+from bigbird_dna.genome.vcf import VcfRecord
+
+TrackPredictions = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Gives (N, T) probabilities for N sequences over ACGTN, each independent of the others."""
+
+LOWEST = 1e-6
+"""Log-odds are those of a probability from here to 1 less this."""
+
+_RECORDS = 512  # held at once, when few of them need a prediction
+
+_Notes = tuple[Note, ...]
+
+
+class AlleleEffect(NamedTuple):
+    """What an alternative allele does; both arrays are (T,) float64, None if it was not scored."""
+
+    notes: tuple[Note, ...]
+    delta: NDArray[np.float64] | None  # probability, alternative minus reference
+    log_odds: NDArray[np.float64] | None  # natural logarithm of the odds' ratio
+
+    @property
+    def largest(self) -> int:
+        """Index of the track with the largest change of probability either way, the first of equals."""
+        assert self.delta is not None
+        return int(np.abs(self.delta).argmax())
+
+
+class ScoredRecord(NamedTuple):
+    """A record with one effect for each of its `alts`."""
+
+    record: VcfRecord
+    effects: tuple[AlleleEffect, ...]
+
+
+class _Allele(NamedTuple):
+    """An alternative allele before it is scored: rows of the batch, none if it stays unscored."""
+
+    notes: tuple[Note, ...]
+    ref: list[int]
+    alt: list[int]
+
+
+class _Batch:
+    """Records whose sequences are predicted together; one that occurs again is predicted once."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[VcfRecord, list[_Allele]]] = []
+        self.rows: dict[str, int] = {}
+
+    def add(self, record: VcfRecord, found: Iterable[tuple[AlleleWindows | None, _Notes]]) -> None:
+        alleles = [
+            _Allele(notes, [], [])
+            if windows is None
+            else _Allele(notes, self._place(windows.ref), self._place(windows.alt))
+            for windows, notes in found
+        ]
+        self.records.append((record, alleles))
+
+    def score(self, predict: TrackPredictions, size: int) -> Iterator[ScoredRecord]:
+        """Predict `size` sequences a call, then give the records in the order they came in."""
+        texts = list(self.rows)
+        parts = [
+            _predicted(predict, texts[start : start + size]) for start in range(0, len(texts), size)
+        ]
+        values = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
+        for record, alleles in self.records:
+            yield ScoredRecord(record, tuple(_effect(allele, values) for allele in alleles))
+
+    def _place(self, windows: Sequence[str]) -> list[int]:
+        both = (text for window in windows for text in (window, reverse_complement(window)))
+        return [self.rows.setdefault(text, len(self.rows)) for text in both]
+
+
+def score_variants(
+    records: Iterable[VcfRecord],
+    reference: Reference,
+    *,
+    window: int,
+    predict: TrackPredictions,
+    offsets: Sequence[int],
+    max_n: float = 0.25,
+    batch_sequences: int = 2048,
+) -> Iterator[ScoredRecord]:
+    """Score every alternative allele of every record, in the records' order; none is left out.
+
+    An effect depends on the allele and the reference alone. Exchanging REF and ALT, with a reference that has
+    ALT in place, gives the negative effect. A window that reaches beyond its contig is filled up with N and
+    noted.
+
+    Parameters
+    ----------
+    window
+        Size of the model's input, bp, at least 1.
+    offsets
+        How far the windows lie from the centred one, bp; see `window_offsets`.
+    max_n
+        An allele stays unscored if any of its windows, or of the reference's, has a larger fraction of N.
+        What lies beyond the contig counts.
+    batch_sequences
+        Most sequences in one call of `predict`.
+
+    Raises
+    ------
+    DataError
+        A record is malformed, or the reference can't be read.
+    ModelError
+        A prediction is no probability.
+    ValueError
+        `window`, `offsets` or `max_n` is out of its range.
+    """
+    if window < 1 or not offsets or not 0 <= max_n <= 1 or batch_sequences < 1:
+        raise ValueError(f"window {window}, offsets {offsets} or max_n {max_n} is out of its range")
+    find_contig = contig_finder(reference.contigs)
+
+    def windows_of(record: VcfRecord, alt: str) -> tuple[AlleleWindows | None, _Notes]:
+        contig = find_contig(record.contig)
+        change = find_change(contig, record.start, record.ref, alt, reference)
+        if isinstance(change, Note):
+            return None, (change,)
+        windows = allele_windows(change, reference, window, offsets)
+        if windows is None:
+            return None, (Note.TOO_LONG,)
+        edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
+        if windows.largest_n_fraction > max_n:
+            return None, (Note.TOO_MANY_N, *edge)
+        return windows, edge
+
+    batch = _Batch()
+    for record in records:
+        batch.add(record, [windows_of(record, alt) for alt in record.alts])
+        if len(batch.rows) >= batch_sequences or len(batch.records) >= _RECORDS:
+            yield from batch.score(predict, batch_sequences)
+            batch = _Batch()
+    yield from batch.score(predict, batch_sequences)
+
+
+def _effect(allele: _Allele, values: NDArray[np.float32]) -> AlleleEffect:
+    if not allele.ref:
+        return AlleleEffect(allele.notes, None, None)
+    ref, alt = (  # (W, T) → (T,)
+        values[rows].mean(axis=0, dtype=np.float64) for rows in (allele.ref, allele.alt)
+    )
+    return AlleleEffect(allele.notes, alt - ref, _log_odds(alt) - _log_odds(ref))
+
+
+def _predicted(predict: TrackPredictions, sequences: Sequence[str]) -> NDArray[np.float32]:
+    values = predict(sequences)
+    assert values.ndim == 2 and len(values) == len(sequences), (
+        f"{values.shape} predictions for {len(sequences)} sequences"
+    )
+    if not ((values >= 0) & (values <= 1)).all():  # false for NaN too
+        raise ModelError(
+            "the model gives values that are no probabilities: its weights are damaged"
+        )
+    return values
+
+
+def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    clipped = np.clip(probability, LOWEST, 1 - LOWEST)
+    odds: NDArray[np.float64] = np.log(clipped / (1 - clipped))
+    return odds

@@ -1,0 +1,273 @@
+"""`score-variants` as a command, with a predictor that any base can change in a model's place."""
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pysam
+import pytest
+import typer
+
+from bigbird_dna.cli import variants
+from bigbird_dna.errors import BigBirdDnaError
+from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.tracks import Track
+
+TRACKS = [Track("CTCF", "TF"), Track("open chromatin", "DHS"), Track("H3K4me3", "HM")]
+HEADER = "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+def hashed(sequences: Sequence[str]) -> np.ndarray:
+    sums = [[zlib.crc32(text.encode(), salt) for salt in range(3)] for text in sequences]
+    return (np.array(sums, np.float64) / 2**32).astype(np.float32)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `bigbird-dna score-variants` in this process."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    variants.register(app)
+
+    def run(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
+        def predictor(model_dir: Path, **_: Any) -> variants.Predictor:
+            return variants.Predictor(hashed, window, TRACKS, "abcd")
+
+        monkeypatch.setattr(variants, "_predictor", predictor)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = 0
+        try:
+            app(["model", *map(str, words)])
+        except BigBirdDnaError as error:
+            print(f"bigbird-dna: error: {error}", file=sys.stderr)
+            code = error.exit_code
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def fasta(tmp_path: Path) -> Path:
+    path = tmp_path / "in" / "genome.fa.gz"
+    path.parent.mkdir()
+    bases = "".join(np.random.default_rng(1).choice(list("ACGT"), 400))
+    write_fasta(path, [("chr1", bases[:300]), ("chr2", bases[300:] + "N" * 200)])
+    return path
+
+
+def line(contig: str, pos: int, ref: str, alt: str) -> str:
+    return f"{contig}\t{pos}\t.\t{ref}\t{alt}\t.\tPASS\t.\n"
+
+
+@pytest.fixture
+def vcf(fasta: Path) -> Path:
+    path = fasta.parent / "x.vcf"
+    with pysam.FastaFile(str(fasta)) as genome:
+        first, second = genome.fetch("chr1"), genome.fetch("chr2")
+    other = {"A": "C", "C": "G", "G": "T", "T": "A"}
+    records = [
+        line("chr1", 50, first[49], f"{other[first[49]]},<DEL>"),
+        line("chr1", 90, first[89:92], first[89]),
+        line("chr1", 100, other[first[99]], first[99]),
+        line("chr1", 150, first[149], first[149] + "GATTACA"),
+        line("chr2", 2, second[1], other[second[1]]),
+        line("chr3", 1, "A", "C"),
+    ]
+    path.write_text(HEADER + "".join(records))
+    return path
+
+
+def table(text: str) -> list[dict[str, str]]:
+    rows = [row.split("\t") for row in text.splitlines() if not row.startswith("##")]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+
+def refused(result: Result, code: int, *parts: object) -> None:
+    assert (result.code, result.out) == (code, ""), result
+    assert len(result.err.splitlines()) == 1
+    for part in parts:
+        assert str(part) in result.err
+
+
+def test_vcf_on_standard_output(run: Run, vcf: Path, fasta: Path) -> None:
+    result = run(vcf, "--reference", fasta)
+    assert result.code == 0, result.err
+    rows = table(result.out)
+    plain = table(vcf.read_text())
+    assert [{**row, "INFO": "."} for row in rows] == plain
+    infos = [dict(part.split("=") for part in row["INFO"].split(";")) for row in rows]
+    notes = [info.get("BBD_NOTE") for info in infos]
+    assert notes == [
+        ".,SYMBOLIC",
+        None,
+        "REF_MISMATCH",
+        None,
+        "TOO_MANY_N&CONTIG_EDGE",
+        "CONTIG_UNKNOWN",
+    ]
+    assert all(("BBD_MAX" in info) == (row in (0, 1, 3)) for row, info in enumerate(infos))
+    assert not any("BBD_DELTA" in info for info in infos)
+    assert "##bigbird_dna_model=abcd\n" in result.out
+    command = (
+        f"score-variants model {vcf} --reference {fasta} --format vcf --offsets 4 --max-n 0.25"
+    )
+    assert f"##bigbird_dna_command=bigbird-dna {command}\n" in result.out
+    assert "6 records: 3 alternative alleles scored, 4 not (SYMBOLIC 1" in result.err
+    assert "warning" not in result.err
+
+
+def test_tracks_choose_what_counts(run: Run, vcf: Path, fasta: Path) -> None:
+    words = (vcf, "--reference", fasta, "--format", "tsv")
+    short = table(run(*words).out)
+    assert list(short[0])[5:] == ["note", "max_delta", "max_track"]
+    every = table(run(*words, "--tracks", "*").out)
+    assert [{key: row[key] for key in short[0]} for row in every] == short
+    two = table(run(*words, "--tracks", "open*,TF").out)
+    assert list(two[0])[8:] == [
+        f"{n}:{v}" for n in ("CTCF", "open chromatin") for v in ("delta", "logodds")
+    ]
+    for row, full in zip(two, every, strict=True):
+        assert all(row[key] == full[key] for key in list(row)[8:])
+        if row["note"] == ".":
+            largest = max(
+                ("CTCF", "open chromatin"), key=lambda name: abs(float(row[f"{name}:delta"]))
+            )
+            assert (row["max_track"], row["max_delta"]) == (largest, row[f"{largest}:delta"])
+    text = run(vcf, "--reference", fasta, "--tracks", "open*,TF").out
+    assert "the tracks CTCF,open%20chromatin" in text and "BBD_DELTA=" in text
+    refused(run(*words, "--tracks", "CTFC"), 2, "'CTFC'", "'CTCF'")
+
+
+def test_the_way_the_input_is_packed_changes_nothing(run: Run, vcf: Path, fasta: Path) -> None:
+    expected = table(run(vcf, "--reference", fasta).out)
+    packed = vcf.with_name("y.vcf.gz")
+    packed.write_bytes(gzip.compress(vcf.read_bytes()))
+    assert table(run(packed, "--reference", fasta).out) == expected
+    assert table(run("-", "--reference", fasta, stdin=packed.read_bytes()).out) == expected
+    assert table(run("-", "--reference", fasta, stdin=vcf.read_bytes()).out) == expected
+
+
+def test_an_output_is_scored_again_to_the_same_records(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path
+) -> None:
+    once, twice = tmp_path / "a.vcf", tmp_path / "b.vcf"
+    words = ("--reference", fasta, "--tracks", "*")
+    assert run(vcf, *words, "-o", once).code == run(once, *words, "-o", twice).code == 0
+    first, second = (
+        [row for row in path.read_text().splitlines() if "_command=" not in row]
+        for path in (once, twice)
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("ending", ["vcf", "tsv"])
+def test_a_packed_output_has_an_index_if_sorted(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, ending: str
+) -> None:
+    output, index = tmp_path / f"x.{ending}.gz", tmp_path / f"x.{ending}.gz.tbi"
+    words = ("--reference", fasta, "-o", output)
+    result = run(vcf, *words)
+    assert (result.code, result.out) == (0, ""), result.err
+    assert sorted(tmp_path.glob("*x*")) == [output, index]
+    with pysam.TabixFile(str(output)) as found:
+        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
+    lines = vcf.read_text().splitlines(keepends=True)
+    turned = vcf.with_name("turned.vcf")
+    turned.write_text("".join([*lines[:3], *reversed(lines[3:])]))
+    assert run(turned, *words).code == 0
+    assert not index.exists(), "that of the former file"
+    rows = [
+        row.split("\t")[1]
+        for row in gzip.decompress(output.read_bytes()).decode().splitlines()
+        if not row.startswith("#")
+    ]
+    assert list(dict.fromkeys(rows)) == ["1", "2", "150", "100", "90", "50"]
+
+
+def test_same_run_gives_the_same_bytes(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert run(vcf, "--reference", fasta, "-o", tmp_path / f"{name}.vcf.gz").code == 0
+    first, second = (tmp_path / f"{name}.vcf.gz" for name in ("a", "b"))
+    assert first.read_bytes() == second.read_bytes()
+    plain = tmp_path / "c.vcf"
+    assert run(vcf, "--reference", fasta, "-o", plain).code == 0
+    assert gzip.decompress(first.read_bytes()) == plain.read_bytes()
+    assert run(vcf, "--reference", fasta).out == plain.read_text()
+
+
+def test_contigs_by_other_names_and_no_records(run: Run, fasta: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.vcf"
+    empty.write_text(HEADER)
+    result = run(empty, "--reference", fasta)
+    assert result.code == 0 and table(result.out) == []
+    with pysam.FastaFile(str(fasta)) as genome:
+        base = genome.fetch("chr1", 99, 100)
+    other = tmp_path / "other.vcf"
+    other.write_text(HEADER + line("1", 100, base, "T" if base != "T" else "G"))
+    result = run(other, "--reference", fasta)
+    assert "BBD_MAX=" in result.out and "CONTIG" not in table(result.out)[0]["INFO"]
+    other.write_text(HEADER + line("scaffold", 100, base, "A"))
+    result = run(other, "--reference", fasta)
+    assert result.code == 0 and "another assembly?" in result.err
+
+
+@pytest.mark.parametrize("ending", ["vcf", "vcf.gz", "tsv"])
+def test_a_malformed_line_leaves_nothing(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, ending: str
+) -> None:
+    vcf.write_text(vcf.read_text() + "chr1\tx\t.\tA\tC\t.\t.\t.\n")
+    words = (vcf, "--reference", fasta)
+    refused(run(*words, "-o", tmp_path / f"out.{ending}"), 1, vcf, "line 10", "POS 'x'")
+    refused(run(*words), 1, vcf, "line 10")
+    refused(run("-", *words[1:], stdin=vcf.read_bytes()), 1, "standard input: line 10")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_failure_while_scoring_leaves_the_old_output(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "x.vcf.gz"
+    assert run(vcf, "--reference", fasta, "-o", output).code == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("*x*")}
+    monkeypatch.setattr(
+        sys.modules[__name__], "hashed", lambda texts: np.full((len(texts), 3), np.nan)
+    )
+    refused(run(vcf, "--reference", fasta, "-o", output), 1, "no probabilities")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert len(before) == 2
+
+
+def test_what_can_not_be_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+    words = (vcf, "--reference", fasta)
+    refused(run(*words, "--format", "bed"), 2, "'bed'", "vcf, tsv")
+    refused(run(*words, "-o", tmp_path / "x.bcf"), 2, "x.bcf")
+    refused(run(*words, "-o", tmp_path), 2, "directory")
+    refused(run(*words, "-o", vcf), 2, "is the input")
+    refused(run(*words, "-o", fasta), 2, "is the input")
+    refused(run(*words, "--offsets", 0), 2, "--offsets 0")
+    refused(run(*words, "--offsets", 42), 2, "--offsets 42")
+    refused(run(*words, "--max-n", 1.5), 2, "--max-n 1.5")
+    refused(run(*words, window=40), 2, "--offsets 4", "40 bp")
+    assert run(*words, "--offsets", 1, window=1).code == 0
+    refused(run(*words, "--batch-size", 0), 2, "--batch-size 0")
+    refused(run(tmp_path / "none.vcf", *words[1:]), 1, "no such file")
+    refused(run(vcf, "--reference", tmp_path / "none.fa"), 1, "none.fa: no such file")
+    plain = tmp_path / "plain.fa.gz"
+    plain.write_bytes(gzip.compress(b">chr1\nACGT\n"))
+    refused(run(vcf, "--reference", plain), 1, "prepare-reference")
+    assert run(vcf).code == 2, "--reference is needed"

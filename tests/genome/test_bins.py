@@ -1,0 +1,103 @@
+"""Bins are labelled as counting base by base does it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.bins import (
+    Grid,
+    covered_bases,
+    label_bins,
+    least_bases,
+    parse_rule,
+    positive_bins,
+    window_start,
+)
+from bigbird_dna.genome.peaks import Intervals, merge
+
+LENGTH = 97
+PEAKS = st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)), max_size=10)
+
+
+def intervals(pairs: list[tuple[int, int]]) -> Intervals:
+    starts = np.array([start for start, _ in pairs], np.int64)
+    ends = np.array([min(start + size, LENGTH) for start, size in pairs], np.int64)
+    return merge(starts, ends)
+
+
+@given(PEAKS, st.integers(1, 20), st.integers(0, 25), st.sampled_from(["half", "any", "centre", 3]))
+def test_bins_agree_with_counting_bases(pairs, size, stride, rule):
+    if isinstance(rule, int):
+        rule = min(rule, size)
+    covered = np.zeros(LENGTH, bool)
+    for start, length in pairs:
+        covered[start : start + length] = True
+    expected = []
+    for number, start in enumerate(range(0, LENGTH - size + 1, stride or size)):
+        part = covered[start : start + size]
+        positive = {
+            "half": 2 * part.sum() > size,
+            "any": part.any(),
+            "centre": part[size // 2],
+        }.get(rule, part.sum() >= rule if isinstance(rule, int) else None)
+        if positive:
+            expected.append(number)
+    grid = Grid(size, stride)
+    found = positive_bins(intervals(pairs), grid, LENGTH, rule)
+    assert found.tolist() == expected
+    # The other way to the same labels, for bins in any place.
+    marks = label_bins(intervals(pairs), grid.starts(LENGTH), size, rule)
+    assert np.flatnonzero(marks).tolist() == expected
+
+
+@given(PEAKS, st.lists(st.tuples(st.integers(-5, LENGTH + 5), st.integers(0, 50)), max_size=8))
+def test_covered_bases_agree_with_counting(pairs, places):
+    covered = np.zeros(LENGTH + 100, bool)
+    for start, length in pairs:
+        covered[5 + start : 5 + min(start + length, LENGTH)] = True
+    starts = np.array([start for start, _ in places], np.int64)
+    ends = np.array([start + size for start, size in places], np.int64)
+    expected = [covered[5 + start : 5 + end].sum() for start, end in zip(starts, ends, strict=True)]
+    assert covered_bases(intervals(pairs), starts, ends).tolist() == expected
+
+
+def test_deepseas_rule_is_more_than_half_of_the_union():
+    grid = Grid(200)
+    half = merge(np.array([100, 130]), np.array([200, 200]))  # 100 bp, 70 of them twice
+    assert positive_bins(half, grid, 1000).tolist() == []
+    more = merge(np.array([100, 0]), np.array([200, 1]))
+    assert positive_bins(more, grid, 1000).tolist() == [0]
+
+
+def test_bins_at_the_end_of_a_contig():
+    assert Grid(200).bins(199) == 0
+    assert Grid(200).starts(650).tolist() == [0, 200, 400]
+    assert Grid(200, 50).starts(310).tolist() == [0, 50, 100]
+
+
+def test_windows_share_the_bins_centre():
+    starts = np.array([10_000])
+    assert window_start(starts, 200, 1000).tolist() == [9_600]  # DeepSEA's
+    assert window_start(starts, 200, 8000).tolist() == [6_100]
+
+
+@pytest.mark.parametrize("text", ["half", "any", "centre", "60", 60])
+def test_rules_are_read(text):
+    rule = parse_rule(text)
+    assert rule == (60 if str(text) == "60" else text)
+    assert least_bases(rule, 200) == {"half": 101, 60: 60}.get(rule, 1)
+
+
+@pytest.mark.parametrize("text", ["most", "0", "-3", "", "1.5"])
+def test_other_rules_are_refused(text):
+    with pytest.raises(ConfigError, match="label rule"):
+        parse_rule(text)
+
+
+def test_a_rule_that_no_bin_can_meet_is_refused():
+    with pytest.raises(ConfigError, match="a bin has 200 bp"):
+        least_bases(201, 200)
+    with pytest.raises(ConfigError, match="no such grid"):
+        Grid(0)

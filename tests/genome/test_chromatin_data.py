@@ -1,0 +1,305 @@
+"""Data sets are built from peaks as counting base by base says, and read back or refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome import unknown
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin_build import build_dataset
+from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.regions import RegionSplits
+from bigbird_dna.genome.tracks import Track, read_tracks
+from tests.genome.simulated import Demo, lines
+
+DEMO = load_assembly("demo")
+
+
+def rows_of(data: ChromatinData) -> dict[tuple[str, int], tuple[str, tuple[int, ...]]]:
+    places = zip(data.bins["contig"], data.bins["start"], strict=True)
+    labels = map(tuple, data.labels.rows().tolist())
+    return dict(zip(places, zip(data.bins["split"], labels, strict=True), strict=True))
+
+
+def covered(demo: Demo, track: Track, contig: str) -> np.ndarray:
+    mask = np.zeros(len(demo.sequences[contig]), bool)
+    for name, start, end, *_ in lines(track.file):
+        if name == contig:
+            mask[int(start) : int(end)] = True
+    return mask
+
+
+@pytest.fixture(scope="module")
+def demo_data(demo, tmp_path_factory) -> ChromatinData:
+    reference = Reference(demo.directory / "genome.fa.gz")
+    splits = RegionSplits.from_names(
+        reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"]
+    )
+    tracks = read_tracks(demo.directory / "tracks.tsv")
+    out = tmp_path_factory.mktemp("chromatin") / "data"
+    return build_dataset(out, reference, DEMO, tracks, splits, window=4000, max_n=1.0)
+
+
+def test_labels_agree_with_counting_bases(demo, demo_data):
+    tracks = read_tracks(demo.directory / "tracks.tsv")
+    expected = {}
+    for contig, sequence in demo.sequences.items():
+        bins = len(sequence) // 200
+        masks = [covered(demo, track, contig)[: bins * 200] for track in tracks]
+        labels = np.array([mask.reshape(bins, 200).sum(axis=1) > 100 for mask in masks]).T
+        for number in np.flatnonzero(labels.any(axis=1)):
+            start = int(number) * 200
+            split = "test" if contig == "demo3" else "train"
+            if contig == "demo2":
+                # The windows of held-out bins reach 1,900 bp beyond the region.
+                if start >= 20_000 and start + 200 <= 60_000:
+                    split = "valid"
+                elif start - 1_900 < 61_900 and start + 2_100 > 18_100:
+                    continue
+            expected[contig, start] = (split, tuple(labels[number].astype(int).tolist()))
+    assert rows_of(demo_data) == expected
+    assert demo_data.info["dropped_bins"]["gap"] > 0
+
+
+def test_rows_are_sorted_and_described(demo, demo_data, tmp_path):
+    order = list(demo.sequences)
+    places = [(order.index(c), s) for c, s in demo_data.bins[["contig", "start"]].values]
+    assert places == sorted(places)
+    for split in ("train", "valid", "test"):
+        rows = demo_data.rows(split)
+        assert demo_data.info["bins"][split] == len(rows) > 0
+        counted = [int(track.extra[f"positives_{split}"]) for track in demo_data.tracks]
+        assert counted == demo_data.labels.rows(rows).sum(axis=0).tolist()
+    source = demo_data.info["sources"]["tracks"]["ALFA"]
+    assert source["file"] == "ALFA.narrowPeak.gz"
+    assert len(source["sha256"]) == 64
+    assert demo_data.info["regions"]["valid"] == ["demo2:20001-60000"]
+
+
+def test_windows_share_the_bins_centre(demo_data):
+    (window,) = demo_data.windows(8000, [5])
+    start = int(demo_data.bins["start"].iloc[5])
+    assert (window.start, window.end) == (start - 3900, start + 4100)
+    assert len(demo_data.windows(1000)) == len(demo_data)
+
+
+class Small:
+    """A genome of two contigs with N and a few peaks."""
+
+    def __init__(self, directory: Path) -> None:
+        rng = np.random.default_rng(4)
+        a, b = ("".join(rng.choice(list("ACGT"), length)) for length in (10_050, 4_000))
+        a = a[:3_000] + "N" * 1_000 + a[4_000:]
+        self.directory = directory
+        write_fasta(directory / "genome.fa", [("a", a), ("b", b)])
+        self.reference = Reference(directory / "genome.fa")
+        self.splits = RegionSplits.from_names(self.reference.contigs, DEMO, test=["b"])
+
+    def track(self, name: str, text: str) -> Track:
+        path = self.directory / f"{name}.bed"
+        path.write_text(text)
+        return Track(name, "TF", file=path)
+
+    def build(self, *tracks: Track, **options: object) -> ChromatinData:
+        settings = {"window": 1000, "max_n": 1.0, "min_positives": 0} | options
+        splits = settings.pop("splits", self.splits)
+        out = self.directory / "data"
+        return build_dataset(out, self.reference, DEMO, tracks, splits, **settings)
+
+
+@pytest.fixture
+def small(tmp_path) -> Small:
+    return Small(tmp_path)
+
+
+def starts(data: ChromatinData, contig: str = "a") -> list[int]:
+    return data.bins.loc[data.bins["contig"] == contig, "start"].tolist()
+
+
+def test_one_base_peaks_are_widened(small):
+    peaks = small.track("x", "a\t300\t301\na\t1000\t1001\na\t0\t1\nb\t3999\t4000\n")
+    with pytest.raises(DataError, match="no bin is left for training"):
+        small.build(peaks)  # 1 bp is no half of a bin
+    data = small.build(peaks, widen=100)
+    # 200–401 covers bin 200 whole; 900–1101 has 100 bp of bin 800 and 101 of bin 1000; 0–101 has 101.
+    assert starts(data) == [0, 200, 1000]
+    assert starts(data, "b") == [3800]  # 101 bp of the last bin, cut at the contig's end
+    assert starts(small.build(peaks, rule="any", widen=100)) == [0, 200, 400, 800, 1000]
+    assert starts(small.build(peaks, rule="centre")) == [200]
+    assert starts(small.build(peaks, rule=1)) == [0, 200, 1000]
+
+
+def test_bins_of_another_stride_overlap(small):
+    data = small.build(small.track("x", "a\t1000\t1200\nb\t0\t900\n"), stride=50)
+    assert starts(data) == [950, 1000, 1050]
+
+
+def test_windows_with_many_n_are_dropped(small):
+    peaks = small.track("x", "a\t0\t10000\nb\t0\t4000\n")
+    data = small.build(peaks, max_n=0.1)
+    kept = []
+    for start in range(0, 10_001 - 200, 200):
+        opens = start + 100 - 500
+        unknown = sum(not 0 <= p < 10_050 or 3_000 <= p < 4_000 for p in range(opens, opens + 1000))
+        if unknown <= 100:
+            kept.append(start)
+    assert starts(data) == kept
+    assert data.info["dropped_bins"]["too many N"] == 50 - len(kept) + 4  # and two at each end of b
+
+
+def test_blacklisted_bins_are_dropped(small):
+    black = small.directory / "black.bed"
+    black.write_text("a\t399\t601\nother\t5\t6\n")
+    peaks = small.track("x", "a\t0\t1000\nb\t0\t1000\n")
+    data = small.build(peaks, blacklist=black)
+    assert starts(data) == [0, 800]
+    assert data.info["dropped_bins"]["blacklist"] == 3
+    assert data.info["sources"]["blacklist"]["unknown"] == 1
+
+
+def test_bins_without_positives_are_sampled(small):
+    peaks = small.track("x", "a\t0\t1000\nb\t0\t1000\n")
+    assert len(small.build(peaks)) == 10
+    everything = small.build(peaks, negative_fraction=1.0)
+    assert len(everything) == 50 + 20
+    some = small.build(peaks, negative_fraction=0.5)
+    assert {row for row, (_, labels) in rows_of(some).items() if labels == (1,)} == {
+        row for row, (_, labels) in rows_of(everything).items() if labels == (1,)
+    }
+    assert 22 < len(some) - 10 < 60 * 0.5 + 14
+    assert rows_of(small.build(peaks, negative_fraction=0.5)) == rows_of(some)
+    assert rows_of(small.build(peaks, negative_fraction=0.5, seed=1)) != rows_of(some)
+
+
+def test_tracks_with_too_few_positives_are_left_out(small):
+    good = small.track("good", "a\t0\t1000\nb\t0\t600\n")
+    rare = small.track("rare", "a\t8000\t8400\nb\t0\t600\n")
+    unseen = small.track("unseen", "a\t0\t1000\n")
+    empty = small.track("empty", "")
+    data = small.build(rare, good, unseen, empty, min_positives=3, min_held_out=1)
+    assert [track.name for track in data.tracks] == ["good"]
+    assert starts(data) == [0, 200, 400, 600, 800]  # none of the bins of rare alone
+    reasons = {entry["track"]: entry["reason"] for entry in data.info["left_out"]}
+    assert reasons == {
+        "rare": "2 positive bins in train, 3 needed",
+        "unseen": "0 positive bins in test, 1 needed",
+        "empty": "no peaks in its file",
+    }
+    with pytest.raises(DataError, match="no track has 99 positive bins"):
+        small.build(good, rare, min_positives=99)
+
+
+def test_a_held_out_region_without_bins_is_reported(small, capsys):
+    splits = RegionSplits.from_names(small.reference.contigs, DEMO, valid=["a:1-100"], test=["b"])
+    data = small.build(small.track("x", "a\t0\t9000\nb\t0\t900\n"), splits=splits)
+    assert data.info["bins"]["valid"] == 0
+    assert "warning: no bin for valid is left in its regions" in capsys.readouterr().err
+
+
+def test_unknown_bases_are_found_across_pieces(small, monkeypatch):
+    monkeypatch.setattr(unknown, "_PIECE", 700)
+    runs = unknown.unknown_bases(small.reference, "a")
+    assert (runs.starts.tolist(), runs.ends.tolist()) == ([3_000], [4_000])
+
+
+def test_the_same_input_gives_the_same_bytes(small, tmp_path):
+    tracks = [small.track("x", "a\t0\t1000\n"), small.track("y", "a\t400\t5000\nb\t0\t700\n")]
+    found = []
+    for _ in range(2):
+        small.build(*tracks, negative_fraction=0.3)
+        found.append({p.name: p.read_bytes() for p in (small.directory / "data").iterdir()})
+    assert found[0] == found[1]
+    assert str(small.directory) not in json.dumps(json.loads(found[0]["dataset.json"]))
+
+
+def test_the_order_of_intervals_does_not_matter(small):
+    text = ["a\t100\t300\n", "a\t250\t700\n", "b\t0\t900\n", "a\t5000\t5400\n"]
+    one = rows_of(small.build(small.track("x", "".join(text))))
+    assert one == rows_of(small.build(small.track("x", "".join(text[::-1] + text))))
+
+
+def test_peaks_that_lie_nowhere_are_refused(small):
+    with pytest.raises(DataError, match=r"x\.bed: no contig of the peaks is known"):
+        small.build(small.track("x", "zz\t0\t1000\n"))
+    with pytest.raises(DataError, match="no peak of any track"):
+        small.build(small.track("x", ""))
+    with pytest.raises(DataError, match="no tracks"):
+        small.build()
+    assert not (small.directory / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_n": 1.5}, {"negative_fraction": -0.1}, {"rule": 300}, {"window": 0}, {"bin_size": 0}],
+)
+def test_impossible_settings_are_refused(small, options):
+    with pytest.raises(ConfigError):
+        small.build(small.track("x", "a\t0\t1000\n"), **options)
+
+
+def test_incomplete_or_mixed_data_sets_are_refused(small):
+    peaks = small.track("x", "a\t0\t1000\nb\t0\t900\n")
+    small.build(peaks)
+    directory = small.directory / "data"
+    labels = (directory / "labels.npz").read_bytes()
+    small.build(peaks, negative_fraction=1.0)
+    whole = {path.name: path.read_bytes() for path in directory.iterdir()}
+    (directory / "labels.npz").write_bytes(labels)
+    with pytest.raises(DataError, match="don't belong together: labels of 9 bins"):
+        read_dataset(directory)
+    (directory / "labels.npz").write_bytes(whole["labels.npz"])
+    assert len(read_dataset(directory)) == 70
+    (directory / "dataset.json").write_text("{}")
+    with pytest.raises(DataError, match="not the description"):
+        read_dataset(directory)
+    (directory / "dataset.json").write_bytes(whole["dataset.json"])
+    pd.DataFrame({"a": [1]}).to_parquet(directory / "bins.parquet")
+    with pytest.raises(DataError, match="not a table of bins"):
+        read_dataset(directory)
+    (directory / "bins.parquet").write_bytes(b"no")
+    with pytest.raises(DataError, match="can't be read"):
+        read_dataset(directory)
+    (directory / "bins.parquet").unlink()
+    with pytest.raises(DataError, match=r"bins\.parquet: no such file"):
+        read_dataset(directory)
+
+
+def test_yeast_and_human_peaks(shared_data, tmp_path):
+    from bigbird_dna.genome.reference import prepare_reference
+    from bigbird_dna.genome.track_folder import tracks_from_folder
+
+    source = shared_data / "hg19"
+    prepare_reference(source / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
+    reference = Reference(tmp_path / "chr22.fa.gz")
+    human = load_assembly("GRCh37")
+    splits = RegionSplits.from_names(
+        reference.contigs, human, valid=["22:19,000,001-20,000,000"], test=["22:20,500,001-"]
+    )
+    tracks = tracks_from_folder(source / "peaks", "TF")
+    assert len(tracks) == 109
+    assert all(track.cell and track.target for track in tracks)
+    data = build_dataset(tmp_path / "data", reference, human, tracks, splits, min_positives=20)
+    assert 60 < len(data.tracks) < 80
+    assert min(int(track.extra["positives_train"]) for track in data.tracks) >= 20
+    gap = data.bins.loc[data.bins["split"] == "train", "start"]
+    assert not gap.between(18_992_200, 20_007_600).any()
+
+    folder = tmp_path / "peaks"
+    folder.mkdir()
+    for path in sorted((shared_data / "yeast" / "peaks").glob("*_CX.bed.gz"))[:20]:
+        (folder / path.name).symlink_to(path)
+    prepare_reference(
+        next((shared_data / "yeast").glob("*toplevel.fa.gz")), tmp_path / "yeast.fa.gz"
+    )
+    reference = Reference(tmp_path / "yeast.fa.gz")
+    yeast = load_assembly("sacCer3")
+    splits = RegionSplits.from_names(reference.contigs, yeast, test=["chrXVI"], exclude=["Mito"])
+    tracks = tracks_from_folder(folder, "TF", r"(?P<target>.+)_CX")
+    data = build_dataset(tmp_path / "data", reference, yeast, tracks, splits, widen=100)
+    assert len(data.tracks) >= 15
+    assert set(data.bins.loc[data.rows("test"), "contig"]) == {"XVI"}

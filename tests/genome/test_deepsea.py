@@ -1,0 +1,378 @@
+"""A bundle of the published format is made here, read back exactly, and refused when it is off."""
+
+import gzip
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin_data import read_dataset
+from bigbird_dna.genome.deepsea import build_deepsea
+from bigbird_dna.genome.deepsea_bundle import unpack_bundle
+from bigbird_dna.genome.deepsea_check import compare_with_peaks, one_hot
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.tracks import Track
+
+HUMAN = load_assembly("GRCh37")
+TRACKS = tuple(Track(f"t{number}", "TF") for number in range(13))
+# Bins of each contig, in the order of the published file: as strings.
+CONTIGS = {"chr1": 250, "chr10": 250, "chr2": 250, "chr8": 250, "chr9": 50}
+SIZES = {"train": 600, "valid": 100, "test": 300}  # 2,000 rows with the reverse complements
+
+
+class World(NamedTuple):
+    """A genome, its bins in file order, and the labels of all of them (N, T)."""
+
+    sequences: dict[str, str]
+    bins: list[tuple[str, int]]
+    labels: np.ndarray
+    rows: dict[str, list[int]]  # of `bins`, by split
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    rng = np.random.default_rng(2)
+    sequences = {}
+    for contig, bins in CONTIGS.items():
+        letters = rng.choice(list("ACGTacgt"), bins * 200 + 70)
+        letters[2_000:2_600] = "N"
+        sequences[contig] = "".join(letters)
+    bins = [(contig, number * 200) for contig, count in CONTIGS.items() for number in range(count)]
+    labels = (rng.random((len(bins), len(TRACKS))) < 0.2).astype(np.uint8)
+    held_out = [n for n, (contig, _) in enumerate(bins) if contig in ("chr8", "chr9")]
+    rows = {"train": list(range(600)), "valid": list(range(600, 700)), "test": held_out}
+    return World(sequences, bins, labels, rows)
+
+
+def windows(world: World, rows: list[int], shift: int = 0) -> np.ndarray:
+    """(n, 4, 1000), letter by letter."""
+    found = np.zeros((len(rows), 4, 1000), np.uint8)
+    for number, row in enumerate(rows):
+        contig, start = world.bins[row]
+        sequence = world.sequences[contig].upper()
+        for base in range(1000):
+            position = start - 400 + base + shift
+            if 0 <= position < len(sequence) and sequence[position] != "N":
+                found[number, "AGCT".index(sequence[position]), base] = 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def matrices(world) -> dict[str, np.ndarray]:
+    """The bundle's arrays in MATLAB's order, forward rows then reverse complements."""
+    content = {}
+    for split, rows in world.rows.items():
+        forward = windows(world, rows)
+        # The reverse complement of A G C T is T C G A, read from the other end.
+        content[f"{split}xdata"] = np.concatenate([forward, forward[:, [3, 2, 1, 0], ::-1]])
+        content[f"{split}data"] = np.concatenate([world.labels[rows]] * 2)
+    return content
+
+
+def write_bundle(directory: Path, content: dict[str, np.ndarray], compress: bool = True) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    with h5py.File(directory / "train.mat", "w", userblock_size=512) as file:
+        for name in ("trainxdata", "traindata"):
+            if name in content:
+                file[name] = content[name].transpose()
+    for split in ("valid", "test"):
+        part = {name: array for name, array in content.items() if name.startswith(split)}
+        scipy.io.savemat(directory / f"{split}.mat", part, do_compression=compress)
+    return directory
+
+
+def write_bed(path: Path, bins: list[tuple[str, int]]) -> Path:
+    path.write_text("".join(f"{contig}\t{start}\t{start + 200}\n" for contig, start in bins))
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(world, tmp_path_factory) -> Reference:
+    path = tmp_path_factory.mktemp("reference") / "genome.fa.gz"
+    # The reference has other names and another order than the bundle.
+    names = {contig: contig.removeprefix("chr") for contig in ("chr9", *CONTIGS)}
+    write_fasta(path, ((name, world.sequences[contig].upper()) for contig, name in names.items()))
+    return Reference(path)
+
+
+@pytest.fixture(scope="module")
+def bundle(matrices, tmp_path_factory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundle") / "deepsea_train", matrices).parent
+
+
+@pytest.fixture
+def bed(world, tmp_path) -> Path:
+    return write_bed(tmp_path / "allTFs.pos.bed", world.bins)
+
+
+@pytest.fixture
+def build(reference, bed, tmp_path) -> Callable[..., object]:
+    def build(
+        bundle: Path, bins: Path = bed, tracks: tuple[Track, ...] = TRACKS, **options: object
+    ):
+        return build_deepsea(
+            tmp_path / "data", bundle, bins, reference, HUMAN, tracks, **{"samples": 64} | options
+        )
+
+    return build
+
+
+def check(data, world: World) -> None:
+    order = [row for split in ("train", "valid", "test") for row in world.rows[split]]
+    assert np.array_equal(data.labels.rows(), world.labels[order])
+    expected = [(world.bins[row][0].removeprefix("chr"), world.bins[row][1]) for row in order]
+    assert list(zip(data.bins["contig"], data.bins["start"], strict=True)) == expected
+    assert (data.bins["end"] - data.bins["start"] == 200).all()
+    assert [len(data.rows(split)) for split in SIZES] == list(SIZES.values())
+    assert data.bins["split"].tolist() == [split for split, n in SIZES.items() for _ in range(n)]
+    assert [track.name for track in data.tracks] == [track.name for track in TRACKS]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_bundle_of_2000_rows_is_read_back_exactly(world, matrices, build, tmp_path, compress):
+    directory = write_bundle(tmp_path / "bundle", matrices, compress)
+    data = build(directory, samples=10_000)  # every window is compared with the reference
+    check(data, world)
+    check(read_dataset(tmp_path / "data"), world)
+    assert data.info["bins_of_no_split"] == 50
+    positives = world.labels[world.rows["test"]].sum(axis=0)
+    assert [int(track.extra["positives_test"]) for track in data.tracks] == positives.tolist()
+    first = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
+    build(directory, samples=16)
+    assert first == {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
+
+
+def test_windows_of_a_data_set_have_the_bundles_in_the_middle(bundle, build, reference, matrices):
+    data = build(bundle)
+    for row in (0, 3, 640, 800):
+        wide, narrow = (data.windows(length, [row])[0] for length in (8000, 1000))
+        sequence = reference.fetch(wide)
+        assert sequence[3500:4500] == reference.fetch(narrow)
+        split = data.bins["split"].iloc[row]
+        found = matrices[f"{split}xdata"][row - {"train": 0, "valid": 600, "test": 700}[split]]
+        assert np.array_equal(one_hot(sequence[3500:4500]).T, found)
+
+
+def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
+    archive, packed = tmp_path / "bundle.tar.gz", tmp_path / "allTFs.pos.bed.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        tar.add(bundle / "deepsea_train", "deepsea_train")
+    with tarfile.open(packed, "w:gz", compresslevel=1) as tar:
+        tar.add(bed, "data/allTFs.pos.bed")
+    check(build(archive, packed), world)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("bundle.tar.gz", "allTFs.pos.bed.tar.gz", "allTFs.pos.bed", "data")
+    }
+    with gzip.open(tmp_path / "bins.bed.gz", "wb") as stream:
+        stream.write(bed.read_bytes())
+    check(build(bundle, tmp_path / "bins.bed.gz"), world)
+
+    unpack_bundle(archive, tmp_path / "kept")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    assert {path.name for path in times} == {"train.mat", "valid.mat", "test.mat"}
+    (tmp_path / "kept" / "valid.mat").write_bytes(b"cut")
+    unpack_bundle(archive, tmp_path / "kept")
+    same = [path.name for path, time in times.items() if path.stat().st_mtime_ns == time]
+    assert sorted(same) == ["test.mat", "train.mat"]
+    check(build(tmp_path / "kept"), world)
+
+
+def test_archives_that_are_cut_or_lack_a_file_are_refused(bundle, build, tmp_path):
+    archive = tmp_path / "bundle.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        tar.add(bundle / "deepsea_train" / "train.mat", "train.mat")
+    with pytest.raises(DataError, match=r"no valid.mat, test.mat in the archive"):
+        build(archive)
+    raw = archive.read_bytes()
+    archive.write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(DataError, match="not a complete tar archive"):
+        build(archive)
+    archive.write_bytes(b"something else" * 100)
+    with pytest.raises(DataError, match="not a complete tar archive"):
+        build(archive)
+    with pytest.raises(DataError, match="no such file"):
+        build(tmp_path / "none.tar.gz")
+    assert not (tmp_path / "data").exists()
+
+
+Change = Callable[[dict[str, np.ndarray]], object]
+
+
+def without(name: str) -> Change:
+    return lambda content: content.pop(name)
+
+
+def turned(name: str, *axes: int) -> Change:
+    return lambda content: content.update({name: content[name].transpose(axes)})
+
+
+def cut(name: str, rows: int) -> Change:
+    return lambda content: content.update({name: content[name][:rows]})
+
+
+def interleave(content: dict[str, np.ndarray]) -> None:
+    for name in ("validxdata", "validdata"):
+        order = np.arange(200).reshape(2, 100).T.ravel()
+        content[name] = content[name][order]
+
+
+def flip_channels(content: dict[str, np.ndarray]) -> None:
+    content["trainxdata"] = content["trainxdata"][:, [0, 2, 1, 3]]  # A C G T
+
+
+def fill_n(content: dict[str, np.ndarray]) -> None:
+    content["validxdata"] = content["validxdata"].copy()
+    content["validxdata"][3, :, 0] = content["validxdata"][103, :, 999] = 1
+
+
+def alter_label(content: dict[str, np.ndarray]) -> None:
+    content["traindata"] = content["traindata"].copy()
+    content["traindata"][0, 4] ^= 1
+
+
+def alter_value(content: dict[str, np.ndarray]) -> None:
+    content["testdata"] = content["testdata"].copy()
+    content["testdata"][0, 4] = 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("trainxdata"), r"train.mat: no array 'trainxdata'; the file has only traindata"),
+        (without("testdata"), r"test.mat: no array 'testdata'; the file has only testxdata"),
+        (
+            turned("trainxdata", 2, 1, 0),
+            r"train.mat: trainxdata is \(1000, 4, 1200\).*\(rows, 4, 1000\) is .*another order",
+        ),
+        (
+            turned("validxdata", 0, 2, 1),
+            r"valid.mat: validxdata is \(200, 1000, 4\).*another order",
+        ),
+        (turned("traindata", 1, 0), r"train.mat: traindata is \(13, 1200\).*another order"),
+        (turned("testdata", 1, 0), r"test.mat: testdata is \(13, 600\).*another order"),
+        (cut("testdata", 599), r"test.mat: testdata is \(599, 13\).*600 rows are expected"),
+        (
+            lambda c: c.update(validxdata=c["validxdata"][:, :, :999]),
+            r"valid.mat: validxdata is \(200, 4, 999\)",
+        ),
+        (
+            lambda c: c.update(validxdata=c["validxdata"][:, 0]),
+            r"valid.mat: validxdata is \(200, 1000\)",
+        ),
+        (
+            lambda c: c.update(validdata=c["validdata"][:, :12]),
+            r"valid.mat: validdata has 12 tracks, the table of tracks 13",
+        ),
+        (
+            lambda c: c.update(testxdata=c["testxdata"][:-1], testdata=c["testdata"][:-1]),
+            r"test.mat: 599 rows: not as many reverse complements",
+        ),
+        (interleave, r"valid.mat: validxdata: row 101 is not the reverse complement of row 1"),
+        (
+            flip_channels,
+            r"train.mat: trainxdata: row 1 \(1:-400-600.*base 40\d.*is C in the bundle",
+        ),
+        (fill_n, r"valid.mat: validxdata: row 4 is not one-hot"),
+        (alter_label, r"train.mat: traindata: row 601 is not the reverse complement of row 1"),
+        (alter_value, r"test.mat: testdata holds other values than 0 and 1"),
+    ],
+)
+def test_a_bundle_of_another_form_is_refused(matrices, build, tmp_path, change, message):
+    content = dict(matrices)
+    change(content)
+    with pytest.raises(DataError, match=message) as error:
+        build(write_bundle(tmp_path / "bundle", content))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["train.mat", "valid.mat", "test.mat"])
+def test_missing_truncated_and_other_files_are_refused(bundle, build, tmp_path, name):
+    directory = tmp_path / "bundle"
+    directory.mkdir()
+    for path in (bundle / "deepsea_train").iterdir():
+        (directory / path.name).write_bytes(path.read_bytes())
+    raw = (directory / name).read_bytes()
+    (directory / name).write_bytes(raw[: len(raw) * 2 // 3])
+    with pytest.raises(DataError, match=f"{name}: truncated or damaged"):
+        build(directory)
+    (directory / name).write_bytes(b"<html>" * 99)
+    with pytest.raises(DataError, match=f"{name}: not a MATLAB file"):
+        build(directory)
+    (directory / name).unlink()
+    with pytest.raises(DataError, match=f"no {name} in it"):
+        build(directory)
+
+
+def test_a_shifted_reference_is_refused(world, bundle, bed, tmp_path):
+    moved = ((name, "N" + sequence.upper()) for name, sequence in world.sequences.items())
+    write_fasta(tmp_path / "moved.fa.gz", moved)
+    with Reference(tmp_path / "moved.fa.gz") as reference, pytest.raises(DataError) as error:
+        build_deepsea(tmp_path / "data", bundle, bed, reference, HUMAN, TRACKS)
+    text = str(error.value)
+    assert "train.mat: trainxdata: row 1 (chr1:-400-600, 0-based): base 401, at chr1:0, is" in text
+    assert f"in the bundle and N in {tmp_path / 'moved.fa.gz'}" in text
+    assert "shifted coordinates" in text
+
+
+def test_shifted_coordinates_are_named(world, matrices, build, tmp_path):
+    content = dict(matrices)
+    forward = windows(world, world.rows["valid"], shift=25)
+    content["validxdata"] = np.concatenate([forward, forward[:, ::-1, ::-1]])
+    with pytest.raises(DataError, match=r"valid.mat.*row 1 \(2:.*lies \+25 bp from there: shifted"):
+        build(write_bundle(tmp_path / "bundle", content))
+
+
+def test_another_sequence_is_refused(world, bundle, bed, tmp_path):
+    other = dict(world.sequences)
+    base = other["chr8"][500].upper()
+    other["chr8"] = other["chr8"][:500] + ("A" if base != "A" else "C") + other["chr8"][501:]
+    write_fasta(tmp_path / "other.fa.gz", ((n, s.upper()) for n, s in other.items()))
+    with (
+        Reference(tmp_path / "other.fa.gz") as reference,
+        pytest.raises(DataError, match=r"test.mat: testxdata: row 1 \(chr8:-400-600.*base 901"),
+    ):
+        build_deepsea(tmp_path / "data", bundle, bed, reference, HUMAN, TRACKS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda bins: bins[:500], r"500 bins, fewer than the 700 windows"),
+        (lambda bins: bins[750:] + bins[:750], r"bin 1 is on 8, among the first 700"),
+        (lambda bins: bins[:-1], r"299 bins on chr8 and chr9, test.mat has 300 windows"),
+        (lambda bins: [*bins, ("chr7", 0)], r"line 1051: contig 'chr7' is not in the reference"),
+        (lambda bins: [*bins, ("chr9", 9_900)], r"line 1051: chr9:9900-10100 is no bin"),
+        (lambda bins: bins[1:600] + bins[:1] + bins[600:], r"trainxdata: row 1 .*shifted"),
+    ],
+)
+def test_other_bins_are_refused(world, bundle, build, tmp_path, change, message):
+    with pytest.raises(DataError, match=message):
+        build(bundle, write_bed(tmp_path / "other.bed", change(world.bins)))
+
+
+def test_labels_are_compared_with_peaks(world, bundle, build, tmp_path):
+    # Peaks that cover 101 bp of the positive bins of track 3, and 100 bp of all others.
+    lines = [
+        f"{contig}\t{start}\t{start + 100 + int(label)}\n"
+        for (contig, start), label in zip(world.bins, world.labels[:, 3], strict=True)
+    ]
+    (tmp_path / "t3.bed").write_text("".join(lines))
+    data = build(bundle)
+    track = Track("t3", "TF", file=tmp_path / "t3.bed")
+    contigs = {contig.removeprefix("chr"): len(s) for contig, s in world.sequences.items()}
+    rows = [row for found in world.rows.values() for row in found]
+    positives = int(world.labels[rows, 3].sum())
+    exact = compare_with_peaks(data, [track], contigs, HUMAN)
+    assert exact.values.tolist() == [["t3", positives, 0, 0]]
+    loose = compare_with_peaks(data, [track], contigs, HUMAN, rule="any")
+    assert loose.values.tolist() == [["t3", positives, 0, len(rows) - positives]]
+    with pytest.raises(DataError, match="'zz' is not in the data set"):
+        compare_with_peaks(data, [Track("zz", "TF")], contigs, HUMAN)

@@ -1,0 +1,88 @@
+"""Packed labels are the labels."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.labels import LabelBuilder, PackedLabels
+
+
+def random_labels(rows: int, tracks: int, seed: int) -> np.ndarray:
+    return (np.random.default_rng(seed).random((rows, tracks)) < 0.3).astype(np.uint8)
+
+
+@given(st.integers(0, 40), st.integers(1, 30), st.integers(0, 2**16))
+def test_packing_keeps_every_label(rows, tracks, seed):
+    dense = random_labels(rows, tracks, seed)
+    labels = PackedLabels.from_dense(dense)
+    assert labels.shape == dense.shape
+    assert labels.packed.shape == (rows, -(-tracks // 8))
+    assert np.array_equal(labels.rows(), dense)
+    assert np.array_equal(labels.positives(), dense.sum(axis=0))
+    assert np.array_equal(labels.any(), dense.any(axis=1))
+    rng = np.random.default_rng(seed)
+    index = rng.integers(0, rows, 7) if rows else np.zeros(0, np.intp)
+    assert np.array_equal(labels.rows(index), dense[index])
+    assert np.array_equal(labels.positives(index), dense[index].sum(axis=0))
+    assert np.array_equal(labels.take(index).rows(), dense[index])
+    chosen = rng.permutation(tracks)[: rng.integers(0, tracks) + 1]
+    assert np.array_equal(labels.select(chosen).rows(), dense[:, chosen])
+    assert np.array_equal(labels.column(tracks - 1), dense[:, -1].astype(bool))
+
+
+def test_bits_are_counted_from_the_lowest():
+    dense = np.zeros((1, 10), np.uint8)
+    dense[0, [0, 2, 9]] = 1
+    assert PackedLabels.from_dense(dense).packed.tolist() == [[0b101, 0b10]]
+
+
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 2**16))
+def test_tracks_and_blocks_add_up(rows, tracks, seed):
+    dense = random_labels(rows, tracks, seed)
+    marked, filled = LabelBuilder(rows, tracks), LabelBuilder(rows, tracks)
+    for track in range(tracks):
+        marked.mark(track, np.flatnonzero(dense[:, track]))
+    height, width = seed % 5 + 1, seed % 7 + 1
+    for track in range(0, tracks, height):
+        for row in range(0, rows, width):
+            block = dense[row : row + width, track : track + height].T
+            filled.fill(track, row, block)
+    for builder in (marked, filled):
+        assert np.array_equal(builder.build().rows(), dense)
+        assert np.array_equal(builder.any(), dense.any(axis=1))
+    keep = np.arange(0, rows, 2)
+    assert np.array_equal(marked.build(keep).rows(), dense[keep])
+
+
+def test_a_file_holds_the_labels_and_is_the_same_every_time(tmp_path):
+    labels = PackedLabels.from_dense(random_labels(1000, 13, 1))
+    labels.save(tmp_path / "a.npz")
+    labels.save(tmp_path / "b.npz")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    back = PackedLabels.load(tmp_path / "a.npz")
+    assert back.tracks == 13
+    assert np.array_equal(back.packed, labels.packed)
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    with pytest.raises(DataError, match="no such file"):
+        PackedLabels.load(path)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(DataError, match=r"a\.npz"):
+        PackedLabels.load(path)
+    np.savez(path, packed=np.zeros((3, 1), np.uint8), tracks=np.array(9))
+    with pytest.raises(DataError, match="9 tracks"):
+        PackedLabels.load(path)
+    np.savez(path, labels=np.zeros((3, 1), np.uint8))
+    with pytest.raises(DataError, match="not a file of packed labels"):
+        PackedLabels.load(path)
+    np.savez(path, packed=np.full((3, 1), 128, np.uint8), tracks=np.array(7))
+    with pytest.raises(DataError, match="bits are set beyond track 7"):
+        PackedLabels.load(path)
+    PackedLabels.from_dense(random_labels(1000, 13, 1)).save(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"a\.npz"):
+        PackedLabels.load(path)

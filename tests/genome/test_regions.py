@@ -1,0 +1,94 @@
+"""Splits by region leave a gap as wide as the window."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.bins import window_start
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.regions import GAP, RegionSplits, format_region, parse_region
+
+HUMAN = load_assembly("GRCh37")
+DEMO = load_assembly("demo")
+CONTIGS = {"22": 51_304_566, "21": 48_129_895, "odd:1-5": 100}
+
+
+@pytest.mark.parametrize(
+    ("text", "region"),
+    [
+        ("22", ("22", 0, 51_304_566)),
+        ("chr22:1-1", ("22", 0, 1)),
+        ("NC_000022.10:18,000,001-19,000,000", ("22", 18_000_000, 19_000_000)),
+        ("22:51304566", ("22", 51_304_565, 51_304_566)),
+        ("21:48,000,001-", ("21", 48_000_000, 48_129_895)),
+        ("odd:1-5", ("odd:1-5", 0, 100)),
+        ("odd:1-5:2-3", ("odd:1-5", 1, 3)),
+    ],
+)
+def test_regions_are_read_as_samtools_does(text, region):
+    found = parse_region(text, CONTIGS, HUMAN)
+    assert found == Interval(*region)
+    assert parse_region(format_region(found), CONTIGS, HUMAN) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["23", "chr1:5-9", "22:0-5", "22:9-5", "22:5-51304567", "22:a-b", "22:", "22:,-5", ""]
+)
+def test_other_texts_are_refused(text):
+    with pytest.raises(ConfigError, match=r"^chromatin\.valid: "):
+        RegionSplits.from_names(CONTIGS, HUMAN, valid=[text])
+
+
+def test_overlapping_regions_of_two_kinds_are_refused():
+    with pytest.raises(ConfigError, match=r"22:1-51304566 of valid and 22:100-200 of test overlap"):
+        RegionSplits.from_names(CONTIGS, HUMAN, valid=["22"], test=["chr22:100-200"])
+    splits = RegionSplits.from_names(CONTIGS, HUMAN, valid=["22:1-100", "22:50-150"])
+    assert splits.describe()["valid"] == ["22:1-150"]
+
+
+REGIONS = st.lists(st.integers(0, 300), min_size=6, max_size=6, unique=True).map(sorted)
+
+
+@given(
+    REGIONS, st.permutations(["valid", "test", "exclude"]), st.integers(1, 9), st.integers(1, 80)
+)
+def test_no_window_reaches_another_splits(edges, kinds, size, window):
+    regions = dict(zip(kinds, zip(edges[::2], edges[1::2], strict=True), strict=True))
+    names = {kind: [f"c:{start + 1}-{end}"] for kind, (start, end) in regions.items()}
+    splits = RegionSplits.from_names({"c": 320}, DEMO, **names)
+    starts = np.arange(0, 320 - size + 1, 3)
+    found = splits.assign("c", starts, size, window).splits
+    opens = window_start(starts, size, window)
+
+    used = [np.minimum(opens, starts), np.maximum(opens + window, starts + size)]
+    for number, kind in ((1, "valid"), (2, "test")):
+        start, end = regions[kind]
+        inside = (starts >= start) & (starts + size <= end)
+        assert inside[found == number].all()
+        # What a held-out bin at any place of its region would see.
+        low = start + min(0, size // 2 - window // 2)
+        high = end + max(0, window - size - window // 2 + size // 2)
+        for other in range(number):
+            apart = (used[1] <= low) | (used[0] >= high)
+            assert apart[found == other].all()
+            # And nothing further away is lost.
+            if kind == "test" and other == 0:
+                v_start, v_end = regions["valid"]
+                v_low = v_start + min(0, size // 2 - window // 2)
+                v_high = v_end + max(0, window - size - window // 2 + size // 2)
+                far = apart & ((used[1] <= v_low) | (used[0] >= v_high))
+                assert not (found[far] == GAP).any()
+    start, end = regions["exclude"]
+    hit = (starts < end) & (starts + size > start)
+    assert np.array_equal(found == -1, hit)
+
+
+def test_whole_contigs_need_no_gap():
+    splits = RegionSplits.from_names({"a": 1000, "b": 1000}, DEMO, test=["b"])
+    starts = np.arange(0, 1000, 200)
+    assert splits.assign("a", starts, 200, 8000).splits.tolist() == [0] * 5
+    assert splits.assign("b", starts, 200, 8000).splits.tolist() == [2] * 5
+    assert splits.assign("b", starts, 200, 8000).gap == 0

@@ -1,0 +1,152 @@
+"""VCF as text: what is kept, what is refused with its line."""
+
+import gzip
+from pathlib import Path
+
+import pysam
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.vcf import VcfRecord, VcfSummary, open_vcf, scan_vcf
+
+HEADER = (
+    "##fileformat=VCFv4.2\n"
+    '##INFO=<ID=AF,Number=A,Type=Float,Description="a, b = \u00e9">\n'
+    "##contig=<ID=c,length=100>\n"
+)
+COLUMNS = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO"
+RECORDS = (
+    "c\t5\trs1;rs2\tA\tC,<DEL>,*\t10.50\tq10;s50\tAF=0.5,.;DB",
+    "c\t07\t.\tac\tG]c:9]\t.\t.\t.",
+    "HLA:1\t0\t.\tN\t.\t.\tPASS\tAF=1",
+)
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def vcf_text(*records: str, columns: str = COLUMNS) -> str:
+    return HEADER + columns + "\n" + "".join(f"{record}\n" for record in records)
+
+
+def read(path: Path) -> tuple[tuple[str, ...], str, list[VcfRecord]]:
+    with open_vcf(path) as vcf:
+        return vcf.meta, vcf.column_line, list(vcf.records)
+
+
+def test_every_line_and_column_is_kept(tmp_path: Path) -> None:
+    text = vcf_text(*RECORDS)
+    meta, columns, records = read(write(tmp_path / "x.vcf", text))
+    lines = [*meta, columns, *("\t".join(record.columns) for record in records)]
+    assert "".join(f"{line}\n" for line in lines) == text
+    assert [record.rest for record in records] == ["", "", ""]
+    first, second, third = records
+    assert first[:5] == (5, "c", 4, "A", ("C", "<DEL>", "*"))
+    assert second[:5] == (6, "c", 6, "ac", ("G]c:9]",))
+    assert third[:5] == (7, "HLA:1", -1, "N", (".",))
+
+
+def test_genotypes_are_kept(tmp_path: Path) -> None:
+    text = vcf_text("c\t5\t.\tA\tC\t.\t.\t.\tGT:DP\t0|1:3\t./.", columns=f"{COLUMNS}\tFORMAT\ta\tb")
+    _, columns, (record,) = read(write(tmp_path / "x.vcf", text))
+    assert record.rest == "GT:DP\t0|1:3\t./."
+    assert columns.endswith("INFO\tFORMAT\ta\tb")
+
+
+def test_the_ways_a_file_may_be_packed(tmp_path: Path) -> None:
+    plain = write(tmp_path / "x.vcf", vcf_text(*RECORDS))
+    expected = read(plain)
+    packed, blocked, windows = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    pysam.tabix_compress(str(plain), str(blocked))
+    windows.write_bytes(plain.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    assert read(packed) == read(blocked) == read(windows) == expected
+
+
+def test_bytes_that_are_no_utf8_survive(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.vcf", vcf_text(*RECORDS), "latin-1")
+    meta, _, _ = read(path)
+    assert meta[1].encode("utf-8", "surrogateescape") == path.read_bytes().splitlines()[1]
+
+
+GOOD = "c\t5\t.\tA\tC\t.\t.\t."
+BAD = {
+    "too few columns": (vcf_text(GOOD, "c\t5\t.\tA\tC"), "line 6: 5 columns, the header has 8"),
+    "too many columns": (vcf_text(f"{GOOD}\tGT\t0/1"), "line 5: 10 columns, the header has 8"),
+    "cut line": (vcf_text(GOOD, columns=f"{COLUMNS}\tFORMAT\ta"), "line 5: 8 columns"),
+    "spaces": (vcf_text("c 5 . A C . . ."), "line 5: 1 columns"),
+    "POS a word": (vcf_text("c\tfive\t.\tA\tC\t.\t.\t."), "line 5: POS 'five' is no position"),
+    "POS negative": (vcf_text("c\t-5\t.\tA\tC\t.\t.\t."), "line 5: POS '-5'"),
+    "POS superscript": (vcf_text("c\t²\t.\tA\tC\t.\t.\t."), "line 5: POS '²'"),
+    "POS huge": (vcf_text("c\t2147483648\t.\tA\tC\t.\t.\t."), "line 5: POS '2147483648'"),
+    "POS endless": (vcf_text(f"c\t{'1' * 5000}\t.\tA\tC\t.\t.\t."), "line 5: POS"),
+    "REF empty": (vcf_text("c\t5\t.\t\tC\t.\t.\t."), "line 5: REF is empty"),
+    "REF missing": (vcf_text("c\t5\t.\t.\tC\t.\t.\t."), "line 5: REF is empty"),
+    "ALT empty": (vcf_text("c\t5\t.\tA\t\t.\t.\t."), "line 5: ALT ''"),
+    "ALT with a hole": (vcf_text("c\t5\t.\tA\tC,,G\t.\t.\t."), "line 5: ALT 'C,,G'"),
+    "CHROM empty": (vcf_text("\t5\t.\tA\tC\t.\t.\t."), "line 5: CHROM ''"),
+    "two files": (vcf_text(GOOD) + vcf_text(GOOD), "line 6: a header line among the records"),
+    "no fileformat": (COLUMNS + "\n" + GOOD + "\n", "line 1: not a VCF file"),
+    "no columns": (HEADER + GOOD + "\n", "line 4: the header has no line #CHROM"),
+    "header only": (HEADER, "line 4: the header has no line #CHROM"),
+    "few columns": (vcf_text(columns="#CHROM\tPOS\tID\tREF\tALT"), "line 4: the header's columns"),
+    "columns by spaces": (vcf_text(columns=COLUMNS.replace("\t", " ")), "line 4: the header's"),
+    "empty": ("", "the file is empty"),
+    "binary": ("\x00\x01" * 100, "not a VCF file"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_no_vcf_is_refused_with_file_and_line(tmp_path: Path, kind: str) -> None:
+    text, part = BAD[kind]
+    path = write(tmp_path / "x.vcf", text)
+    with pytest.raises(DataError) as caught:
+        scan_vcf(path)
+    assert str(caught.value).startswith(f"{path}: ") and part in str(caught.value)
+
+
+def test_bcf_is_refused(tmp_path: Path) -> None:
+    source, path = write(tmp_path / "x.vcf", vcf_text(GOOD)), tmp_path / "x.bcf"
+    with (
+        pysam.VariantFile(str(source)) as vcf,
+        pysam.VariantFile(str(path), "wb", header=vcf.header),
+    ):
+        pass
+    with pytest.raises(DataError, match="BCF isn't read"):
+        scan_vcf(path)
+
+
+def test_truncated_gzip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.vcf.gz"
+    path.write_bytes(gzip.compress(vcf_text(*[GOOD] * 1000).encode())[:-20])
+    with pytest.raises(DataError, match="truncated"):
+        scan_vcf(path)
+
+
+@pytest.mark.parametrize(
+    ("places", "is_sorted"),
+    [
+        ("", True),
+        ("a1", True),
+        ("a1 a1 a2 b1 c7", True),
+        ("b9 a1", True),
+        ("a2 a1", False),
+        ("a1 b1 a2", False),
+    ],
+)
+def test_whether_a_file_is_sorted(tmp_path: Path, places: str, is_sorted: bool) -> None:
+    records = [f"{place[0]}\t{place[1:]}\t.\tACG\tA\t.\t.\t." for place in places.split()]
+    furthest = max([int(place[1:]) + 2 for place in places.split()], default=0)
+    found = scan_vcf(write(tmp_path / "x.vcf", vcf_text(*records)))
+    assert found == VcfSummary(len(records), is_sorted, furthest)
+
+
+def test_agrees_with_htslib_on_real_variants(shared_data: Path) -> None:
+    path = shared_data / "hg19" / "chr22_17442913-17680545.1000G_sites.vcf.gz"
+    _, _, records = read(path)
+    assert scan_vcf(path) == VcfSummary(2185, True, 17680545)
+    with pysam.VariantFile(str(path)) as vcf:
+        for record, other in zip(records, vcf, strict=True):
+            assert record[1:5] == (other.contig, other.start, other.ref, other.alts)
