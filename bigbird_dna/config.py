@@ -223,8 +223,14 @@ class ChromatinConfig(TrainingConfig):
     """Chromatin profiles: the data set of bins and tracks, and fine-tuning (App. F.3)."""
 
     tracks: str | None = Field(
-        default=None, description="track table, or a key of sources.yaml; none: no chromatin stage"
+        default=None,
+        description="track table or folder of peak files, in local_data or from here; "
+        '"simulated"; none: no chromatin',
     )
+    track_names: str | None = Field(
+        default=None, description="regular expression for file names in a folder of peaks"
+    )
+    group: str = Field(default="TF", description="of the tracks of a folder")
     bin: int = Field(default=200, ge=1, description="bp that one prediction stands for")
     window: int = Field(default=8000, ge=1, description="bp of sequence around a bin, bin included")
     compare_window: int | None = Field(
@@ -239,6 +245,9 @@ class ChromatinConfig(TrainingConfig):
     )
     minimum_positives: int = Field(
         default=50, ge=1, description="of a track in training; tracks below it are left out"
+    )
+    minimum_held_out: int = Field(
+        default=0, ge=0, description="of a track in validation and in test bins, likewise"
     )
     blacklist: str | None = Field(default=None, description="BED of regions left out")
     max_n: float = Field(default=0.25, ge=0, le=1, description="largest share of N in a window")
@@ -296,6 +305,7 @@ class Config(Section):
     encoder: EncoderConfig = EncoderConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
     promoters: PromoterConfig = PromoterConfig()
+    chromatin: ChromatinConfig = ChromatinConfig()
     scoring: ScoringConfig = ScoringConfig()
     seed: int = Field(
         default=1, ge=0, lt=2**32, description="of simulation, documents and negatives"

@@ -8,15 +8,18 @@ import typer
 from bigbird_dna.cli import (
     auc,
     benchmark,
+    chromatin,
     exchange,
     genome,
     models,
+    regions,
     reporting,
     scoring,
     simulation,
     sources,
     tokens,
     training,
+    variants,
 )
 from bigbird_dna.errors import BigBirdDnaError
 
@@ -44,7 +47,7 @@ def _options(
 
 GROUPS = (
     *(simulation, sources, genome, tokens, training, models, exchange),
-    *(scoring, reporting, auc, benchmark),
+    *(chromatin, scoring, regions, variants, auc, reporting, benchmark),
 )
 for group in GROUPS:
     group.register(app)

@@ -122,32 +122,54 @@ def score_figure(
 
 
 def attention_figure(
-    config: Path = typer.Argument(help="Configuration (YAML) whose encoder is drawn."),
+    source: Path = typer.Argument(
+        metavar="CONFIG|MODEL_DIR", help="Configuration (YAML) or model directory that is drawn."
+    ),
     output: Path = FIGURE_OUT,
     layer: int = typer.Option(0, min=0, help="Random blocks differ by layer and head."),
     heads: int = typer.Option(3, min=1, help="Draw this many heads."),
+    tokens: int | None = typer.Option(
+        None, min=1, help="Length of the input. [default: the encoder's longest]"
+    ),
+    matrix: Path | None = typer.Option(
+        None,
+        metavar="FILE.npy",
+        help="Also write the graph of all heads: (heads, blocks, blocks) of 0 not seen, 1 global, "
+        "2 window, 3 random.",
+    ),
 ) -> None:
-    """Draw which key blocks each query block attends to, for an input of the encoder's full length."""
+    """Draw which key blocks each query block attends to."""
     import numpy as np
 
     from bigbird_dna.attention.pattern import GLOBAL
     from bigbird_dna.config import load_config
+    from bigbird_dna.files import atomic_path
+    from bigbird_dna.model.checkpoint import read_encoder_config
     from bigbird_dna.model.encoder import attention_pattern
     from bigbird_dna.reporting.attention_figure import save_attention_figure
     from bigbird_dna.reporting.style import check_format
 
     check_format(output)
-    encoder = load_config(config).encoder
+    if matrix is not None and matrix.suffix != ".npy":
+        raise UsageError(f"--matrix {matrix}: its name must end in .npy")
+    encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
     if layer >= encoder.layers:
         raise UsageError(f"--layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")
+    tokens = tokens or encoder.positions
     pattern = attention_pattern(encoder)
-    blocks = pattern.blocks(encoder.positions)
-    if encoder.attention == "full":
-        kinds, name = np.full((blocks, blocks), GLOBAL), "Full attention"
-    else:
-        kinds, name = pattern.kinds(blocks, min(heads, encoder.heads), layer), "BigBird attention"
-    title = f"{name}, layer {layer}, {encoder.positions:,} tokens"
-    save_attention_figure(kinds, output, block_size=encoder.block_size, title=title)
+    blocks = pattern.blocks(tokens + encoder.extra_globals)
+    front = -(-encoder.extra_globals // encoder.block_size)  # blocks of extra globals
+    kinds = np.full((encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8)
+    name = "Full attention"
+    if encoder.attention != "full":
+        name = "BigBird attention"
+        kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
+    if matrix is not None:
+        with atomic_path(matrix) as temporary, temporary.open("wb") as stream:
+            np.save(stream, kinds)
+    shown = kinds[:1] if encoder.attention == "full" else kinds[:heads]
+    title = f"{name}, layer {layer}, {tokens:,} tokens"
+    save_attention_figure(shown, output, block_size=encoder.block_size, title=title)
 
 
 def summary(

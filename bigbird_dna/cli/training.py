@@ -45,7 +45,7 @@ def pretrain(
 
     settings = load_config(config, overrides)
     results = Path(settings.results)
-    _use_threads(threads)
+    use_threads(threads)
     tokens = tokens or results / "tokens"
     with world(device) as here:
         run(
@@ -119,7 +119,7 @@ def finetune_promoter(
 
     settings = load_config(config, overrides)
     results = Path(settings.results)
-    _use_threads(threads)
+    use_threads(threads)
     name = "promoter-control" if shuffle_labels else f"promoter-{negative_set}"
     starts_pretrained = settings.promoters.initial == "pretrained"
     with world(device) as here:
@@ -163,7 +163,7 @@ def promoter_baseline(
     )
 
 
-def _use_threads(threads: int) -> None:
+def use_threads(threads: int) -> None:
     if threads:
         import torch
 

@@ -2,12 +2,12 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,6 +19,7 @@ from bigbird_dna.cli.output import (
     is_special,
     one_line,
 )
+from bigbird_dna.cli.predictor import open_predictor
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import atomic_path
@@ -28,25 +29,11 @@ if TYPE_CHECKING:  # slow to import: inside the command
     import numpy as np
     from numpy.typing import NDArray
 
-    from bigbird_dna.genome.tracks import Track
     from bigbird_dna.genome.vcf import VcfSummary
     from bigbird_dna.tasks.variants import ScoredRecord
 
 FORMATS = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
 TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
-
-
-class Predictor(NamedTuple):
-    """A model as this command uses it.
-
-    `predict` gives (N, T) probabilities of `tracks` for N sequences of `window` bp on their forward strand;
-    `sha256` is the checksum of its weights.
-    """
-
-    predict: "Callable[[Sequence[str]], NDArray[np.float32]]"
-    window: int
-    tracks: "Sequence[Track]"
-    sha256: str
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +87,7 @@ def score_variants(
     output = None if str(output) == "-" else output
     chosen = format_for(output, FORMATS, "vcf") if format is None else format
     check_choice("--format", chosen, FORMATS)
-    _check_numbers(offsets, max_n, batch_size, threads)
+    _check_numbers(offsets, max_n)
     if output is not None and output.suffix == ".bcf":
         raise UsageError(f"{output}: BCF isn't written; name a .vcf.gz")
     check_output(output, [vcf, reference])
@@ -113,7 +100,9 @@ def score_variants(
     from bigbird_dna.tasks.variant_writers import WRITERS, VariantInfo, write_index
     from bigbird_dna.tasks.variants import score_variants as score
 
-    model = _predictor(model_dir, batch_size=batch_size, device=device, threads=threads)
+    model = open_predictor(
+        model_dir, both_strands=False, batch_size=batch_size, device=device, threads=threads
+    )
     if window_offsets(offsets)[-1] > (model.window - 1) // 2:
         raise UsageError(
             f"--offsets {offsets}: the model's window of {model.window} bp is too small for them"
@@ -166,15 +155,7 @@ def score_variants(
     log(_summary(counts, summary.records))
 
 
-def _predictor(model_dir: Path, *, batch_size: int, device: str, threads: int | None) -> Predictor:
-    """Load a chromatin model; `ModelError` if the directory holds none."""
-    raise UsageError(f"{model_dir}: chromatin models can't be loaded yet")
-
-
-def _check_numbers(offsets: int, max_n: float, batch_size: int, threads: int | None) -> None:
-    for option, value in {"--batch-size": batch_size, "--threads": threads}.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{option} {value}: must be at least 1")
+def _check_numbers(offsets: int, max_n: float) -> None:
     if not 1 <= offsets <= OFFSET_SPAN + 1:
         raise UsageError(f"--offsets {offsets}: must be from 1 to {OFFSET_SPAN + 1}")
     if not 0 <= max_n <= 1:

@@ -188,6 +188,11 @@ def _random_blocks(config: EncoderConfig) -> str:
     return attention_pattern(config).digest()
 
 
+def read_encoder_config(path: Path | str) -> EncoderConfig:
+    """The encoder's configuration of a model directory, without its weights; `ModelError` as `load`."""
+    return _read_description(Path(path) / "config.json")[1]
+
+
 def load_task(path: Path | str, task: Task) -> Model:
     """Load a model directory and make sure that it is one for `task`."""
     model = load(path)

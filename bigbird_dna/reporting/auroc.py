@@ -1,13 +1,13 @@
 """Area under the ROC curve with DeLong's interval, and the difference of two on the same rows.
 
-DeLong et al. (1988) in the O(n log n) form of Sun & Xu (2014): the structural components are
-differences of midranks, so ties count one half, as in the Mann–Whitney statistic.
+DeLong et al. (1988) in O(n log n) time, as Sun & Xu (2014): the structural components come from
+counts in the sorted other class, ties count one half, as in the Mann–Whitney statistic.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,20 +59,22 @@ class _Components(NamedTuple):
 
     @classmethod
     def of(cls, labels: ArrayLike, scores: ArrayLike) -> _Components | None:
-        from scipy.stats import rankdata
-
-        y, x = np.asarray(labels).astype(bool), np.asarray(scores, dtype=np.float64)
+        y, x = np.asarray(labels).astype(bool), np.asarray(scores)
+        if x.dtype != np.float32:
+            x = x.astype(np.float64)
         if y.shape != x.shape or y.ndim != 1:
             raise ValueError(f"labels {y.shape} and scores {x.shape} must be 1-D of one length")
         if np.isnan(x).any():
             raise ValueError("scores hold NaN")
-        m, n = int(y.sum()), int((~y).sum())
-        if not m or not n:
+        positives, negatives = x[y], x[~y]
+        if not len(positives) or not len(negatives):
             return None
-        ranks = rankdata(x)
-        positives = (ranks[y] - rankdata(x[y])) / n
-        negatives = 1 - (ranks[~y] - rankdata(x[~y])) / m
-        return cls(float(positives.mean()), positives, negatives)
+        right_of_positives = _share_below(positives, negatives)
+        return cls(
+            float(right_of_positives.mean()),
+            right_of_positives,
+            1 - _share_below(negatives, positives),
+        )
 
     def minus(self, other: _Components) -> _Components:
         return _Components(
@@ -86,6 +88,13 @@ class _Components(NamedTuple):
         if m < 2 or n < 2:
             return math.nan
         return float(self.positives.var(ddof=1) / m + self.negatives.var(ddof=1) / n)
+
+
+def _share_below(values: NDArray[Any], others: NDArray[Any]) -> Floats:
+    """The share of `others` below each value, those level with it counted half."""
+    ascending = np.sort(others)
+    below = np.searchsorted(ascending, values, "left")
+    return (below + np.searchsorted(ascending, values, "right")) / (2 * len(others))
 
 
 def _estimate(value: float, variance: float, lowest: float, highest: float) -> Estimate:

@@ -10,7 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.cli import reporting
+from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 
 app = typer.Typer()
@@ -260,6 +262,28 @@ def test_attention_figure(tmp_path, attention):
     with pytest.raises(ConfigError, match="no such file"):
         run("attention-figure", tmp_path / "none.yaml", "-o", tmp_path / "d.svg")
     assert not list(tmp_path.glob("*d.*"))
+
+
+def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
+    """Drawn from a configuration or a model directory's description, extra globals in front."""
+    encoder = {"layers": 1, "hidden": 8, "heads": 2, "positions": 160, "block_size": 16}
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"encoder": encoder, "pretraining": {"sequence_tokens": 160}}))
+    run("attention-figure", config, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
+    expected = Pattern(16).kinds(10, 2, 0)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected)
+    model = tmp_path / "model"
+    model.mkdir()
+    described = EncoderConfig(**encoder, extra_globals=20).model_dump()
+    description = {"format": 1, "task": "pretraining", "encoder": described, "settings": {}}
+    (model / "config.json").write_text(json.dumps(description))
+    figure = ("-o", tmp_path / "b.svg", "--matrix", tmp_path / "b.npy", "--tokens", 150)
+    run("attention-figure", model, *figure)
+    graph = np.load(tmp_path / "b.npy")
+    np.testing.assert_array_equal(graph[:, 2:, 2:], expected)
+    assert (graph[:, :2] == 1).all() and (graph[:, :, :2] == 1).all()
+    with pytest.raises(UsageError, match=r"--matrix .*c\.txt: its name must end in \.npy"):
+        run("attention-figure", config, "-o", tmp_path / "c.svg", "--matrix", tmp_path / "c.txt")
 
 
 def test_summary(files, model_dir, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from bigbird_dna.cli import variants
+from bigbird_dna.cli.predictor import Predictor
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.tracks import Track
@@ -43,10 +44,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     variants.register(app)
 
     def run(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
-        def predictor(model_dir: Path, **_: Any) -> variants.Predictor:
-            return variants.Predictor(hashed, window, TRACKS, "abcd")
+        def predictor(model_dir: Path, **_: Any) -> Predictor:
+            return Predictor(hashed, window, 2, TRACKS, "abcd")
 
-        monkeypatch.setattr(variants, "_predictor", predictor)
+        monkeypatch.setattr(variants, "open_predictor", predictor)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = 0
         try:
@@ -264,7 +265,6 @@ def test_what_can_not_be_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: P
     refused(run(*words, "--max-n", 1.5), 2, "--max-n 1.5")
     refused(run(*words, window=40), 2, "--offsets 4", "40 bp")
     assert run(*words, "--offsets", 1, window=1).code == 0
-    refused(run(*words, "--batch-size", 0), 2, "--batch-size 0")
     refused(run(tmp_path / "none.vcf", *words[1:]), 1, "no such file")
     refused(run(vcf, "--reference", tmp_path / "none.fa"), 1, "none.fa: no such file")
     plain = tmp_path / "plain.fa.gz"

@@ -1,0 +1,111 @@
+"""Columns of predictions and labels, gathered from files that hold rows, and checked.
+
+N rows, C tracks of a block. A file in row order is read once a block: single columns of it would
+each cost the time of reading it all.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.track_arrays import TrackArray
+
+# All blocks in work at one time take about this many bytes.
+MEMORY = 1 << 30
+# A label that says the row was not measured in this track; NaN says it too.
+UNMEASURED = -1
+
+
+class Block(NamedTuple):
+    """Tracks `first` to `first` + C - 1."""
+
+    first: int
+    scores: list[NDArray[Any]]  # of each predictor, (C, N)
+    labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
+
+
+def block_bounds(
+    predictors: list[TrackArray], labels: TrackArray, threads: int
+) -> list[tuple[int, int]]:
+    """Ranges of tracks, of about one width, such that `threads` blocks fit into `MEMORY`."""
+    track = labels.rows * (1 + sum(score_type(array.dtype).itemsize for array in predictors))
+    wide = max(MEMORY // (threads * track), 1)
+    # As many blocks as keep every thread busy to the end.
+    count = -(-labels.tracks // min(wide, labels.tracks))
+    count = min(-(-count // threads) * threads, labels.tracks)
+    edges = [labels.tracks * i // count for i in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that scores are ranked in: no two that differ become equal."""
+    if dtype.kind == "f":
+        return np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+def read_block(
+    predictors: list[TrackArray],
+    labels: TrackArray,
+    first: int,
+    last: int,
+    names: tuple[str, ...],
+) -> Block:
+    """Read and check the tracks `first` to `last` - 1; `names` are those of all tracks.
+
+    Raises
+    ------
+    DataError
+        A prediction is NaN, or a label is none of 0, 1, -1 and NaN; the text has file, row (from 1)
+        and track.
+    """
+    scores = [_scores(array, first, last, names) for array in predictors]
+    coded = np.empty((last - first, labels.rows), np.int8)
+    row = 0
+    for chunk in labels.chunks(first, last):
+        coded[:, row : row + len(chunk)] = _codes(labels.path, chunk, row, first, names).T
+        row += len(chunk)
+    return Block(first, scores, coded)
+
+
+def _scores(array: TrackArray, first: int, last: int, names: tuple[str, ...]) -> NDArray[Any]:
+    values = np.empty((last - first, array.rows), score_type(array.dtype))
+    row = 0
+    for chunk in array.chunks(first, last):
+        if chunk.dtype.kind == "f":
+            missing = np.isnan(chunk)
+            if missing.any():
+                at, track = np.argwhere(missing)[0]
+                where = f"row {row + at + 1:,}, track {names[first + track]!r}"
+                raise DataError(f"{array.path}: {where}: the prediction is NaN or missing")
+        values[:, row : row + len(chunk)] = chunk.T
+        row += len(chunk)
+    return values
+
+
+def _codes(
+    path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]
+) -> NDArray[Any]:
+    """Labels of a chunk as 0, 1 and `UNMEASURED`."""
+    if chunk.dtype.kind == "b":
+        return chunk.view(np.int8)
+    if chunk.dtype.kind == "f":
+        chunk = np.where(np.isnan(chunk), UNMEASURED, chunk)
+    wrong = chunk > 1
+    if chunk.dtype.kind != "u":
+        wrong |= chunk < UNMEASURED
+    if chunk.dtype.kind == "f":
+        wrong |= chunk != np.rint(chunk)
+    if wrong.any():
+        at, track = np.argwhere(wrong)[0]
+        value, name = chunk[at, track].item(), names[first + track]
+        raise DataError(
+            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r} is none of "
+            "0, 1 and -1 or NaN (not measured)"
+        )
+    return chunk

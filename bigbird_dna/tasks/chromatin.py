@@ -1,0 +1,269 @@
+"""Training and evaluation of chromatin profiles (App. F.3)."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.config import ChromatinConfig, Config
+from bigbird_dna.console import log
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.files import check_writable, checksum
+from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.model.checkpoint import Model, build_network, save
+from bigbird_dna.model.profiles import ProfileEnsemble, ProfileNetwork
+from bigbird_dna.reporting.auroc import auroc
+from bigbird_dna.tasks.initial import make_start
+from bigbird_dna.tasks.profile_inference import profile_logits
+from bigbird_dna.tasks.profile_rows import profile_rows
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import pad
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch, train
+from bigbird_dna.training.state import CheckpointStore
+
+# Axes: N windows, K bins of a window, T tracks.
+
+LEAST_POSITIVES = 5  # of a track among the validation bins, to count in their median AUROC
+# Keys that don't decide the weights, or decide them through the data set's checksum.
+NOT_TRAINING = {
+    *("evaluate_every", "checkpoint_every", "baseline_kmer", "models", "test_bins", "tracks"),
+    *("compare_window", "label", "widen", "negative_fraction", "minimum_positives", "blacklist"),
+    *("max_n", "valid_regions", "test_regions"),
+}
+
+
+class ChromatinObjective:
+    """Weighted binary cross-entropy over the bins of a window and all tracks.
+
+    A training window is drawn on either strand and moved by up to `shift` bp: its bins stay where they are
+    on the genome, and the tokens' phase changes. With several `neighbours` it is learnt from the bins to
+    both sides of the middle one as well, where they belong to the training set.
+    """
+
+    def __init__(
+        self,
+        data: ChromatinData,
+        reference: Reference,
+        tokenizer: Tokenizer,
+        config: ChromatinConfig,
+        window: int,
+        positions: int,
+        world: World,
+    ) -> None:
+        self.data, self.reference, self.tokenizer = data, reference, tokenizer
+        self.config, self.window, self.positions, self.world = config, window, positions, world
+        self.training = data.rows("train")
+        held_out = data.rows("valid")
+        if len(held_out) > config.evaluation_bins:
+            rng = np.random.default_rng((config.seed, 5))
+            held_out = np.sort(rng.choice(held_out, config.evaluation_bins, replace=False))
+        self.held_out = held_out
+        self.contigs = data.bins["contig"].astype(str).to_numpy()
+        self.starts = data.bins["start"].to_numpy()
+        self.neighbours = _neighbours(data, self.training, config.neighbours)  # (n, K) rows or -1
+        self._shuffled: tuple[int, npt.NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+
+    def _epoch(self, number: int) -> npt.NDArray[np.int64]:
+        if self._shuffled[0] != number:
+            rng = np.random.default_rng((self.config.seed, 2, number))
+            self._shuffled = (number, rng.permutation(len(self.training)))
+        return self._shuffled[1]
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Windows of a training step, in an order drawn for each epoch."""
+        config, size = self.config, self.data.bin_size
+        begin = step * config.batch_size + first
+        chosen = []
+        for position in range(begin, begin + count):
+            epoch, place = divmod(position, len(self.training))
+            chosen.append(int(self._epoch(epoch)[place]))
+        rng = np.random.default_rng((config.seed, 3, step))
+        shifts = rng.integers(-config.shift, config.shift + 1, config.batch_size)
+        turned = rng.integers(0, 2, config.batch_size).astype(bool)
+        shifts, turned = shifts[first : first + count], turned[first : first + count]
+        rows = self.neighbours[chosen]  # (N, K)
+        middle = self.training[chosen]
+        sequences = []
+        offsets = np.empty(rows.shape, np.int64)
+        sides = np.arange(rows.shape[1]) - rows.shape[1] // 2
+        for number, (row, shift, turn) in enumerate(zip(middle, shifts, turned, strict=True)):
+            start = int(self.starts[row]) - (self.window - size) // 2 + int(shift)
+            sequence = self.reference.fetch(Interval(self.contigs[row], start, start + self.window))
+            begins = int(self.starts[row]) + sides * size - start
+            if turn:
+                sequence = reverse_complement(sequence)
+                begins = self.window - begins - size
+            sequences.append(sequence)
+            offsets[number] = begins
+        encoded = profile_rows(self.tokenizer, sequences, offsets, size, self.positions)
+        ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
+        labels = self.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
+        return {
+            "ids": ids,
+            "lengths": lengths,
+            "spans": torch.from_numpy(encoded.spans),
+            "labels": torch.from_numpy(labels),
+            "present": torch.from_numpy(rows >= 0),
+        }
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Labels: bins × tracks."""
+        return {"labels": float(batch["present"].sum()) * batch["labels"].shape[2]}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean cross-entropy over bins and tracks, positives weighted, in nats."""
+        logits = network(batch["ids"], batch["lengths"], batch["spans"]).float()
+        weight = torch.tensor(self.config.positive_weight, device=logits.device)
+        losses = F.binary_cross_entropy_with_logits(
+            logits, batch["labels"].float(), pos_weight=weight, reduction="none"
+        )
+        return (losses * batch["present"][..., None]).sum() / totals["labels"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Loss and median AUROC over the tracks on validation bins, one strand."""
+        mine = self.held_out[self.world.rank :: self.world.size]
+        size = self.data.bin_size
+        sequences = [self.reference.fetch(w) for w in self.data.windows(self.window, mine)]
+        starts = np.full((len(mine), 1), (self.window - size) // 2)
+        scores = profile_logits(
+            network,
+            self.tokenizer,
+            sequences,
+            starts,
+            size,
+            self.positions,
+            min(16, self.config.batch_size),
+            self.world.device,
+        )[:, 0]
+        parts = self.world.gather((scores, self.data.labels.rows(mine)))
+        logits = np.concatenate([part for part, _ in parts if len(part)])
+        labels = np.concatenate([part for _, part in parts if len(part)])
+        losses = F.binary_cross_entropy_with_logits(
+            torch.from_numpy(logits),
+            torch.from_numpy(labels).float(),
+            pos_weight=torch.tensor(self.config.positive_weight),
+        )
+        positives = labels.sum(axis=0)
+        usable = (positives >= LEAST_POSITIVES) & (positives <= len(labels) - LEAST_POSITIVES)
+        figures = [auroc(labels[:, t], logits[:, t]).value for t in np.flatnonzero(usable)]
+        median = float(np.median(figures)) if figures else 0.5
+        return {"loss": float(losses), "auroc": median}
+
+
+def _neighbours(
+    data: ChromatinData, rows: npt.NDArray[np.intp], count: int
+) -> npt.NDArray[np.int64]:
+    """For each of `rows` the rows of the `count` bins around it, itself in the middle; -1: not among them."""
+    codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
+    starts = data.bins["start"].to_numpy()[rows]
+    # Rows are sorted by contig and start, and so are these keys.
+    keys = codes * (int(starts.max()) + (count + 1) * data.bin_size + 1) + starts
+    found = np.full((len(rows), count), -1, np.int64)
+    for column, side in enumerate(range(-(count // 2), count // 2 + 1)):
+        wanted = keys + side * data.bin_size
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        same = (keys[place] == wanted) & (codes[place] == codes)
+        found[same, column] = rows[place[same]]
+    return found
+
+
+def finetune_chromatin(
+    config: Config,
+    *,
+    window: int,
+    member: int,
+    data: Path,
+    reference: Reference,
+    tokenizer_path: Path,
+    pretrained: Path | None,
+    output: Path,
+    checkpoints: Path,
+    world: World,
+) -> dict[str, Any]:
+    """Train a chromatin model (or go on), and publish its model directory.
+
+    `window` bp is what it sees of the sequence; `member` is its number in an ensemble and changes the
+    seed of everything drawn in training.
+    """
+    check_writable(output, directory=True)
+    settings = config.chromatin.model_copy(update={"seed": config.chromatin.seed + member})
+    bins = read_dataset(data)
+    if not len(bins.rows("train")):
+        raise ConfigError(f"{data}: no bins for training")
+    if settings.initial == "pretrained" and pretrained is None:
+        raise ConfigError("chromatin.initial is 'pretrained', but no pretrained model was given")
+    start = make_start(
+        config.encoder,
+        pretrained if settings.initial == "pretrained" else None,
+        tokenizer_path,
+        dropout=settings.dropout,
+        extend=settings.extend_positions,
+        section="chromatin",
+    )
+    encoder = start.config
+    task_settings = {
+        "window": window,
+        "bin": bins.bin_size,
+        "pooling": settings.pooling,
+        "members": 1,
+        "tracks": [{"track": track.name, "group": track.group} for track in bins.tracks],
+    }
+    identity = {
+        "task": "chromatin",
+        "encoder": encoder.model_dump(),
+        "training": settings.model_dump(exclude=NOT_TRAINING),
+        "window": window,
+        "tokenizer": start.tokenizer.sha256,
+        "start": start.sha256,
+        "labels": checksum(data / "labels.npz"),
+        "bins": checksum(data / "bins.parquet"),
+        "processes": world.size,
+    }
+    held_out = bins.bins.loc[bins.bins["split"] != "train", "contig"].astype(str)
+    leaked = sorted(start.contigs() & set(held_out))
+    if leaked and world.is_first:
+        log(f"warning: {pretrained} was pretrained on held-out contigs: {', '.join(leaked)}")
+    store = CheckpointStore(checkpoints, identity)
+    torch.manual_seed(settings.seed)
+    network = build_network("chromatin", encoder, task_settings)
+    assert isinstance(network, ProfileEnsemble)
+    for one in network.members:
+        assert isinstance(one, ProfileNetwork)
+        start.initialise(one.encoder)
+    objective = ChromatinObjective(
+        bins, reference, start.tokenizer, settings, window, encoder.positions, world
+    )
+    if world.is_first:
+        log(
+            f"{len(objective.training):,} training bins, {len(bins.tracks):,} tracks, "
+            f"windows of {window:,} bp, {world.device}"
+        )
+    reached = train(network, objective, settings, store, world)
+    figures = objective.evaluate(network.eval())
+    world.leave()
+    if not world.is_first:
+        return {}
+    metrics = {
+        "valid": {**figures, "bins": len(objective.held_out)},
+        "training": {"steps": reached.step, "tokens_seen": reached.tokens},
+    }
+    provenance = {
+        "configuration": config.model_dump(include={"encoder", "chromatin", "genome", "seed"}),
+        "member": member,
+        "pretrained_sha256": start.sha256,
+        "held_out_contigs_seen_in_pretraining": leaked,
+        "labels_sha256": identity["labels"],
+        "reference": str(reference.path.name),
+    }
+    model = Model("chromatin", network, start.tokenizer, encoder, task_settings)
+    save(output, model, provenance, metrics, {"training.jsonl": store.log_path})
+    store.remove()
+    return metrics

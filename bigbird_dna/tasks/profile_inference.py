@@ -1,0 +1,97 @@
+"""One place that runs a chromatin model over windows; evaluation, regions and variants share it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.model.checkpoint import Model
+from bigbird_dna.tasks.profile_rows import profile_rows
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import pad
+from bigbird_dna.training.distributed import choose_device
+
+# Axes: N windows, T tracks.
+
+
+def predict_profiles(
+    model: Model,
+    sequences: Sequence[str],
+    *,
+    both_strands: bool = True,
+    batch_size: int = 16,
+    device: str = "auto",
+) -> npt.NDArray[np.float32]:
+    """Probability that the bin in the middle of each window is in a peak of each track.
+
+    Parameters
+    ----------
+    sequences
+        Windows of `settings["window"]` bp over A C G T N.
+    both_strands
+        Mean of the window and its reverse complement, which has the same bin in its middle.
+    batch_size
+        Windows run together; it changes no probability by more than float32's rounding.
+
+    Returns
+    -------
+    Probabilities (N, T), each row a function of its sequence and the model alone.
+    """
+    place = choose_device(device)
+    network = model.network.to(place).eval()
+    window, size = int(model.settings["window"]), int(model.settings["bin"])
+    wrong = next((len(sequence) for sequence in sequences if len(sequence) != window), None)
+    if wrong is not None:
+        raise ValueError(f"a window of {wrong} bp, the model's are {window} bp")
+
+    def run(windows: Sequence[str]) -> npt.NDArray[np.float32]:
+        starts = np.full((len(windows), 1), (window - size) // 2)
+        logits = profile_logits(
+            network,
+            model.tokenizer,
+            windows,
+            starts,
+            size,
+            model.config.positions,
+            batch_size,
+            place,
+        )
+        probabilities: npt.NDArray[np.float32] = torch.sigmoid(torch.from_numpy(logits)).numpy()
+        return probabilities[:, 0]
+
+    forward = run(sequences)
+    if not both_strands:
+        return forward
+    reverse = run([reverse_complement(sequence) for sequence in sequences])
+    return np.asarray((forward + reverse) / 2, np.float32)
+
+
+def profile_logits(
+    network: nn.Module,
+    tokenizer: Tokenizer,
+    sequences: Sequence[str],
+    starts: npt.NDArray[np.integer],
+    bin_size: int,
+    positions: int,
+    batch_size: int,
+    device: torch.device,
+) -> npt.NDArray[np.float32]:
+    """Logits (N, K, T) of bins at `starts` (N, K) in each window; like lengths are run together."""
+    rows = profile_rows(tokenizer, sequences, starts, bin_size, positions)
+    order = np.argsort([len(row) for row in rows.ids], kind="stable")
+    parts: list[npt.NDArray[np.float32]] = []
+    with torch.inference_mode():
+        for first in range(0, len(order), batch_size):
+            chosen = order[first : first + batch_size]
+            ids, lengths = pad([rows.ids[index] for index in chosen], tokenizer.pad_id)
+            spans = torch.from_numpy(rows.spans[chosen])
+            logits = network(ids.to(device), lengths.to(device), spans.to(device))
+            parts.append(logits.float().cpu().numpy())
+    if not parts:
+        return np.empty((0, starts.shape[1], 0), np.float32)
+    result = np.empty((len(order), *parts[0].shape[1:]), np.float32)
+    result[order] = np.concatenate(parts)
+    return result

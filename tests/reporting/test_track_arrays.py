@@ -1,0 +1,212 @@
+"""Arrays of rows × tracks in every format give the same values; damaged and foreign files are refused."""
+
+import gzip
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.labels import PackedLabels
+from bigbird_dna.reporting import track_arrays, track_blocks
+from bigbird_dna.reporting.track_arrays import open_array
+from bigbird_dna.reporting.track_blocks import block_bounds, read_block, score_type
+
+NAMES = ("a", "b", "c d", "e", "f")
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    return np.random.default_rng(0).random((203, 5)).astype(np.float32)
+
+
+def whole(array: track_arrays.TrackArray, first: int = 0, last: int | None = None) -> np.ndarray:
+    chunks = list(array.chunks(first, array.tracks if last is None else last))
+    return np.concatenate(chunks)
+
+
+def write_tsv(path, values, names):
+    frame = pd.DataFrame(values, columns=names)
+    frame.insert(0, "contig", "I")
+    frame.insert(1, "start", np.arange(len(values)) * 200)
+    frame.to_csv(path, sep="\t", index=False)
+
+
+WRITERS = {
+    "c.npy": lambda path, v: np.save(path, v),
+    "fortran.npy": lambda path, v: np.save(path, np.asfortranarray(v)),
+    "big_endian.npy": lambda path, v: np.save(path, v.astype(">f4")),
+    "one.npz": lambda path, v: np.savez(path, x=v, tracks=np.array(NAMES)),
+    "fortran.npz": lambda path, v: np.savez(path, x=np.asfortranarray(v)),
+    "several.npz": lambda path, v: np.savez_compressed(path, predictions=v, labels=v > 0.5),
+    "a.parquet": lambda path, v: pd.DataFrame(v, columns=NAMES).to_parquet(path),
+    "a.tsv": lambda path, v: write_tsv(path, v, NAMES),
+    "a.tsv.gz": lambda path, v: write_tsv(path, v, NAMES),
+    "bare.tsv": lambda path, v: np.savetxt(path, v, fmt="%.9g", delimiter="\t"),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_formats_read_alike(tmp_path, monkeypatch, values, name):
+    monkeypatch.setattr(track_arrays, "_CHUNK", 2000)
+    path = tmp_path / name
+    WRITERS[name](path, values)
+    array = open_array(path, "predictions")
+    assert (array.rows, array.tracks) == values.shape
+    np.testing.assert_array_equal(whole(array).astype(np.float32), values)
+    np.testing.assert_array_equal(whole(array, 1, 4).astype(np.float32), values[:, 1:4])
+    named = name in ("one.npz", "a.parquet", "a.tsv", "a.tsv.gz")
+    assert array.names == (NAMES if named else None)
+    if name.startswith("a.tsv"):
+        assert array.places["start"].tolist()[:2] == [0, 200]
+
+
+@pytest.mark.parametrize("chunks", [None, (50, 2)])
+@pytest.mark.parametrize("where", ["attribute", "dataset"])
+def test_hdf5(tmp_path, monkeypatch, values, chunks, where):
+    monkeypatch.setattr(track_arrays, "_CHUNK", 2000)
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("run/scores", data=values, chunks=chunks)
+        file["numbers"] = np.arange(3)
+        if where == "attribute":
+            data.attrs["tracks"] = list(NAMES)
+        else:
+            file["tracks"] = list(NAMES)
+    for name in (path, f"{path}::run/scores"):
+        array = open_array(name, "predictions")
+        assert array.names == NAMES
+        np.testing.assert_array_equal(whole(array, 1, 5), values[:, 1:5])
+    with pytest.raises(DataError, match=r"no array 'x' of numbers \(found: numbers, run/scores\)"):
+        open_array(f"{path}::x", "predictions")
+
+
+@pytest.mark.parametrize("tracks", [5, 8, 21])
+def test_packed_labels_of_a_data_set(tmp_path, tracks):
+    dense = np.random.default_rng(1).integers(0, 2, (70, tracks)).astype(np.uint8)
+    PackedLabels.from_dense(dense).save(tmp_path / "labels.npz")
+    array = open_array(tmp_path / "labels.npz", "labels")
+    for first in range(tracks):
+        np.testing.assert_array_equal(whole(array, first, tracks), dense[:, first:])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.npy", None, "no such file"),
+        ("a.npy", b"", "the file is empty"),
+        ("a.npy", b"no array", "not readable as .npy"),
+        ("a.npz", b"no archive", "not readable as .npz"),
+        ("a.h5", b"no hdf", "not readable as HDF5"),
+        ("a.parquet", b"no parquet", "not readable as Parquet"),
+        ("a.csv", b"1,2", "its name ends in none of .npy, .npz"),
+        ("a.tsv", b"a\tb\n1\t2\n3\tx\n", "line 3: column 'b': 'x' is no number"),
+        ("a.tsv", b"a\ta\n1\t2\n", "line 1: two columns called 'a'"),
+        ("a.tsv", b"a\tb\n", "0 rows × 2 tracks"),
+        ("a.tsv", b"contig\tstart\nI\t3\n", "1 rows × 0 tracks"),
+        ("a.tsv", b"a\tb\n1\t2\n1\t2\t3\n", "not readable as a table: .*Expected 2 columns, got 3"),
+        ("a.tsv", b"a\tb\n1\t2\n1\n", "not readable as a table: .*Expected 2 columns, got 1"),
+        ("a.tsv.gz", gzip.compress(b"a\tb\n1\t2\n")[:-9], "not readable as a table"),
+    ],
+)
+def test_bad_files(tmp_path, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{name}: {message}"):
+        open_array(path, "predictions")
+
+
+def test_bad_arrays(tmp_path, values):
+    def refused(name, message, **arrays):
+        np.savez(tmp_path / name, **arrays)
+        with pytest.raises(DataError, match=message):
+            open_array(tmp_path / name, "labels")
+
+    refused("a.npz", r"2 arrays of rows × tracks \(found: x, y\); name one", x=values, y=values)
+    refused("b.npz", "0 arrays of rows", x=values[0])
+    refused("c.npz", "4 names of tracks beside 5 columns", x=values, tracks=np.array(NAMES[:4]))
+    packed = np.full((4, 1), 255, np.uint8)
+    refused("d.npz", "bits are set beyond track 5", packed=packed, tracks=np.array(5))
+    refused("e.npz", "are bytes, 2 a row", packed=packed, tracks=np.array(9))
+    np.save(tmp_path / "text.npy", np.array([["a"]]))
+    with pytest.raises(DataError, match=r"text.npy: holds <U1, not numbers"):
+        open_array(tmp_path / "text.npy", "labels")
+    np.save(tmp_path / "flat.npy", values[0])
+    with pytest.raises(
+        DataError, match=r"flat.npy: an array of shape \(5,\), expected rows × tracks"
+    ):
+        open_array(tmp_path / "flat.npy", "labels")
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_truncated(tmp_path, values, suffix):
+    path = tmp_path / f"a.{suffix}"
+    np.save(path, values) if suffix == "npy" else np.savez_compressed(path, values)
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(DataError, match=r"truncated|not readable"):
+        open_array(path, "predictions")
+
+
+def test_truncated_while_read(tmp_path, monkeypatch, values):
+    monkeypatch.setattr(track_arrays, "_CHUNK", 2000)
+    np.save(tmp_path / "a.npy", values)
+    array = open_array(tmp_path / "a.npy", "predictions")
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:3000])
+    with pytest.raises(DataError, match=r"truncated in row 101 or after it"):
+        whole(array)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_blocks_cover_every_track_once(monkeypatch, values, threads):
+    array = open_array(values, "predictions")
+    for memory in (1, 4000, 1 << 30):
+        monkeypatch.setattr(track_blocks, "MEMORY", memory)
+        bounds = block_bounds([array], array, threads)
+        assert [t for first, last in bounds for t in range(first, last)] == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("f2", "f4"),
+        (">f4", "f4"),
+        ("f8", "f8"),
+        ("u1", "f4"),
+        ("i2", "f4"),
+        ("i4", "f8"),
+        ("?", "f4"),
+    ],
+)
+def test_scores_keep_their_order(dtype, expected):
+    assert score_type(np.dtype(dtype)) == np.dtype(expected)
+
+
+@pytest.mark.parametrize(
+    ("labels", "coded"),
+    [
+        (np.array([[True, False]]), [[1], [0]]),
+        (np.array([[1, -1]], np.int8), [[1], [-1]]),
+        (np.array([[1.0, np.nan]]), [[1], [-1]]),
+        (np.array([[0, 1]], np.uint8), [[0], [1]]),
+    ],
+)
+def test_labels_that_were_not_measured(labels, coded):
+    scores = open_array(np.zeros((1, 2)), "predictions")
+    block = read_block([scores], open_array(labels, "labels"), 0, 2, ("a", "b"))
+    assert block.labels.tolist() == coded
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(2, "u1"), (255, "u1"), (-2, "i1"), (0.5, "f4"), (np.inf, "f8"), (300, "i4")],
+)
+def test_other_labels_are_refused(value, dtype):
+    labels = np.zeros((9, 3), dtype)
+    labels[6, 2] = value
+    scores = open_array(np.zeros((9, 3)), "predictions")
+    with pytest.raises(
+        DataError, match=r"labels: row 7, track 'c': label .* is none of 0, 1 and -1"
+    ):
+        read_block([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))

@@ -1,0 +1,359 @@
+"""Tables and page of a track report: figures against scikit-learn, and what the page must hold."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.tracks import Track
+from bigbird_dna.reporting import auroc, track_arrays, track_blocks
+from bigbird_dna.reporting.track_curves import decode_curve
+from bigbird_dna.reporting.track_html import SLOTS
+from bigbird_dna.reporting.track_published import read_published
+from bigbird_dna.reporting.track_report import AucReport, write_auc_report
+from bigbird_dna.reporting.track_tables import PlainTrack
+
+EVIL = "<script>alert(1)</script>&\"'|</table>"
+
+
+class Made(NamedTuple):
+    report: AucReport
+    tracks: pd.DataFrame
+    groups: pd.DataFrame
+    page: str
+    predictions: np.ndarray
+    labels: np.ndarray
+    other: np.ndarray
+
+
+def arrays(rows=400, tracks=9, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((rows, tracks)) < 0.2).astype(np.int8)
+    scores = np.round(rng.normal(size=(rows, tracks)) + labels * np.linspace(0.2, 2.5, tracks), 1)
+    other = np.round(scores + rng.normal(size=scores.shape), 1)
+    labels[:, 3] = 0  # no positives
+    labels[:, 4] = np.where(np.arange(rows) % 3 == 0, -1, labels[:, 4])
+    labels[:, 5] = np.where(np.arange(rows) == 7, 1, 0)  # a single one
+    return scores.astype(np.float32), labels, other.astype(np.float32)
+
+
+def table_of(tracks=9):
+    groups = ["TF", "DHS", "TF", "TF", "HM", "HM", "DHS", "TF", "TF"]
+    names = [f"t{i}" for i in range(tracks)]
+    names[1] = EVIL
+    return [
+        Track(name, group, cell="K562", published_auroc=None if i == 2 else 0.6 + i / 40)
+        for i, (name, group) in enumerate(zip(names, groups, strict=True))
+    ]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Made:
+    folder = tmp_path_factory.mktemp("report")
+    scores, labels, other = arrays()
+    np.save(folder / "p.npy", scores)
+    np.save(folder / "l.npy", labels)
+    out = folder / "out"
+    report = write_auc_report(
+        folder / "p.npy",
+        folder / "l.npy",
+        table_of(),
+        out,
+        compare={"k-mer": other},
+        title=f"Title {EVIL}",
+        command="bigbird-dna auc-report <x>",
+        threads=2,
+    )
+    assert {path.name for path in out.iterdir()} == {"tracks.tsv", "groups.tsv", "report.html"}
+    return Made(
+        report,
+        pd.read_csv(out / "tracks.tsv", sep="\t", keep_default_na=False, na_values=[""]),
+        pd.read_csv(out / "groups.tsv", sep="\t"),
+        (out / "report.html").read_text(),
+        scores,
+        labels,
+        other,
+    )
+
+
+def test_figures_of_tracks(made):
+    assert " ".join(made.tracks.columns).startswith(
+        "track group positives negatives auroc auroc_low auroc_high auprc note "
+    )
+    assert made.tracks["track"].tolist() == [track.name for track in table_of()]
+    for i, row in made.tracks.iterrows():
+        measured = made.labels[:, i] >= 0
+        y, x = made.labels[measured, i], made.predictions[measured, i]
+        z = made.other[measured, i]
+        assert (row["positives"], row["negatives"]) == (y.sum(), (1 - y).sum())
+        assert row["prevalence"] == pytest.approx(y.mean(), abs=1e-11)
+        if i == 3:
+            assert row["note"] == "no positives" and np.isnan(row["auroc"])
+            continue
+        assert row["auroc"] == pytest.approx(roc_auc_score(y, x), abs=1e-9)
+        assert row["auprc"] == pytest.approx(average_precision_score(y, x), abs=1e-9)
+        assert row["auroc_k-mer"] == pytest.approx(roc_auc_score(y, z), abs=1e-9)
+        assert row["auprc_k-mer"] == pytest.approx(average_precision_score(y, z), abs=1e-9)
+        lead = auroc.auroc_difference(y, x, z)
+        np.testing.assert_allclose(
+            row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float),
+            lead,
+            atol=1e-9,
+        )
+        if i == 5:
+            assert "only one positive" in row["note"] and np.isnan(row["auroc_low"])
+        else:
+            assert row["auroc_low"] < row["auroc"] < row["auroc_high"]
+    delta = made.tracks["auroc"] - made.tracks["published_auroc"]
+    np.testing.assert_allclose(made.tracks["delta_published"], delta, atol=1e-9)
+    assert np.isnan(made.tracks["delta_published"][2])
+
+
+def test_figures_of_groups(made):
+    assert " ".join(made.groups.columns).startswith(
+        "group tracks median_auroc mean_auroc median_auprc "
+    )
+    assert made.groups["group"].tolist() == ["TF", "DHS", "HM", "all"]
+    for row in made.groups.itertuples():
+        part = made.tracks if row.group == "all" else made.tracks[made.tracks["group"] == row.group]
+        kept = part.dropna(subset="auroc")
+        assert (row.tracks, row.left_out) == (len(kept), len(part) - len(kept))
+        assert row.median_auroc == pytest.approx(np.median(kept["auroc"]), abs=1e-9)
+        assert row.mean_auroc == pytest.approx(kept["auroc"].mean(), abs=1e-9)
+        assert row.median_auprc == pytest.approx(np.median(kept["auprc"]), abs=1e-9)
+        published = kept["published_auroc"].median()
+        assert row.median_auroc_published == pytest.approx(published, abs=1e-9)
+
+
+class _Reader(HTMLParser):
+    """Tags, attributes and texts by the tag they stand in."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.stack = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.stack.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.stack and self.stack.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        self.texts.append((self.stack[-1] if self.stack else "", data))
+
+
+def test_page_needs_no_network_and_runs_no_foreign_script(made):
+    reader = _Reader(made.page)
+    scripts = [attributes for tag, attributes in reader.tags if tag == "script"]
+    assert len(scripts) == 2 and not any("src" in attributes for attributes in scripts)
+    for tag, attributes in reader.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("src", "href", "action", "srcset"):
+            assert attributes.get(name, "#").startswith("#"), (tag, attributes)
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", made.page)
+    code = made.page.rpartition("<script>")[2].partition("</script>")[0]
+    digest = hashlib.sha256(code.encode()).digest()
+    policy = next(a["content"] for t, a in reader.tags if "http-equiv" in a)
+    assert f"script-src 'sha256-{base64.b64encode(digest).decode()}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_names_are_escaped(made):
+    assert "<script>alert" not in made.page and "</table>&" not in made.page
+    reader = _Reader(made.page)
+    assert ("title", f"Title {EVIL}") in reader.texts
+    labels = [a["aria-label"] for t, a in reader.tags if t == "input" and "aria-label" in a]
+    assert f"Curves of {EVIL}" in labels
+    assert "bigbird-dna auc-report &lt;x&gt;" in made.page
+
+
+def test_page_is_a_plain_table_without_script(made):
+    body = made.page.split('<table id="table"')[1].split("</table>")[0]
+    rows = re.findall(r"<tr data-i=.*?</tr>", body, flags=re.S)
+    assert len(rows) == 9
+    for row, line in zip(made.tracks.itertuples(), rows, strict=True):
+        text = html.unescape(re.sub(r"<[^>]+>", "", line))
+        assert row.track in text and row.group in text
+        if row.auroc == row.auroc:
+            assert f"{row.auroc:.3f}" in text and f"{row.auprc:.3f}" in text
+    assert made.page.count('class="curve s') >= 6  # drawn without a script, and in the legend
+    assert "no positives: 1" in made.page
+
+
+def test_embedded_curves_end_at_all_rows(made):
+    text = made.page.split('id="data">')[1].split("</script>")[0]
+    data = json.loads(text)
+    assert data["slots"] == SLOTS and len(data["chosen"]) == 3
+    for i, curve in enumerate(data["curves"]):
+        row = made.tracks.iloc[i]
+        if i == 3:
+            assert curve == ""
+        else:
+            assert decode_curve(curve)[-1].tolist() == [row["negatives"], row["positives"]]
+
+
+def test_checksums_are_stated(made, tmp_path):
+    scores, _, _ = arrays()
+    np.save(tmp_path / "p.npy", scores)
+    assert hashlib.sha256((tmp_path / "p.npy").read_bytes()).hexdigest() in made.page
+
+
+def test_blocks_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(track_blocks, "MEMORY", 6000)
+    monkeypatch.setattr(track_arrays, "_CHUNK", 999)
+    for threads in (1, 3):
+        report = write_auc_report(
+            made.predictions,
+            made.labels,
+            table_of(),
+            tmp_path / "out",
+            compare={"k-mer": made.other},
+            threads=threads,
+        )
+        pd.testing.assert_frame_equal(report.tracks, made.report.tracks)
+    again = (tmp_path / "out/report.html").read_bytes()
+    write_auc_report(
+        made.predictions, made.labels, table_of(), tmp_path / "out", compare={"k-mer": made.other}
+    )
+    assert (tmp_path / "out/report.html").read_bytes() == again
+
+
+def test_tracks_with_few_positives_take_no_part(made, tmp_path):
+    report = write_auc_report(
+        made.predictions, made.labels, table_of(), tmp_path / "out", min_positives=20
+    )
+    assert not report.tracks["counted"][5] and report.tracks["auroc"][5] > 0
+    assert "fewer than 20 positives" in report.tracks["note"][5]
+    assert report.groups.set_index("group").loc["HM", "tracks"] == 1
+
+
+def test_no_track_can_be_judged(tmp_path):
+    report = write_auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), None, tmp_path / "out")
+    assert report.groups["tracks"].tolist() == [0]
+    assert report.tracks["track"].tolist() == ["track 1", "track 2"]
+    assert "no positives: 2" in (tmp_path / "out/report.html").read_text()
+
+
+def test_many_groups(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.random((60, 40)) < 0.3
+    tracks = [PlainTrack(f"t{i}", f"group {i}") for i in range(40)]
+    report = write_auc_report(rng.random((60, 40)), labels, tracks, tmp_path / "out")
+    assert len(report.groups) == 41
+    assert "The 24 largest groups are shown" in (tmp_path / "out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": lambda v: v[:, :8]}, "400 rows × 9 tracks, but labels: 400 × 8"),
+        ({"labels": lambda v: v.T}, r"400 rows × 9 tracks, .* 9 × 400 \(rows and tracks exchanged"),
+        ({"compare": lambda v: v[1:]}, "399 rows × 9 tracks, but"),
+        ({"tracks": lambda v: v[1:]}, "the table of tracks has 8, but labels: 9 columns"),
+        (
+            {"predictions": lambda v: np.where(v == v[11, 6], np.nan, v)},
+            r"predictions: row \d+, track '.*': the prediction is NaN or missing",
+        ),
+        ({"labels": lambda v: v + 1}, r"labels: row \d+, track '.*': label 2 is none of 0, 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, change, message):
+    scores, labels, other = arrays()
+    values = {"predictions": scores, "labels": labels, "tracks": table_of(), "compare": other}
+    for name, function in change.items():
+        values[name] = function(values[name])
+    compare = {"k": values["compare"]}
+    with pytest.raises(DataError, match=message):
+        write_auc_report(
+            values["predictions"],
+            values["labels"],
+            values["tracks"],
+            tmp_path / "out",
+            compare=compare,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_and_intervals_must_agree(tmp_path):
+    scores, labels, _ = arrays(20)
+    places = {"contig": ["I"] * 20, "start": np.arange(20) * 200}
+    one = pd.DataFrame(places | {name: scores[:, i] for i, name in enumerate("abc")})
+    two = pd.DataFrame(places | {name: labels[:, i] for i, name in enumerate("acb")})
+    one.to_parquet(tmp_path / "p.parquet")
+    two.to_parquet(tmp_path / "l.parquet")
+    files = tmp_path / "p.parquet", tmp_path / "l.parquet"
+    with pytest.raises(
+        DataError, match=r"p.parquet: column 2 is track 'b', but 'c' in .*l.parquet"
+    ):
+        write_auc_report(*files, None, tmp_path / "out")
+    two = two.rename(columns={"b": "c", "c": "b"})
+    two.to_parquet(tmp_path / "l.parquet")
+    assert write_auc_report(*files, None, tmp_path / "out").tracks["track"].tolist() == list("abc")
+    with pytest.raises(DataError, match=r"column 1 is track 'a', but 'x' in the table of tracks"):
+        write_auc_report(*files, [PlainTrack(name) for name in "xbc"], tmp_path / "out")
+    two.loc[4, "start"] = 801
+    two.to_parquet(tmp_path / "l.parquet")
+    with pytest.raises(DataError, match=r"p.parquet: row 5: start 800, but 801 in .*l.parquet"):
+        write_auc_report(*files, None, tmp_path / "out")
+
+
+def test_a_directory_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/precious.txt").write_text("x")
+    with pytest.raises(UsageError, match=r"holds 'precious.txt'"):
+        write_auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), None, tmp_path / "out")
+    assert (tmp_path / "out/precious.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["published", "a b", "", "a/b"])
+def test_names_of_predictors(tmp_path, name):
+    with pytest.raises(UsageError, match="a name is of letters"):
+        write_auc_report(
+            np.zeros((5, 2)), np.zeros((5, 2)), None, tmp_path / "o", compare={name: np.zeros(1)}
+        )
+
+
+def published(path: Path, text: str, names=("a", "b")) -> list[float]:
+    path.write_text(text)
+    return read_published(path, names)
+
+
+def test_published_by_name_or_order(tmp_path):
+    path = tmp_path / "p.tsv"
+    by_name = published(path, "track\tx\tpublished_auroc\nb\t1\t0.9\nz\t1\t0.1\n")
+    np.testing.assert_array_equal(by_name, [np.nan, 0.9])
+    by_order = published(path, "index\tauc_deepsea\n0\t0.7\n1\tNA (No positive in Test region)\n")
+    np.testing.assert_array_equal(by_order, [0.7, np.nan])
+    assert published(path, "auc\n0.5\n1\n") == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("track\tscore\na\t1\n", "no column 'published_auroc'"),
+        ("auc\n0.5\n", "1 rows and no column 'track', for 2 tracks"),
+        ("index\tauc\n1\t0.5\n0\t0.5\n", "line 2: index '1', expected 0"),
+        ("auc\n0.5\n1.5\n", "line 3: AUROC '1.5' is no number from 0 to 1"),
+        ("auc\nx\n1\n", "line 2: AUROC 'x'"),
+        ("track\tauc\na\t1\na\t1\n", "track 'a' stands in it twice"),
+        ("track\tauc\nc\t1\n", "none of its tracks"),
+        ("auc\nNA\nNA\n", "column 'auc' has no figure for any track"),
+        ("", "not readable as a table"),
+    ],
+)
+def test_bad_published_tables(tmp_path, text, message):
+    with pytest.raises(DataError, match=f"p.tsv: {message}"):
+        published(tmp_path / "p.tsv", text)
