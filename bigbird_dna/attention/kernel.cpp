@@ -57,9 +57,9 @@ constexpr float MASKED = -1e30f;
 // Sums are rescaled when the maximum has grown by this power of 2, not before.
 constexpr float SLACK = 8;
 constexpr long LONGEST_RUN = 4;                // query blocks of a work item
-constexpr long PACK_ROWS = 256;                // keys of a work item
+constexpr long PACK_ROWS = 64;                 // keys of a work item
 #ifndef PACKED_NUMBERS
-#define PACKED_NUMBERS (2L << 20)  // packed at once for each thread: 8 MiB
+#define PACKED_NUMBERS (4L << 20)  // packed at once for each thread: 16 MiB
 #endif
 
 inline Vector load(const float* x) { return *reinterpret_cast<const Loose*>(x); }
@@ -345,8 +345,9 @@ void put(const Problem& p, const float* from, float scale, Array& x, long batch,
     put_as(from, static_cast<float*>(x.data) + at, p.width, scale);
 }
 
-// Keys and values of a head as rows of buffers: key j at k + j * line. Tiles far apart in memory (all heads
-// of a token lie together as a rule) would compete for few sets of the caches.
+// Keys and values of a head as rows of buffers: key j at k + j * line. In the tensors all heads of a token lie
+// together as a rule, and a tile of one head would have each row in another page and compete for few sets of the
+// caches.
 struct Rows {
     const float *k, *v;
 };
@@ -356,19 +357,34 @@ bool is_packed(const Problem& p) {
     return p.type == 0 && p.width == line(p) && p.k.token == p.width && p.v.token == p.width;
 }
 
-long pack_size(const Problem& p) { return is_packed(p) ? 0 : 2 * p.tokens * line(p); }
+long plane_size(const Problem& p) { return p.tokens * line(p); }
 
-Rows packed_rows(const Problem& p, long batch, long head, const float* packed) {
-    if (!is_packed(p)) return {packed, packed + p.tokens * line(p)};
+// Some consecutive heads, counted through all sequences; `room` has as many numbers for each as a plan says.
+struct Group {
+    long first, planes;
+    float* room;
+};
+
+// What is kept of a head while its group is computed.
+struct Layout {
+    long packed;  // 2 if keys and values are packed, else 0
+    long sums;    // 2 if gradients of keys and values are added up
+    long size(const Problem& p) const { return (packed + sums) * plane_size(p); }
+};
+
+Rows rows_of(const Problem& p, const Group& group, const Layout& layout, long plane) {
+    if (layout.packed) {
+        const float* at = group.room + (plane - group.first) * layout.size(p);
+        return {at, at + plane_size(p)};
+    }
+    const long batch = plane / p.heads, head = plane % p.heads;
     const long k = batch * p.k.batch + head * p.k.head, v = batch * p.v.batch + head * p.v.head;
     return {static_cast<const float*>(p.k.data) + k, static_cast<const float*>(p.v.data) + v};
 }
 
-void pack(const Problem& p, long batch, long head, long begin, long end, float* packed) {
-    for (long j = begin; j < std::min<long>(end, p.lengths[batch]); ++j) {
-        take(p, p.k, batch, head, j, packed + j * line(p));
-        take(p, p.v, batch, head, j, packed + (p.tokens + j) * line(p));
-    }
+// Where gradients of the keys of a head are added up; those of the values follow.
+float* sums_of(const Problem& p, const Group& group, const Layout& layout, long plane) {
+    return group.room + (plane - group.first) * layout.size(p) + layout.packed * plane_size(p);
 }
 
 // ---- tiles --------------------------------------------------------------------------------------------------
@@ -618,20 +634,13 @@ void backward_queries(Problem& p, Scratch& s, const Queries& queries, const Rows
         put(p, s.sum + i * line(p), scale, p.grad_q, queries.batch, queries.head, queries.start + i);
 }
 
-// All gradients of a head. `room` holds gradients of L keys and values, and packed rows behind them.
-void backward_head(Problem& p, Scratch& s, long batch, long head, float* room) {
-    const long size = p.tokens * line(p), length = p.lengths[batch];
-    float *grad_k = room, *grad_v = room + size, *packed = room + 2 * size;
-    std::fill_n(room, 2 * size, 0.0f);
-    if (!is_packed(p)) pack(p, batch, head, 0, length, packed);
-    const Rows rows = packed_rows(p, batch, head, packed);
+// The gradients of the queries of a head; those of its keys and values, (L, ·) each, into `sums`.
+void backward_head(Problem& p, Scratch& s, long batch, long head, const Rows& rows, float* sums) {
+    std::fill_n(sums, 2 * plane_size(p), 0.0f);
     for (long block = 0; block < p.blocks; ++block)
-        each_tile(p, batch, head, block,
-                  [&](const Queries& queries) { backward_queries(p, s, queries, rows, grad_k, grad_v); });
-    for (long j = 0; j < length; ++j) {
-        put(p, grad_k + j * line(p), 1, p.grad_k, batch, head, j);
-        put(p, grad_v + j * line(p), 1, p.grad_v, batch, head, j);
-    }
+        each_tile(p, batch, head, block, [&](const Queries& queries) {
+            backward_queries(p, s, queries, rows, sums, sums + plane_size(p));
+        });
 }
 
 // The gradients of a tile of keys of one block, from the query blocks that see it, in ascending order.
@@ -687,27 +696,42 @@ template <typename Work> class Crew {
     }
 };
 
-// How many heads (of all sequences) have their keys and values packed at once.
-long group_size(const Problem& p) {
-    const long planes = p.batch * p.heads;
-    if (is_packed(p)) return std::max(planes, 1L);
-    return std::clamp(p.threads * PACKED_NUMBERS / pack_size(p), 1L, std::max(planes, 1L));
+// How many heads make up a group: as many as have room, and the same number for each thread.
+long group_planes(const Problem& p, const Layout& layout) {
+    const long all = std::max<long>(p.batch * p.heads, 1);
+    if (!layout.size(p)) return all;
+    const long each = std::max(PACKED_NUMBERS / layout.size(p), 1L);
+    return std::min(each * p.threads, all);
 }
 
-// Packs some heads and calls `solve(first, planes, rows)` for them; `rows(plane)` are those of one.
-template <typename Solve> void each_group(Problem& p, Solve solve) {
-    float* packed = p.scratch + p.threads * worker_scratch(p);
-    const long all = p.batch * p.heads, chunks = (p.tokens + PACK_ROWS - 1) / PACK_ROWS;
-    for (long first = 0; first < all; first += group_size(p)) {
-        const long planes = std::min(group_size(p), all - first);
-        const auto room = [&](long plane) { return packed + (plane - first) * pack_size(p); };
-        if (!is_packed(p))
-            Crew(p, planes * chunks, [&](long, long item) {
-                const long plane = first + item / chunks, begin = item % chunks * PACK_ROWS;
-                pack(p, plane / p.heads, plane % p.heads, begin, begin + PACK_ROWS, room(plane));
+Layout forward_layout(const Problem& p) { return {is_packed(p) ? 0 : 2, 0}; }
+
+// Calls `visit(batch, head, token, plane)` for all heads of a group, from all threads, token by token: a token's
+// heads lie together.
+template <typename Visit> void each_token(Problem& p, const Group& group, Visit visit) {
+    const long chunks = (p.tokens + PACK_ROWS - 1) / PACK_ROWS;
+    const long begin = group.first / p.heads, end = (group.first + group.planes - 1) / p.heads + 1;
+    Crew(p, (end - begin) * chunks, [&](long, long item) {
+        const long batch = begin + item / chunks, token = item % chunks * PACK_ROWS;
+        const long first = std::max(group.first, batch * p.heads);
+        const long last = std::min(group.first + group.planes, (batch + 1) * p.heads);
+        for (long j = token; j < std::min<long>(token + PACK_ROWS, p.lengths[batch]); ++j)
+            for (long plane = first; plane < last; ++plane) visit(batch, plane - batch * p.heads, j, plane);
+    });
+}
+
+// Calls `solve` for groups of heads whose keys and values have been packed.
+template <typename Solve> void each_group(Problem& p, const Layout& layout, Solve solve) {
+    const long all = p.batch * p.heads, step = group_planes(p, layout);
+    for (long first = 0; first < all; first += step) {
+        const Group group{first, std::min(step, all - first), p.scratch + p.threads * worker_scratch(p)};
+        if (layout.packed)
+            each_token(p, group, [&](long batch, long head, long token, long plane) {
+                float* room = group.room + (plane - first) * layout.size(p) + token * line(p);
+                take(p, p.k, batch, head, token, room);
+                take(p, p.v, batch, head, token, room + plane_size(p));
             });
-        solve(first, planes,
-              [&](long plane) { return packed_rows(p, plane / p.heads, plane % p.heads, room(plane)); });
+        solve(group);
     }
 }
 
@@ -715,7 +739,9 @@ void forward_all(Problem& p) {
     std::vector<long> full, sparse;
     for (long block = 0; block < p.blocks; ++block) (p.full[block] ? full : sparse).push_back(block);
     const long tiles = (p.block_size + TILE - 1) / TILE, listed = static_cast<long>(sparse.size());
-    each_group(p, [&](long first, long planes, auto rows) {
+    const Layout layout = forward_layout(p);
+    each_group(p, layout, [&](const Group& group) {
+        const long first = group.first, planes = group.planes;
         // Full rows take longest and go first, a tile each; then runs of neighbours, whose windows overlap.
         const long long_items = planes * static_cast<long>(full.size()) * tiles;
         const long run = std::clamp(planes * listed / (8 * p.threads), 1L, LONGEST_RUN);
@@ -724,7 +750,8 @@ void forward_all(Problem& p) {
             Scratch s = scratch_of(p, worker);
             const bool is_long = item < long_items;
             const long plane = first + (is_long ? item / tiles % planes : (item - long_items) / runs);
-            const auto compute = [&](const Queries& queries) { attend(p, s, queries, rows(plane)); };
+            const Rows rows = rows_of(p, group, layout, plane);
+            const auto compute = [&](const Queries& queries) { attend(p, s, queries, rows); };
             if (is_long) {
                 const long block = full[item / tiles / planes], start = block * p.block_size + item % tiles * TILE;
                 each_tile(p, plane / p.heads, plane % p.heads, block, [&](const Queries& queries) {
@@ -746,13 +773,22 @@ bool by_head(const Problem& p) {
     return 5 * rounds * p.threads <= 7 * planes;
 }
 
-long head_room(const Problem& p) { return 2 * p.tokens * line(p) + pack_size(p); }
+Layout backward_layout(const Problem& p) { return {is_packed(p) ? 0 : 2, by_head(p) ? 2 : 0}; }
 
 void backward_by_head(Problem& p) {
-    float* rooms = p.scratch + p.threads * worker_scratch(p);
-    Crew(p, p.batch * p.heads, [&](long worker, long plane) {
-        Scratch s = scratch_of(p, worker);
-        backward_head(p, s, plane / p.heads, plane % p.heads, rooms + worker * head_room(p));
+    const Layout layout = backward_layout(p);
+    each_group(p, layout, [&](const Group& group) {
+        Crew(p, group.planes, [&](long worker, long item) {
+            Scratch s = scratch_of(p, worker);
+            const long plane = group.first + item;
+            const Rows rows = rows_of(p, group, layout, plane);
+            backward_head(p, s, plane / p.heads, plane % p.heads, rows, sums_of(p, group, layout, plane));
+        });
+        each_token(p, group, [&](long batch, long head, long token, long plane) {
+            const float* sums = sums_of(p, group, layout, plane) + token * line(p);
+            put(p, sums, 1, p.grad_k, batch, head, token);
+            put(p, sums + plane_size(p), 1, p.grad_v, batch, head, token);
+        });
     });
 }
 
@@ -788,7 +824,9 @@ void backward_by_block(Problem& p) {
             }
     // The longest first, so that the threads end together.
     std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.cost > b.cost; });
-    each_group(p, [&](long first, long planes, auto rows) {
+    const Layout layout = backward_layout(p);
+    each_group(p, layout, [&](const Group& group) {
+        const long first = group.first, planes = group.planes;
         // A group may begin and end within a sequence: every item of a sequence asks whether it takes part.
         const long begin = first / p.heads, sequences = (first + planes - 1) / p.heads + 1 - begin;
         Crew(p, sequences * static_cast<long>(items.size()), [&](long worker, long number) {
@@ -797,12 +835,13 @@ void backward_by_block(Problem& p) {
             if (plane < first || plane >= first + planes) return;
             Scratch s = scratch_of(p, worker);
             const long block = item.start / p.block_size;
+            const Rows rows = rows_of(p, group, layout, plane);
             each_tile(p, batch, item.head, block, [&](const Queries& tile) {
                 if (tile.start != item.start) return;
                 if (item.keys)
-                    backward_keys(p, s, tile, seers[item.head * p.blocks + block], rows(plane));
+                    backward_keys(p, s, tile, seers[item.head * p.blocks + block], rows);
                 else
-                    backward_queries(p, s, tile, rows(plane), nullptr, nullptr);
+                    backward_queries(p, s, tile, rows, nullptr, nullptr);
             });
         });
     });
@@ -814,8 +853,8 @@ extern "C" {
 
 // Numbers that `scratch` must have room for.
 int64_t scratch_size(const Problem* p, int backward) {
-    const bool heads = backward && by_head(*p);
-    return p->threads * worker_scratch(*p) + (heads ? p->threads * head_room(*p) : group_size(*p) * pack_size(*p));
+    const Layout layout = backward ? backward_layout(*p) : forward_layout(*p);
+    return p->threads * worker_scratch(*p) + group_planes(*p, layout) * layout.size(*p);
 }
 
 int has_float16() {
