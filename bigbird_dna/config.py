@@ -267,6 +267,12 @@ class ChromatinConfig(TrainingConfig):
     shift: int = Field(default=0, ge=0, description="bp a training window is moved by, at random")
     evaluation_bins: int = Field(default=1000, ge=1, description="validation bins, while training")
     test_bins: int = Field(default=0, ge=0, description="a sample of the test bins; 0: all")
+    report_positives: int = Field(
+        default=1, ge=1, description="test positives a track needs to count in the report's medians"
+    )
+    variants: str | None = Field(
+        default=None, description="VCF whose effects are scored; of a simulation its own"
+    )
     baseline_kmer: int = Field(default=5, ge=1, le=8)
 
     @model_validator(mode="after")

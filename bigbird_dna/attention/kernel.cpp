@@ -857,6 +857,23 @@ int64_t scratch_size(const Problem* p, int backward) {
     return p->threads * worker_scratch(*p) + group_planes(*p, layout) * layout.size(*p);
 }
 
+// x becomes x · sigmoid(2 √(2 / π) (x + 0.044715 x³)), the tanh form of GELU, for n numbers.
+void gelu(const Problem* p, float* x, int64_t n) {
+    constexpr long RUN = 1 << 14;  // numbers of a work item
+    constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
+    const auto value = [](Vector x) {
+        const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
+        // 2^126 is as good as infinity here, and `power` can't go further.
+        return x / (power(-maximum(splat(-126.0f), -power_of)) + 1.0f);
+    };
+    Crew(*p, (n + RUN - 1) / RUN, [&](long, long item) {
+        const long begin = item * RUN, end = std::min<long>(begin + RUN, n);
+        long at = begin;
+        for (; at + LANES <= end; at += LANES) store(x + at, value(load(x + at)));
+        for (; at < end; ++at) x[at] = value(splat(x[at]))[0];
+    });
+}
+
 int has_float16() {
 #ifdef __FLT16_MAX__
     return 1;

@@ -79,6 +79,14 @@ class Kernel:
         self._solve(pattern, lengths, layer, lse, q=q, k=k, v=v, out=out, upper=upper, **grads)
         return grads["grad_q"], grads["grad_k"], grads["grad_v"]
 
+    def gelu_(self, x: Tensor) -> Tensor:
+        """The tanh form of GELU in place; `x` is float32, on the CPU and contiguous."""
+        problem = _Problem(threads=torch.get_num_threads(), launcher=_launcher())
+        self._library.gelu(
+            ctypes.byref(problem), ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.numel())
+        )
+        return x
+
     def _solve(
         self,
         pattern: Pattern,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # slow to import: inside the commands
 
 DATA = typer.Option(None, help="Directory of chromatin-data. [default: RESULTS/chromatin/data]")
 ARRAY = typer.Option(..., "-o", "--output", help="Probabilities, bins × tracks (.npy).")
+LABELS = typer.Option(None, help="Also write the bins and their labels to this directory.")
 BATCH_SIZE = typer.Option(16, min=1, help="Windows run together; changes speed and memory only.")
 
 
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
     for command in (
         chromatin_data,
         finetune_chromatin,
+        combine_models,
         chromatin_predictions,
         chromatin_baseline,
     ):
@@ -150,6 +152,16 @@ def finetune_chromatin(
         )
 
 
+def combine_models(
+    models: list[Path] = typer.Argument(help="Directories of chromatin models."),
+    output: Path = typer.Option(..., "-o", "--output", help="Model directory to write."),
+) -> None:
+    """Make one model of several that were trained independently: it predicts their mean."""
+    from bigbird_dna.tasks.ensemble import combine_models as run
+
+    run(models, output)
+
+
 def chromatin_predictions(
     config: Path = CONFIG,
     models: list[Path] = typer.Argument(help="Model directories; their mean predicts."),
@@ -157,9 +169,7 @@ def chromatin_predictions(
     data: Path | None = DATA,
     reference: Path | None = REFERENCE,
     output: Path = ARRAY,
-    labels: Path | None = typer.Option(
-        None, help="Also write the bins and their labels to this directory."
-    ),
+    labels: Path | None = LABELS,
     batch_size: int = BATCH_SIZE,
     device: str = DEVICE,
     threads: int = THREADS,
@@ -195,6 +205,7 @@ def chromatin_baseline(
     data: Path | None = DATA,
     reference: Path | None = REFERENCE,
     output: Path = ARRAY,
+    labels: Path | None = LABELS,
     threads: int = THREADS,
 ) -> None:
     """Fit a logistic regression on k-mers to every track and predict the same test bins."""
@@ -210,4 +221,6 @@ def chromatin_baseline(
     rows = evaluation.held_out_rows(bins, settings.chromatin)
     genome = Reference(reference or results / "genome/reference.fa.gz")
     values = evaluation.baseline_bins(settings.chromatin, bins, genome, rows)
+    if labels is not None:
+        evaluation.write_held_out(labels, bins, rows)
     evaluation.write_array(output, values)

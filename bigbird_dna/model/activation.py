@@ -7,7 +7,10 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
+from bigbird_dna.attention.native import gelu_tanh_
+
 Activation = Literal["gelu_tanh", "gelu", "relu"]
+
 
 # The fused tanh GELU differs from the one HuggingFace spells out as "gelu_new" by rounding alone, and takes
 # a sixth of its time.
@@ -16,3 +19,10 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "relu": F.relu,
 }
+
+
+def infer_activation(name: Activation, x: Tensor) -> Tensor:
+    """An activation where no gradient is asked for; it may overwrite `x`."""
+    if name == "gelu_tanh":
+        return gelu_tanh_(x)
+    return ACTIVATIONS[name](x)

@@ -469,3 +469,17 @@ def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
     assert [process.wait(timeout=120) for process in running] == [0, 0]
     (kept,) = fresh.iterdir()
     assert sorted(path.name for path in kept.iterdir()) == ["kernel.sha256", "kernel.so"]
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("shape", [(3,), (7, 1003), (2, 3, 64)])
+def test_gelu_is_torch_s(shape: tuple[int, ...]) -> None:
+    x = 6 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = torch.nn.functional.gelu(x, approximate="tanh")
+    torch.testing.assert_close(native.gelu_tanh_(x.clone()), expected, rtol=1e-5, atol=1e-6)
+    edges = torch.tensor([float("nan"), float("inf"), -1e4, 0.0])
+    assert native.gelu_tanh_(edges.clone()).isnan().tolist() == [True, False, False, False]
+    wide = x.double()
+    assert torch.equal(
+        native.gelu_tanh_(wide.clone()), torch.nn.functional.gelu(wide, approximate="tanh")
+    )

@@ -26,6 +26,15 @@ def check_targets(checked):
         )
 
 
+def track_source(checked):
+    """The track table or folder of peaks, in local_data if it is there; none: simulated, or no chromatin."""
+    named = checked.chromatin.tracks
+    if named is None or named == "simulated":
+        return None
+    local = Path(checked.local_data or ".") / named
+    return str(local if local.exists() else named)
+
+
 try:
     CONFIG = parse_config(config)
     SOURCES = check_sources(CONFIG)
@@ -35,6 +44,7 @@ except BigBirdDnaError as error:
     sys.exit(f"bigbird-dna: error: {error}")
 
 RESULTS = CONFIG.results
+TRACKS = track_source(CONFIG)
 VERSION = version("bigbird-dna")
 
 

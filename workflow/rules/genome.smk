@@ -13,6 +13,9 @@ rule simulate:
     output:
         reference=f"{RESULTS}/simulated/genome.fa.gz",
         promoters=f"{RESULTS}/simulated/promoters.sga",
+        tracks=f"{RESULTS}/simulated/tracks.tsv",
+        peaks=directory(f"{RESULTS}/simulated/peaks"),
+        variants=f"{RESULTS}/simulated/variants.vcf.gz",
     log:
         f"{RESULTS}/logs/simulate.log",
     benchmark:

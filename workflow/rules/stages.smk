@@ -5,6 +5,14 @@ import json
 GENOME = set(type(CONFIG.genome).model_fields) - {"promoters", "chain"}
 WINDOWS = {"upstream", "downstream", "negative_sets", "negatives", "distance"}
 TRAINING = set(type(CONFIG.promoters).model_fields) - (WINDOWS - {"upstream", "downstream"})
+LABELS = {
+    *("track_names", "group", "bin", "window", "compare_window", "shift", "label", "widen"),
+    *("negative_fraction", "minimum_positives", "minimum_held_out", "blacklist", "max_n"),
+    *("valid_regions", "test_regions"),
+}
+# What the rules themselves read: files, and what the report and the ensemble are made of.
+RULES = {"tracks", "variants", "report_positives", "models", "compare_window"}
+PROFILES = set(type(CONFIG.chromatin).model_fields) - (LABELS - {"bin", "window", "shift"}) - RULES
 
 # The keys that a stage reads: a change of any other key doesn't run it again.
 STAGES = {
@@ -29,6 +37,14 @@ STAGES = {
         "promoters": TRAINING - {"baseline_kmer"},
     },
     "baseline": {"seed": True, "promoters": {"seed", "baseline_kmer", "control"}},
+    "chromatin-data": {"seed": True, "genome": GENOME, "chromatin": LABELS},
+    "chromatin": {
+        "seed": True,
+        "genome": GENOME,
+        "encoder": True,
+        "pretraining": {"sequence_tokens"},
+        "chromatin": PROFILES,
+    },
     "attention": {"encoder": True, "pretraining": {"sequence_tokens"}},
 }
 

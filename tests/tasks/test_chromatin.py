@@ -1,0 +1,335 @@
+"""Chromatin profiles from training to predictions, on a genome whose tracks are two motifs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bigbird_dna.config import Config, parse_config
+from bigbird_dna.errors import ConfigError, ModelError, UsageError
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin_build import build_dataset
+from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.regions import RegionSplits
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.tracks import Track
+from bigbird_dna.model.checkpoint import load
+from bigbird_dna.reporting.auroc import auroc
+from bigbird_dna.tasks.chromatin import ChromatinObjective, _neighbours, finetune_chromatin
+from bigbird_dna.tasks.chromatin_evaluation import baseline_bins, held_out_rows, predict_bins
+from bigbird_dna.tasks.ensemble import combine_models
+from bigbird_dna.tasks.profile_inference import predict_profiles
+from bigbird_dna.tasks.profile_rows import profile_rows
+from bigbird_dna.tasks.regions import Region, bins_of, predict_regions, read_regions
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.training.distributed import world
+
+MOTIFS = {"one": "GATTACAGATTACA", "two": "CCGGTATACCGGAT"}
+SETTINGS = {
+    "genome": {"valid": ["b"], "test": ["c"]},
+    "encoder": {
+        "layers": 1,
+        "hidden": 32,
+        "heads": 2,
+        "positions": 160,
+        "block_size": 8,
+        "dropout": 0.0,
+    },
+    "chromatin": {
+        "bin": 40,
+        "window": 200,
+        "pooling": "bin",
+        "neighbours": 3,
+        "initial": "random",
+        "negative_fraction": 1.0,
+        "minimum_positives": 5,
+        "shift": 3,
+        "steps": 120,
+        "batch_size": 16,
+        "optimizer": {"learning_rate": 3e-3, "warmup_steps": 10},
+        "evaluate_every": 60,
+        "checkpoint_every": 50,
+        "precision": "float32",
+        "baseline_kmer": 4,
+    },
+    "pretraining": {"sequence_tokens": 100},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reference, peaks, tokenizer and data set."""
+    home = tmp_path_factory.mktemp("chromatin")
+    rng = np.random.default_rng(0)
+    peaks: dict[str, list[str]] = {name: [] for name in MOTIFS}
+    with (home / "genome.fa").open("w") as stream:
+        for contig, length in (("a", 24_000), ("b", 6_000), ("c", 8_000)):
+            letters = rng.choice(list("ACGT"), length)
+            for number, start in enumerate(range(60, length - 60, 170)):
+                name = ("one", "two")[number % 2]
+                motif = MOTIFS[name]
+                if rng.random() < 0.5:
+                    motif = reverse_complement(motif)
+                letters[start : start + len(motif)] = list(motif)
+                peaks[name].append(f"{contig}\t{start - 10}\t{start + 30}\n")
+            stream.write(f">{contig}\n{''.join(letters)}\n")
+    prepare_reference(home / "genome.fa", home / "reference.fa.gz")
+    tracks = []
+    for name, lines in peaks.items():
+        (home / f"{name}.bed").write_text("".join(lines))
+        tracks.append(Track(name, "TF", file=home / f"{name}.bed"))
+    reference = Reference(home / "reference.fa.gz")
+    DnaTokenizer.train(
+        (reference.fetch(w) for w in _pieces(reference)), home / "tokenizer.model", 24, 4
+    )
+    build_dataset(
+        home / "data",
+        reference,
+        load_assembly("demo"),
+        tracks,
+        RegionSplits.from_names(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
+        window=206,
+        bin_size=40,
+        max_n=1.0,
+        negative_fraction=1.0,
+    )
+    return home
+
+
+def _pieces(reference: Reference):
+    from bigbird_dna.genome.intervals import Interval
+
+    for start in range(0, 20_000, 500):
+        yield Interval("a", start, start + 500)
+
+
+def settings(**changes: object) -> Config:
+    values = {**SETTINGS, "chromatin": {**SETTINGS["chromatin"], **changes}}
+    return parse_config(values)
+
+
+def train_model(made: Path, output: Path, config: Config, *, window: int = 200, member: int = 0):
+    with world("cpu") as here:
+        return finetune_chromatin(
+            config,
+            window=window,
+            member=member,
+            data=made / "data",
+            reference=Reference(made / "reference.fa.gz"),
+            tokenizer_path=made / "tokenizer.model",
+            pretrained=None,
+            output=output,
+            checkpoints=output.parent / "checkpoints",
+            world=here,
+        )
+
+
+@pytest.fixture(scope="module")
+def model_dir(made: Path) -> Path:
+    train_model(made, made / "model", settings())
+    return made / "model"
+
+
+def test_training_finds_the_motifs(made: Path, model_dir: Path) -> None:
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    model = load(model_dir)
+    rows = held_out_rows(data, settings().chromatin)
+    assert set(data.bins["contig"].iloc[rows].astype(str)) == {"c"}
+    values = predict_bins([model], data, reference, rows)
+    labels = data.labels.rows(rows)
+    figures = [auroc(labels[:, t], values[:, t]).value for t in range(2)]
+    assert min(figures) > 0.9, figures
+    # The other motif's bins are no substitute: predictions are of the right track.
+    assert auroc(labels[:, 0], values[:, 1]).value < 0.7
+    baseline = baseline_bins(settings().chromatin, data, reference, rows)
+    assert min(auroc(labels[:, t], baseline[:, t]).value for t in range(2)) > 0.7
+
+
+def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: Path) -> None:
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    model = load(model_dir)
+    sequences = [reference.fetch(window) for window in data.windows(200, range(40, 60))]
+    together = predict_profiles(model, sequences, batch_size=20)
+    alone = np.concatenate([predict_profiles(model, [one], batch_size=1) for one in sequences])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    turned = predict_profiles(model, [reverse_complement(one) for one in sequences])
+    np.testing.assert_allclose(turned, together, atol=1e-5)
+    with pytest.raises(ValueError, match="a window of 3 bp, the model's are 200 bp"):
+        predict_profiles(model, ["ACG"])
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(made: Path, tmp_path: Path) -> None:
+    config = settings(steps=12, checkpoint_every=4, evaluate_every=6)
+    train_model(made, tmp_path / "whole/model", config)
+
+    class Killed(Exception):
+        pass
+
+    calls = 0
+    original = ChromatinObjective.batch
+
+    def batch(self: ChromatinObjective, step: int, first: int, count: int):
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            raise Killed
+        return original(self, step, first, count)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(ChromatinObjective, "batch", batch)
+        train_model(made, tmp_path / "cut/model", config)
+    train_model(made, tmp_path / "cut/model", config)
+    one, other = (
+        (tmp_path / name / "model/model.safetensors").read_bytes() for name in ("whole", "cut")
+    )
+    assert one == other
+
+
+def test_an_ensemble_predicts_the_mean(made: Path, model_dir: Path, tmp_path: Path) -> None:
+    train_model(made, tmp_path / "second", settings(steps=10), member=1)
+    combine_models([model_dir, tmp_path / "second"], tmp_path / "both")
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    rows = data.rows("test")[:20]
+    both, *parts = (
+        predict_bins([load(path)], data, reference, rows)
+        for path in (tmp_path / "both", model_dir, tmp_path / "second")
+    )
+    np.testing.assert_allclose(both, np.mean(parts, axis=0), atol=2e-6)
+    mean = predict_bins([load(model_dir), load(tmp_path / "second")], data, reference, rows)
+    # The ensemble averages its members on each strand, this the strands of each member.
+    np.testing.assert_allclose(both, mean, atol=2e-6)
+    with pytest.raises(UsageError, match="at least two"):
+        combine_models([model_dir], tmp_path / "one")
+    train_model(made, tmp_path / "narrow", settings(steps=2, neighbours=1), window=80)
+    with pytest.raises(ModelError, match="narrow: is a model of another kind"):
+        combine_models([model_dir, tmp_path / "narrow"], tmp_path / "x")
+
+
+def test_the_paper_s_head_on_the_first_token(made: Path, tmp_path: Path) -> None:
+    metrics = train_model(made, tmp_path / "m", settings(pooling="cls", neighbours=1, steps=5))
+    assert np.isfinite(metrics["valid"]["loss"])
+    with pytest.raises(ConfigError, match="pooling cls predicts one bin a window"):
+        settings(pooling="cls")
+    with pytest.raises(ConfigError, match=r"window 201 doesn't hold the bin of 40 bp"):
+        settings(window=201)
+
+
+def test_neighbours_are_bins_of_the_same_contig_and_split(made: Path) -> None:
+    data = read_dataset(made / "data")
+    rows = data.rows("train")
+    found = _neighbours(data, rows, 5)
+    starts = data.bins["start"].to_numpy()
+    np.testing.assert_array_equal(found[:, 2], rows)
+    for column, side in enumerate((-80, -40, 0, 40, 80)):
+        there = found[:, column] >= 0
+        near = found[there, column]
+        np.testing.assert_array_equal(starts[near], starts[rows[there]] + side)
+        assert set(data.bins["split"].iloc[near]) == {"train"}
+    assert (found[0] == [-1, -1, *rows[:3]]).all()
+
+
+def test_bins_cover_the_tokens_whose_middle_they_hold(made: Path) -> None:
+    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
+    sequence = Reference(made / "reference.fa.gz").fetch(
+        read_dataset(made / "data").windows(200, [50])[0]
+    )
+    bins = np.array([[0, 40, 160]])
+    for positions in (200, 20):
+        rows = profile_rows(tokenizer, [sequence], bins, 40, positions)
+        ids = rows.ids[0]
+        assert len(ids) <= positions and ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
+        whole = tokenizer.encode_with_offsets(sequence)
+        middles = (whole.offsets[1:] + whole.offsets[:-1]) / 2
+        first = 0
+        if len(whole.ids) > positions - 2:
+            first = next(
+                i
+                for i in range(len(whole.ids))
+                if (whole.ids[i:][: positions - 2] == ids[1:-1]).all()
+            )
+        for start, (begin, end) in zip(bins[0], rows.spans[0], strict=True):
+            inside = np.flatnonzero((middles >= start) & (middles < start + 40)) - first + 1
+            inside = inside[(inside >= 1) & (inside < len(ids) - 1)]
+            if len(inside):
+                assert (begin, end) == (inside[0], inside[-1] + 1)
+            else:
+                assert 1 <= begin < end <= len(ids) - 1
+
+
+def test_training_windows_hold_their_labels(made: Path) -> None:
+    """On either strand and moved, the bins of a batch still cover the motif their label says."""
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
+    with world("cpu") as here:
+        objective = ChromatinObjective(
+            data, reference, tokenizer, settings().chromatin, 200, 160, here
+        )
+        hits = total = 0
+        for step in range(6):
+            batch = objective.batch(step, 0, 16)
+            for b in range(16):
+                for k in range(3):
+                    if not batch["present"][b, k] or not batch["labels"][b, k].any():
+                        continue
+                    begin, end = batch["spans"][b, k].tolist()
+                    bases = tokenizer.decode(batch["ids"][b, max(begin - 6, 1) : end + 6])
+                    track = int(batch["labels"][b, k].argmax())
+                    motif = list(MOTIFS.values())[track]
+                    total += 1
+                    hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
+    assert total > 50 and hits / total > 0.95
+
+
+def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_path: Path) -> None:
+    reference = Reference(made / "reference.fa.gz")
+    model = load(model_dir)
+    bed = tmp_path / "regions.bed"
+    bed.write_text("#x\nc\t400\t440\tfirst\nc\t380\t500\nc\t0\t10\tedge\n")
+    regions = read_regions(bed, reference)
+    assert [region.name for region in regions] == ["first", "c:380-500", "edge"]
+    assert bins_of(regions[1], 40) == [380, 420, 460]
+    assert bins_of(Region("c", 410, 430, ""), 40) == [400]
+
+    def predict(sequences):
+        return predict_profiles(model, sequences)
+
+    arguments = {"window": 200, "bin_size": 40, "max_n": 0.5}
+    found = list(predict_regions(regions, reference, predict, **arguments))
+    one_by_one = [
+        next(predict_regions([Region("c", s, s + 40, "")], reference, predict, **arguments))
+        for s in (380, 420, 460)
+    ]
+    np.testing.assert_allclose(
+        found[1].probabilities, np.max([one.probabilities for one in one_by_one], axis=0), atol=1e-5
+    )
+    assert found[2].note == "contig_edge" and found[0].note == "."
+    strict = list(predict_regions(regions, reference, predict, **{**arguments, "max_n": 0.1}))
+    assert strict[2].probabilities is None and "too_many_n" in strict[2].note
+
+
+def test_other_tracks_are_refused(made: Path, model_dir: Path) -> None:
+    data = read_dataset(made / "data")
+    other = ChromatinData(data.bins, data.labels, data.tracks[::-1], data.info)
+    with pytest.raises(ModelError, match="its tracks are not those of the data set"):
+        predict_bins(
+            [load(model_dir)], other, Reference(made / "reference.fa.gz"), data.rows("test")
+        )
+
+
+def test_mean_probability_survives_large_logits() -> None:
+    from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.model.profiles import ProfileEnsemble
+
+    ensemble = ProfileEnsemble(
+        EncoderConfig(vocabulary=8, layers=1, hidden=8, heads=1, positions=16), 3, "cls", 2
+    )
+    logits = [torch.tensor([[[-80.0, 0.0, 90.0]]]), torch.tensor([[[-80.0, 2.0, 90.0]]])]
+    for member, value in zip(ensemble.members, logits, strict=True):
+        member.forward = lambda *_, value=value: value  # type: ignore[method-assign]
+    out = ensemble(torch.zeros(1), torch.zeros(1), torch.zeros(1))[0, 0]
+    mean = (0.5 + torch.sigmoid(torch.tensor(2.0))) / 2
+    torch.testing.assert_close(
+        out, torch.stack([torch.tensor(-80.0), mean.logit(), torch.tensor(90.0)])
+    )
