@@ -41,6 +41,14 @@ COMMON = {
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
 }
+# With `chromatin.tracks`: two windows, the baseline, a report, variants where there are any.
+CHROMATIN = {
+    "auc_report": 1,
+    "chromatin_baseline": 1,
+    "chromatin_data": 1,
+    "chromatin_predictions": 2,
+    "finetune_chromatin": 2,
+}
 SOURCE_JOBS = {"demo": {"simulate": 1}, "yeast": {"fetch": 2}, "grch37": {"fetch": 3}}
 
 
@@ -87,6 +95,13 @@ def overlay(directory: Path, values: dict[str, Any]) -> list[str | Path]:
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The dry run that `snakemake` without a configuration gives."""
     return dry_run(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="module")
+def chromatin_run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The demo's dry run with the tracks of the simulation."""
+    directory = tmp_path_factory.mktemp("chromatin")
+    return dry_run(directory, *overlay(directory, {"chromatin": {"tracks": "simulated"}}))
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=NAMES)
@@ -153,8 +168,8 @@ def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> Non
     assert stage_configs(text)["tokens"]["genome"]["test"] == ["demo6"]
 
 
-def test_each_stage_gets_a_valid_configuration_with_its_keys(demo_run: str) -> None:
-    stages = stage_configs(demo_run)
+def test_each_stage_gets_a_valid_configuration_with_its_keys(chromatin_run: str) -> None:
+    stages = stage_configs(chromatin_run)
     assert set(stages) == {
         "tokens",
         "pretraining",
@@ -162,6 +177,8 @@ def test_each_stage_gets_a_valid_configuration_with_its_keys(demo_run: str) -> N
         "finetuning",
         "baseline",
         "attention",
+        "labels",
+        "profiles",
     }
     whole = load_config(REPOSITORY / "workflow/config/demo.yaml").model_dump(mode="json")
     for values in stages.values():
@@ -175,12 +192,29 @@ def test_each_stage_gets_a_valid_configuration_with_its_keys(demo_run: str) -> N
                 assert whole[section] == keys
 
 
-def test_every_key_reaches_a_stage(demo_run: str) -> None:
+def test_every_key_reaches_a_stage(chromatin_run: str) -> None:
     """A key that config.py gains, and no stage hears of, would silently do nothing."""
-    stages = stage_configs(demo_run).values()
-    for section in ("genome", "tokens", "encoder", "pretraining", "promoters"):
+    stages = stage_configs(chromatin_run).values()
+    rules = {"chromatin": {"tracks", "variants", "report_positives", "models"}}  # read by rules
+    for section in ("genome", "tokens", "encoder", "pretraining", "promoters", "chromatin"):
         reached = {key for values in stages for key in values.get(section, {})}
-        assert reached == set(Config().model_dump()[section])
+        assert reached == set(Config().model_dump()[section]) - rules.get(section, set())
+
+
+def test_chromatin_of_the_simulation(chromatin_run: str) -> None:
+    expected = COMMON | SOURCE_JOBS["demo"] | CHROMATIN | {"stage_config": 8, "score_variants": 1}
+    assert jobs(chromatin_run) == expected
+
+
+def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
+    (tmp_path / "peaks").mkdir()
+    chromatin = {"tracks": "peaks", "models": 2, "compare_window": None}
+    changes = {"local_data": str(tmp_path), "chromatin": chromatin}
+    text = dry_run(tmp_path, *overlay(tmp_path, changes))
+    assert f"--tracks {tmp_path}/peaks" in text
+    expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
+    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 8}
+    assert "--compare window" not in text
 
 
 def test_stages_hear_of_nothing_else(demo_run: str) -> None:

@@ -10,7 +10,7 @@ VARIANT_FILES = (
 
 rule chromatin_data:
     input:
-        config=f"{RESULTS}/config/chromatin-data.yaml",
+        config=f"{RESULTS}/config/labels.yaml",
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tracks=rules.simulate.output.tracks if SIMULATED_TRACKS else TRACKS or [],
@@ -37,7 +37,7 @@ rule chromatin_data:
 
 rule finetune_chromatin:
     input:
-        config=f"{RESULTS}/config/chromatin.yaml",
+        config=f"{RESULTS}/config/profiles.yaml",
         data=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
@@ -90,7 +90,7 @@ rule combine_chromatin:
 
 rule chromatin_predictions:
     input:
-        config=f"{RESULTS}/config/chromatin.yaml",
+        config=f"{RESULTS}/config/profiles.yaml",
         data=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
@@ -119,7 +119,7 @@ rule chromatin_predictions:
 
 rule chromatin_baseline:
     input:
-        config=f"{RESULTS}/config/chromatin.yaml",
+        config=f"{RESULTS}/config/profiles.yaml",
         data=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,

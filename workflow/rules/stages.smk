@@ -37,8 +37,8 @@ STAGES = {
         "promoters": TRAINING - {"baseline_kmer"},
     },
     "baseline": {"seed": True, "promoters": {"seed", "baseline_kmer", "control"}},
-    "chromatin-data": {"seed": True, "genome": GENOME, "chromatin": LABELS},
-    "chromatin": {
+    "labels": {"seed": True, "genome": GENOME, "chromatin": LABELS},
+    "profiles": {
         "seed": True,
         "genome": GENOME,
         "encoder": True,
