@@ -212,7 +212,7 @@ def test_the_paper_s_head_on_the_first_token(made: Path, tmp_path: Path) -> None
     assert np.isfinite(metrics["valid"]["loss"])
     with pytest.raises(ConfigError, match="pooling cls predicts one bin a window"):
         settings(pooling="cls")
-    with pytest.raises(ConfigError, match=r"window 201 doesn't hold the bin of 40 bp"):
+    with pytest.raises(ConfigError, match="window 201 doesn't hold the bin of 40"):
         settings(window=201)
 
 
