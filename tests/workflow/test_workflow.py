@@ -284,7 +284,7 @@ def test_wrong_configurations(tmp_path: Path, changed: dict[str, Any], message: 
 
 
 def test_captions_exist() -> None:
-    rules = (REPOSITORY / "workflow/rules/report.smk").read_text()
+    rules = "".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
     captions = set(re.findall(r'caption="\.\./report/(\w+\.rst)"', rules))
     stored = {path.name for path in (REPOSITORY / "workflow/report").glob("*.rst")}
     assert captions | {"workflow.rst"} == stored

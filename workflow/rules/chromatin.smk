@@ -38,7 +38,8 @@ rule chromatin_data:
 rule finetune_chromatin:
     input:
         config=f"{RESULTS}/config/profiles.yaml",
-        data=rules.chromatin_data.output,
+        bins=rules.chromatin_data.output.bins,
+        rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
@@ -59,7 +60,7 @@ rule finetune_chromatin:
         start=lambda wildcards, input: (
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
-        data=subpath(input.data[0], parent=True),
+        data=subpath(input.bins, parent=True),
         checkpoints=f"{RESULTS}/checkpoints",
         version=VERSION,
     shell:
@@ -91,7 +92,8 @@ rule combine_chromatin:
 rule chromatin_predictions:
     input:
         config=f"{RESULTS}/config/profiles.yaml",
-        data=rules.chromatin_data.output,
+        bins=rules.chromatin_data.output.bins,
+        rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         models=expand(
@@ -109,7 +111,7 @@ rule chromatin_predictions:
         mem_mb=16000,
         runtime=720,
     params:
-        data=subpath(input.data[0], parent=True),
+        data=subpath(input.bins, parent=True),
         version=VERSION,
     shell:
         "bigbird-dna chromatin-predictions {input.config:q} {input.models:q} --data {params.data:q}"
@@ -120,7 +122,8 @@ rule chromatin_predictions:
 rule chromatin_baseline:
     input:
         config=f"{RESULTS}/config/profiles.yaml",
-        data=rules.chromatin_data.output,
+        bins=rules.chromatin_data.output.bins,
+        rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
@@ -136,7 +139,7 @@ rule chromatin_baseline:
         mem_mb=16000,
         runtime=240,
     params:
-        data=subpath(input.data[0], parent=True),
+        data=subpath(input.bins, parent=True),
         held_out=subpath(output.labels, parent=True),
         version=VERSION,
     shell:
