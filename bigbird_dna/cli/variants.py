@@ -23,7 +23,6 @@ from bigbird_dna.cli.predictor import open_predictor
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import atomic_path
-from bigbird_dna.genome.variants import OFFSET_SPAN, Note
 
 if TYPE_CHECKING:  # slow to import: inside the command
     import numpy as np
@@ -66,7 +65,7 @@ def score_variants(
         help="What to write (default: by the ending of -o, or vcf).",
     ),
     offsets: int = typer.Option(
-        4, metavar="N", help=f"Window offsets to average over, spread over {OFFSET_SPAN} bp."
+        4, metavar="N", help="Window offsets to average over, spread over 40 bp."
     ),
     max_n: float = typer.Option(
         0.25,
@@ -156,6 +155,8 @@ def score_variants(
 
 
 def _check_numbers(offsets: int, max_n: float) -> None:
+    from bigbird_dna.genome.variants import OFFSET_SPAN
+
     if not 1 <= offsets <= OFFSET_SPAN + 1:
         raise UsageError(f"--offsets {offsets}: must be from 1 to {OFFSET_SPAN + 1}")
     if not 0 <= max_n <= 1:
@@ -191,6 +192,8 @@ def _summary(counts: Counter[str], records: int) -> str:
     text = f"{records:,} records: {counts['scored']:,} alternative alleles scored"
     if counts["unscored"]:
         text += f", {counts['unscored']:,} not"
+    from bigbird_dna.genome.variants import Note
+
     notes = [f"{note} {counts[note]:,}" for note in Note if counts[note]]
     if notes:
         text += f" ({', '.join(notes)})"
