@@ -4,6 +4,7 @@ A configuration is a YAML file of the sections below. Every key has a default, u
 are refused, and a section is frozen once made. Bases are "bp", lengths of model input are "tokens".
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,17 @@ from bigbird_dna.errors import ConfigError
 
 NegativeSet = Literal["substituted", "permuted", "genomic"]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
+DEEPSEA = "deepsea"  # a value of chromatin.tracks
+# What the bundle has decided about bins, labels and splits: another value would have no effect.
+_BUNDLE: Mapping[str, Any] = {
+    "bin": 200,
+    "label": "half",
+    "widen": 0,
+    "negative_fraction": 0.0,
+    "blacklist": None,
+    "valid_regions": (),
+    "test_regions": (),
+}
 
 
 class Section(BaseModel):
@@ -225,7 +237,7 @@ class ChromatinConfig(TrainingConfig):
     tracks: str | None = Field(
         default=None,
         description="track table or folder of peak files, in local_data or from here; "
-        '"simulated"; none: no chromatin',
+        '"simulated"; "deepsea": the published bundle; none: no chromatin',
     )
     track_names: str | None = Field(
         default=None, description="regular expression for file names in a folder of peaks"
@@ -288,6 +300,17 @@ class ChromatinConfig(TrainingConfig):
                 )
         if self.window < self.bin * self.neighbours:
             raise ValueError("the window is smaller than its neighbours' bins")
+        return self
+
+    @model_validator(mode="after")
+    def _bundle_is_as_published(self) -> Self:
+        if self.tracks == DEEPSEA:
+            for key, value in _BUNDLE.items():
+                if getattr(self, key) != value:
+                    raise ValueError(
+                        f"tracks {DEEPSEA} have the published bins, labels and splits: "
+                        f"{key} can only be {json.dumps(value)}"
+                    )
         return self
 
 

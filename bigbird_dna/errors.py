@@ -27,3 +27,8 @@ class UsageError(BigBirdDnaError):
 
 class ConfigError(UsageError):
     """A configuration has an unknown key, a wrong type or contradictory values."""
+
+
+def error_text(error: BaseException) -> str:
+    """What another library's error says, on one line; its type where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -44,6 +44,11 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
             "control 'permuted' is none of",
         ),
         ("pretraining: {sequence_tokens: 9000}", "above encoder.positions 4096"),
+        ("chromatin: {tracks: deepsea, bin: 100}", "chromatin: .* bin can only be 200"),
+        (
+            "chromatin: {tracks: deepsea, valid_regions: ['7:1-2']}",
+            r"chromatin: tracks deepsea have the published .* valid_regions can only be \[\]",
+        ),
         ("- a list", "a configuration is a mapping of sections"),
         ("a: [", "not YAML"),
     ],

@@ -39,6 +39,19 @@ def test_data_files_are_installed(project: dict[str, Any]) -> None:
     assert files("bigbird_dna.resources").joinpath("sources.yaml").is_file()
 
 
+def test_files_beside_modules_are_installed(project: dict[str, Any]) -> None:
+    package = REPOSITORY / "bigbird_dna"
+    packed = {
+        path
+        for name, patterns in project["tool"]["setuptools"]["package-data"].items()
+        if name != "bigbird_dna.resources"
+        for pattern in patterns
+        for path in REPOSITORY.joinpath(*name.split(".")).glob(pattern)
+    }
+    others = {path for path in package.rglob("*") if path.is_file() and path.suffix != ".py"}
+    assert packed == {path for path in others if "__pycache__" not in path.parts}
+
+
 def test_constraints_pin_what_is_needed(project: dict[str, Any]) -> None:
     lines = [
         line

@@ -53,7 +53,7 @@ def auc_report(
     Writes tracks.tsv, groups.tsv and report.html. Tracks with one class only are left out and listed.
     """
     from bigbird_dna.genome.tracks import read_tracks
-    from bigbird_dna.reporting.track_report import check_output, write_auc_report
+    from bigbird_dna.reporting.tracks.report import check_output, write_auc_report
 
     check_output(output.absolute())
     others: dict[str, str] = {}

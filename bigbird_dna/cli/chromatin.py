@@ -14,7 +14,7 @@ from bigbird_dna.cli.training import (
     THREADS,
     use_threads,
 )
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, DataError, UsageError
 
 if TYPE_CHECKING:  # slow to import: inside the commands
     from bigbird_dna.config import Config
@@ -22,12 +22,25 @@ if TYPE_CHECKING:  # slow to import: inside the commands
 DATA = typer.Option(None, help="Directory of chromatin-data. [default: RESULTS/chromatin/data]")
 ARRAY = typer.Option(..., "-o", "--output", help="Probabilities, bins × tracks (.npy).")
 LABELS = typer.Option(None, help="Also write the bins and their labels to this directory.")
+BUNDLE = typer.Option(
+    None,
+    metavar="FILE|DIR",
+    help="DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it. "
+    "[default, with chromatin.tracks deepsea: RESULTS/downloads/deepsea_train_bundle.v0.9.tar.gz]",
+)
+BINS = typer.Option(
+    None,
+    "--bed",
+    metavar="FILE",
+    help="The bundle's bins, also compressed. [default: RESULTS/downloads/allTFs.pos.bed.tar.gz]",
+)
 BATCH_SIZE = typer.Option(16, min=1, help="Windows run together; changes speed and memory only.")
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
     for command in (
+        unpack_deepsea,
         chromatin_data,
         finetune_chromatin,
         combine_models,
@@ -37,19 +50,35 @@ def register(app: typer.Typer) -> None:
         app.command(command.__name__.replace("_", "-"))(command)
 
 
+def unpack_deepsea(
+    bundle: Path = typer.Argument(help="DeepSEA's training bundle (.tar.gz)."),
+    output: Path = typer.Option(..., "-o", "--output", metavar="DIR", help="For the three files."),
+) -> None:
+    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; chromatin-data reads them."""
+    from bigbird_dna.genome.deepsea_bundle import unpack_bundle
+
+    unpack_bundle(bundle, output)
+
+
 def chromatin_data(
     config: Path = CONFIG,
     overrides: list[str] = SET,
     tracks: Path | None = typer.Option(
         None, help="Track table or folder of peak files. [default: chromatin.tracks]"
     ),
+    bundle: Path | None = BUNDLE,
+    bins: Path | None = BINS,
     reference: Path | None = REFERENCE,
     output: Path | None = typer.Option(
         None, "-o", "--output", help="[default: RESULTS/chromatin/data]"
     ),
 ) -> None:
-    """Label the bins of the reference with the peaks of every track, and divide them into splits."""
-    from bigbird_dna.config import load_config
+    """Label the bins of the reference with the peaks of every track, and divide them into splits.
+
+    With chromatin.tracks deepsea, or --bundle, bins, labels and splits are those that DeepSEA
+    published; sampled windows of the bundle are compared with the reference.
+    """
+    from bigbird_dna.config import DEEPSEA, load_config
     from bigbird_dna.genome.assembly import load_assembly
     from bigbird_dna.genome.chromatin_build import build_dataset
     from bigbird_dna.genome.reference import Reference
@@ -57,8 +86,15 @@ def chromatin_data(
     from bigbird_dna.genome.track_folder import tracks_from_folder
     from bigbird_dna.genome.tracks import read_tracks
 
+    if bundle is not None:
+        overrides = [*overrides, f"chromatin.tracks={DEEPSEA}"]
     settings = load_config(config, overrides)
     results, chromatin = Path(settings.results), settings.chromatin
+    if chromatin.tracks == DEEPSEA:
+        _published_data(settings, tracks, bundle, bins, reference, output)
+        return
+    if bins is not None:
+        raise UsageError(f"--bed {bins}: goes with --bundle only")
     genome = Reference(reference or results / "genome/reference.fa.gz")
     assembly = load_assembly(settings.genome.assembly)
     source = tracks or _tracks_of(settings)
@@ -90,6 +126,41 @@ def chromatin_data(
         min_positives=chromatin.minimum_positives,
         min_held_out=chromatin.minimum_held_out,
         seed=settings.seed,
+    )
+
+
+def _published_data(
+    settings: "Config",
+    tracks: Path | None,
+    bundle: Path | None,
+    bins: Path | None,
+    reference: Path | None,
+    output: Path | None,
+) -> None:
+    """The data set of DeepSEA's bundle; what isn't given is looked for among the run's downloads."""
+    from bigbird_dna.genome.assembly import load_assembly
+    from bigbird_dna.genome.deepsea import build_deepsea
+    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.genome.sources import deepsea_sources
+    from bigbird_dna.genome.tracks import read_tracks
+
+    results = Path(settings.results)
+    files = {"bundle": bundle, "bins": bins, "tracks": tracks}
+    found: dict[str, Path] = {}
+    for role, source in deepsea_sources(settings.genome.assembly).items():
+        path = files[role] or results / "downloads" / source.file
+        if not path.exists():
+            raise DataError(
+                f"{path}: no such file; `bigbird-dna fetch {source.key} -o {path}` gets it"
+            )
+        found[role] = path
+    build_deepsea(
+        output or results / "chromatin/data",
+        found["bundle"],
+        found["bins"],
+        Reference(reference or results / "genome/reference.fa.gz"),
+        load_assembly(settings.genome.assembly),
+        read_tracks(found["tracks"]),
     )
 
 

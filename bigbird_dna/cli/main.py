@@ -19,6 +19,7 @@ from bigbird_dna.cli import (
     sources,
     tokens,
     training,
+    variant_report,
     variants,
 )
 from bigbird_dna.errors import BigBirdDnaError
@@ -47,7 +48,7 @@ def _options(
 
 GROUPS = (
     *(simulation, sources, genome, tokens, training, models, exchange),
-    *(chromatin, scoring, regions, variants, auc, reporting, benchmark),
+    *(chromatin, scoring, regions, variants, variant_report, auc, reporting, benchmark),
 )
 for group in GROUPS:
     group.register(app)

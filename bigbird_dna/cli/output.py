@@ -1,20 +1,16 @@
 """Where a command's result goes: a file that appears whole or not at all, or standard output."""
 
+import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_path
-
-
-def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
-    """`UsageError` if the value of an option is none of its choices."""
-    if value not in choices:
-        raise UsageError(f"{option} {value!r}: choose one of {', '.join(choices)}")
 
 
 def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], default: str) -> str:
@@ -81,6 +77,15 @@ def destination(output: Path | None, format: str) -> Iterator[Path]:
         ) from None
 
 
-def one_line(text: str) -> str:
-    """`text` without what the names of files may hold but a line of UTF-8 may not."""
-    return text.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode("utf-8")
+def command_line(
+    command: str, arguments: Iterable[object], options: Mapping[str, object | None]
+) -> str:
+    """The command that a result states, on one line of UTF-8 whatever the names of files hold.
+
+    `options` are those that decide the result and no others, so that the same result has the same bytes;
+    one that is None was not given.
+    """
+    given = {option: value for option, value in options.items() if value is not None}
+    words = ["bigbird-dna", command, *arguments, *chain(*given.items())]
+    text = shlex.join(map(str, words)).replace("\n", "\\n")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bigbird_dna.errors import UsageError
+from bigbird_dna.cli.checks import check_at_least_one
+from bigbird_dna.cli.device import batch_in_memory, use_device
 
 if TYPE_CHECKING:  # slow to import: inside the function
     import numpy as np
@@ -25,6 +26,14 @@ class Predictor(NamedTuple):
     tracks: "Sequence[Track]"
     sha256: str
 
+    def columns(self, pattern: str | None) -> list[int]:
+        """Columns of the tracks that `pattern` chooses (see `select_tracks`), in order; None: all."""
+        from bigbird_dna.genome.tracks import select_tracks
+
+        chosen = self.tracks if pattern is None else select_tracks(self.tracks, pattern)
+        names = {track.name for track in chosen}
+        return [column for column, track in enumerate(self.tracks) if track.name in names]
+
 
 def open_predictor(
     model_dir: Path, *, both_strands: bool, batch_size: int, device: str, threads: int | None
@@ -33,23 +42,16 @@ def open_predictor(
 
     With `both_strands` a window's probabilities are the mean of it and its reverse complement.
     """
-    import torch
-
     from bigbird_dna.genome.tracks import Track
     from bigbird_dna.model.checkpoint import load_task
     from bigbird_dna.tasks.profile_inference import predict_profiles
-    from bigbird_dna.training.distributed import choose_device
 
-    for option, value in {"--batch-size": batch_size, "--threads": threads}.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{option} {value}: must be at least 1")
-    choose_device(device)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    check_at_least_one({"--batch-size": batch_size, "--threads": threads})
+    use_device(device, threads)
     model = load_task(model_dir, "chromatin")
 
     def predict(sequences: Sequence[str]) -> "NDArray[np.float32]":
-        try:
+        with batch_in_memory(batch_size):
             return predict_profiles(
                 model,
                 sequences,
@@ -57,10 +59,6 @@ def open_predictor(
                 batch_size=batch_size,
                 device=device,
             )
-        except torch.OutOfMemoryError:
-            raise UsageError(
-                f"--batch-size {batch_size}: the device's memory is too small for it"
-            ) from None
 
     tracks = [Track(track["track"], track["group"]) for track in model.settings["tracks"]]
     window, size = int(model.settings["window"]), int(model.settings["bin"])

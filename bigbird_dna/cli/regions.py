@@ -1,18 +1,17 @@
 """`predict-tracks`: probabilities of chromatin tracks over regions."""
 
-import shlex
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import typer
 
-from bigbird_dna.cli.output import check_choice, check_output, destination, one_line
+from bigbird_dna.cli.checks import check_choice, check_fraction
+from bigbird_dna.cli.device import DEVICE, THREADS
+from bigbird_dna.cli.output import check_output, command_line, destination
 from bigbird_dna.cli.predictor import open_predictor
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:  # slow to import: inside the command
     from bigbird_dna.tasks.regions import PredictedRegion
@@ -44,8 +43,8 @@ def predict_tracks(
         0.25, metavar="FRACTION", help="Bins with a larger share of N around them don't count."
     ),
     batch_size: int = typer.Option(16, help="Windows run together; changes speed and memory only."),
-    device: str = typer.Option("auto", metavar="auto|cpu|cuda", help="Where the model runs."),
-    threads: int | None = typer.Option(None, help="CPU threads (default: all cores)."),
+    device: str = DEVICE,
+    threads: int | None = THREADS,
 ) -> None:
     """Predict the probability that each region is in a peak of each track, mean of both strands.
 
@@ -53,25 +52,23 @@ def predict_tracks(
     """
     output = None if str(output) == "-" else output
     check_choice("--summary", summary, ("max", "mean"))
-    if not 0 <= max_n <= 1:
-        raise UsageError(f"--max-n {max_n}: must be a fraction from 0 to 1")
+    check_fraction("--max-n", max_n)
     check_output(output, [regions, reference])
 
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.genome.tracks import select_tracks
     from bigbird_dna.tasks.regions import Summary, predict_regions, read_regions
 
     chosen: Summary = next(one for one in get_args(Summary) if one == summary)
     model = open_predictor(
         model_dir, both_strands=True, batch_size=batch_size, device=device, threads=threads
     )
-    used = model.tracks if tracks is None else select_tracks(model.tracks, tracks)
-    columns = [number for number, track in enumerate(model.tracks) if track in used]
-    options: dict[str, object] = {"--reference": reference}
-    if tracks is not None:
-        options["--tracks"] = tracks
-    options |= {"--summary": summary, "--max-n": max_n}
-    words = ["bigbird-dna", "predict-tracks", model_dir, regions, *chain(*options.items())]
+    columns = model.columns(tracks)
+    names = [model.tracks[column].name for column in columns]
+    command = command_line(
+        "predict-tracks",
+        [model_dir, regions],
+        {"--reference": reference, "--tracks": tracks, "--summary": summary, "--max-n": max_n},
+    )
     with Reference(reference) as genome, destination(output, "tsv") as temporary:
         found = read_regions(regions, genome)
         predicted = predict_regions(
@@ -86,15 +83,15 @@ def predict_tracks(
         header = [
             f"## bigbird-dna {version('bigbird-dna')}",
             f"## model {model.sha256}",
-            f"## command {one_line(shlex.join(map(str, words)))}",
-            "\t".join(["#contig", "start", "end", "name", "note", *(t.name for t in used)]),
+            f"## command {command}",
+            "\t".join(["#contig", "start", "end", "name", "note", *names]),
         ]
         with temporary.open("w", encoding="utf-8") as stream:
             for line in header:
                 stream.write(f"{line}\n")
             for line in _rows(progress(predicted, "predicting", len(found)), columns):
                 stream.write(f"{line}\n")
-    log(f"{len(found):,} regions, {len(used):,} tracks")
+    log(f"{len(found):,} regions, {len(names):,} tracks")
 
 
 def _rows(predicted: "Iterable[PredictedRegion]", columns: list[int]) -> Iterator[str]:

@@ -176,10 +176,14 @@ def summary(
     pretraining: Path | None = typer.Option(None, help="metrics.json of the pretrained model."),
     promoters: Path | None = typer.Option(None, help="promoters.tsv of promoter-report."),
     statistics: Path | None = typer.Option(None, help="statistics.json of tokenizer-statistics."),
+    groups: Path | None = typer.Option(None, help="groups.tsv of auc-report."),
+    tracks: Path | None = typer.Option(None, help="tracks.tsv of auc-report."),
+    variants: Path | None = typer.Option(None, help="variants.tsv of variant-report."),
     report: Path | None = typer.Option(None, help="Where the report is; named in the last line."),
     output: Path | None = typer.Option(None, "-o", "--output", help="TSV of the same figures."),
 ) -> None:
     """Print the run's figures with their intervals as one table."""
+    from bigbird_dna.reporting import chromatin_summary as chromatin
     from bigbird_dna.reporting import summary as page
     from bigbird_dna.reporting.tables import read_object, read_tsv, write_tsv
 
@@ -190,8 +194,14 @@ def summary(
         rows += page.pretraining_rows(read_object(pretraining), pretraining)
     if promoters is not None:
         rows += page.promoter_rows(read_tsv(promoters, page.PROMOTER_COLUMNS))
+    if groups is not None:
+        rows += chromatin.group_rows(read_tsv(groups, chromatin.GROUP_COLUMNS), groups)
+    if tracks is not None:
+        rows += chromatin.lead_rows(read_tsv(tracks, chromatin.TRACK_COLUMNS), tracks)
+    if variants is not None:
+        rows += chromatin.variant_rows(read_tsv(variants, chromatin.VARIANT_COLUMNS), variants)
     if not rows:
-        raise UsageError("nothing to sum up: give --pretraining, --promoters or --statistics")
+        raise UsageError("nothing to sum up: give --pretraining, --promoters, --groups or another")
     if output is not None:
         write_tsv(output, page.summary_table(rows))
     typer.echo(page.summary_text(rows, report))

@@ -1,17 +1,17 @@
 """`score-promoters`: promoter probabilities along a FASTA file."""
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from bigbird_dna.cli.output import check_choice, check_output, destination, format_for, one_line
+from bigbird_dna.cli.checks import check_at_least_one, check_choice, check_fraction
+from bigbird_dna.cli.device import DEVICE, THREADS, batch_in_memory, use_device
+from bigbird_dna.cli.output import check_output, command_line, destination, format_for
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.intervals import Strand
@@ -60,8 +60,8 @@ def score_promoters(
         help="Windows with a larger share of N are listed, but not scored.",
     ),
     batch_size: int = typer.Option(32, help="Windows run together; changes speed and memory only."),
-    device: str = typer.Option("auto", metavar="auto|cpu|cuda", help="Where the model runs."),
-    threads: int | None = typer.Option(None, help="CPU threads (default: all cores)."),
+    device: str = DEVICE,
+    threads: int | None = THREADS,
 ) -> None:
     """Score windows of the model's size along every record of a FASTA file, on both strands.
 
@@ -71,44 +71,38 @@ def score_promoters(
     """
     output = None if str(output) == "-" else output
     chosen = format_for(output, FORMATS, "tsv") if format is None else format
-    _check_numbers(stride, max_n, batch_size, threads)
+    check_at_least_one({"--stride": stride, "--batch-size": batch_size, "--threads": threads})
+    check_fraction("--max-n", max_n)
     check_choice("--format", chosen, FORMATS)
     check_choice("--strand", strand, STRANDS)
     _check_binary(output, chosen)
     check_output(output, [fasta])
-
-    import torch
 
     from bigbird_dna.genome.fasta import scan_fasta, spool_stdin
     from bigbird_dna.model.checkpoint import load_task
     from bigbird_dna.tasks.inference import predict_windows
     from bigbird_dna.tasks.score_writers import WRITERS, ScanInfo
     from bigbird_dna.tasks.scoring import expected_windows, scan_promoters
-    from bigbird_dna.training.distributed import choose_device
 
-    choose_device(device)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_device(device, threads)
     model = load_task(model_dir, "promoter")
     upstream, downstream = int(model.settings["upstream"]), int(model.settings["downstream"])
     window = upstream + downstream
     strands = STRANDS[strand]
 
     def predict(sequences: Sequence[str]) -> "NDArray[np.float32]":
-        try:
+        with batch_in_memory(batch_size):
             return predict_windows(model, sequences, batch_size=batch_size, device=device)
-        except torch.OutOfMemoryError:
-            raise UsageError(
-                f"--batch-size {batch_size}: the device's memory is too small for it"
-            ) from None
 
-    # The options that decide the result and no others, so that the same result has the same bytes.
-    options = {"--format": chosen, "--stride": stride, "--strand": strand, "--max-n": max_n}
-    words = ["bigbird-dna", "score-promoters", model_dir, fasta, *chain(*options.items())]
+    command = command_line(
+        "score-promoters",
+        [model_dir, fasta],
+        {"--format": chosen, "--stride": stride, "--strand": strand, "--max-n": max_n},
+    )
     provenance = {
         "bigbird-dna": version("bigbird-dna"),
         "model": model.sha256,
-        "command": one_line(shlex.join(map(str, words))),
+        "command": command,
     }
     counts: Counter[str] = Counter()
     source: AbstractContextManager[Path] = (
@@ -130,18 +124,6 @@ def score_promoters(
         with destination(output, chosen) as temporary:
             WRITERS[chosen](temporary, _counted(progress(windows, "scoring", total), counts), info)
     log(_summary(counts, len(contigs), window, max_n))
-
-
-def _check_numbers(stride: int, max_n: float, batch_size: int, threads: int | None) -> None:
-    for option, value in {
-        "--stride": stride,
-        "--batch-size": batch_size,
-        "--threads": threads,
-    }.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{option} {value}: must be at least 1")
-    if not 0 <= max_n <= 1:
-        raise UsageError(f"--max-n {max_n}: must be a fraction from 0 to 1")
 
 
 def _check_binary(output: Path | None, format: str) -> None:

@@ -1,23 +1,22 @@
 """`score-variants`: effects of the variants of a VCF on chromatin tracks."""
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from bigbird_dna.cli.checks import check_choice, check_fraction
+from bigbird_dna.cli.device import DEVICE, THREADS
 from bigbird_dna.cli.output import (
-    check_choice,
     check_output,
+    command_line,
     destination,
     format_for,
     is_special,
-    one_line,
 )
 from bigbird_dna.cli.predictor import open_predictor
 from bigbird_dna.console import log, progress
@@ -73,8 +72,8 @@ def score_variants(
         help="Alleles with a larger share of N in a window are listed, but not scored.",
     ),
     batch_size: int = typer.Option(32, help="Windows run together; changes speed and memory only."),
-    device: str = typer.Option("auto", metavar="auto|cpu|cuda", help="Where the model runs."),
-    threads: int | None = typer.Option(None, help="CPU threads (default: all cores)."),
+    device: str = DEVICE,
+    threads: int | None = THREADS,
 ) -> None:
     """Score how the variants of a VCF change the probabilities of chromatin tracks.
 
@@ -86,14 +85,14 @@ def score_variants(
     output = None if str(output) == "-" else output
     chosen = format_for(output, FORMATS, "vcf") if format is None else format
     check_choice("--format", chosen, FORMATS)
-    _check_numbers(offsets, max_n)
+    _check_offsets(offsets)
+    check_fraction("--max-n", max_n)
     if output is not None and output.suffix == ".bcf":
         raise UsageError(f"{output}: BCF isn't written; name a .vcf.gz")
     check_output(output, [vcf, reference])
 
     from bigbird_dna.genome.fasta import spool_stdin
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.genome.tracks import select_tracks
     from bigbird_dna.genome.variants import window_offsets
     from bigbird_dna.genome.vcf import open_vcf, scan_vcf
     from bigbird_dna.tasks.variant_writers import WRITERS, VariantInfo, write_index
@@ -106,20 +105,24 @@ def score_variants(
         raise UsageError(
             f"--offsets {offsets}: the model's window of {model.window} bp is too small for them"
         )
-    used = model.tracks if tracks is None else select_tracks(model.tracks, tracks)
-    names = [track.name for track in used]
-    columns = [number for number, track in enumerate(model.tracks) if track.name in set(names)]
+    columns = model.columns(tracks)
+    names = [model.tracks[column].name for column in columns]
 
     def predict(sequences: Sequence[str]) -> "NDArray[np.float32]":
         values = model.predict(sequences)
         return values if len(columns) == len(model.tracks) else values[:, columns]
 
-    # The options that decide the result and no others, so that the same result has the same bytes.
-    options: dict[str, object] = {"--reference": reference}
-    if tracks is not None:
-        options["--tracks"] = tracks
-    options |= {"--format": chosen, "--offsets": offsets, "--max-n": max_n}
-    words = ["bigbird-dna", "score-variants", model_dir, vcf, *chain(*options.items())]
+    command = command_line(
+        "score-variants",
+        [model_dir, vcf],
+        {
+            "--reference": reference,
+            "--tracks": tracks,
+            "--format": chosen,
+            "--offsets": offsets,
+            "--max-n": max_n,
+        },
+    )
     counts: Counter[str] = Counter()
     source: AbstractContextManager[Path] = spool_stdin() if str(vcf) == "-" else nullcontext(vcf)
     with source as path, Reference(reference) as genome, ExitStack() as outputs:
@@ -134,7 +137,7 @@ def score_variants(
                 opened.column_line,
                 version("bigbird-dna"),
                 model.sha256,
-                one_line(shlex.join(map(str, words))),
+                command,
                 names,
                 per_track=tracks is not None,
             )
@@ -154,13 +157,11 @@ def score_variants(
     log(_summary(counts, summary.records))
 
 
-def _check_numbers(offsets: int, max_n: float) -> None:
+def _check_offsets(offsets: int) -> None:
     from bigbird_dna.genome.variants import OFFSET_SPAN
 
     if not 1 <= offsets <= OFFSET_SPAN + 1:
         raise UsageError(f"--offsets {offsets}: must be from 1 to {OFFSET_SPAN + 1}")
-    if not 0 <= max_n <= 1:
-        raise UsageError(f"--max-n {max_n}: must be a fraction from 0 to 1")
 
 
 def _index_for(output: Path | None, summary: "VcfSummary") -> Path | None:

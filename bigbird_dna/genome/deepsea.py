@@ -74,8 +74,8 @@ def build_deepsea(
         of the first; a window isn't the reference's sequence.
     """
     check_writable(out, directory=True)
+    bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking
     with unpacked(Path(bundle), Path(out)) as files:
-        bins = read_bundle_bins(bed, reference, assembly)
         labels, rows = [], []
         for split, chosen in _split_rows(files, bins, bed, test_contigs, assembly).items():
             with open_mat(files[split]) as arrays:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from bigbird_dna.config import Config
+from bigbird_dna.config import DEEPSEA, Config
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import atomic_path, checksum
@@ -21,6 +21,7 @@ from bigbird_dna.genome.assembly import DEMO
 from bigbird_dna.genome.download import DownloadError, download
 
 GZIP_MAGIC = b"\x1f\x8b"
+DEEPSEA_KEYS = {"bundle": "DeepSEA.bundle", "bins": "DeepSEA.bins", "tracks": "DeepSEA.tracks"}
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,23 @@ def _unknown(key: str) -> str:
     return f"no source {key!r}; there are {', '.join(sorted(load_sources()))}"
 
 
+def deepsea_sources(assembly: str) -> dict[str, Source]:
+    """The files of DeepSEA's data by role: bundle, bins, tracks.
+
+    Raises
+    ------
+    ConfigError
+        The genome is of another assembly.
+    """
+    sources = {role: find_source(key) for role, key in DEEPSEA_KEYS.items()}
+    theirs = sources["bundle"].assembly
+    if assembly != theirs:
+        raise ConfigError(f"chromatin.tracks: {DEEPSEA} is {theirs}, the genome is {assembly}")
+    return sources
+
+
 def check_sources(config: Config) -> dict[str, Source]:
-    """The sources that a configuration's `genome` names, by role: reference, promoters, chain.
+    """The sources of a configuration by role: reference, promoters, chain, and those of DeepSEA's data.
 
     Raises
     ------
@@ -91,6 +107,7 @@ def check_sources(config: Config) -> dict[str, Source]:
         `local_data` is no directory.
     """
     genome = config.genome
+    deepsea = deepsea_sources(genome.assembly) if config.chromatin.tracks == DEEPSEA else {}
     roles = {"reference": genome.reference, "promoters": genome.promoters, "chain": genome.chain}
     named = {role: key for role, key in roles.items() if key is not None}
     for role, key in named.items():
@@ -121,7 +138,7 @@ def check_sources(config: Config) -> dict[str, Source]:
         )
     if config.local_data is not None and not Path(config.local_data).is_dir():
         raise ConfigError(f"local_data: {config.local_data} is no directory")
-    return sources
+    return sources | deepsea
 
 
 def fetch(key: str, output: Path, local_data: Path | None = None) -> None:

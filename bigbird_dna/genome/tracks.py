@@ -3,7 +3,7 @@
 A table is tab-separated with a header. `track` (a name) and `group` are needed; `cell`, `target`,
 `treatment`, `file` (relative to the table), `description` and `published_auroc` are known; further
 columns are kept. Lines that begin with `#` are comments. The published list of DeepSEA's 919 tracks
-(`index class cell target treatment file url auc_deepsea`) is read as it is.
+is read as it is (see `deepsea_tracks`).
 """
 
 import os
@@ -17,10 +17,9 @@ from pathlib import Path
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.deepsea_tracks import deepsea_layout
 
 _TEXTS = ("cell", "target", "treatment", "description")
-_DEEPSEA_GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
-_DEEPSEA_COLUMNS = {"index", "class", "cell", "target", "treatment", "auc_deepsea"}
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,9 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
     where = f"{path}: line {number}"
     if len(set(columns)) < len(columns) or "" in columns:
         raise DataError(f"{where}: a column without a name, or two with one name")
-    deepsea = "track" not in columns and set(columns) >= _DEEPSEA_COLUMNS
+    deepsea = deepsea_layout(columns)
     for name in ("track", "group"):
-        if not deepsea and name not in columns:
+        if deepsea is None and name not in columns:
             raise DataError(f"{where}: no column {name!r} in the header ({', '.join(columns)})")
     if not rows:
         raise DataError(f"{path}: the table has no tracks")
@@ -93,10 +92,10 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
         if len(fields) != len(columns):
             raise DataError(f"{where}: {len(fields)} columns, the header has {len(columns)}")
         values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
-        if deepsea:
-            values = _from_deepsea(values, len(tracks), where)
+        if deepsea is not None:
+            values = deepsea(values, len(tracks), where)
         tracks.append(make_track(values, directory, where))
-    if deepsea:
+    if deepsea is not None:
         return distinct(tracks, "|")
     lines: dict[str, int] = {}
     for (number, _), track in zip(rows, tracks, strict=True):
@@ -198,17 +197,6 @@ def _auroc(text: str, where: str) -> float | None:
     if not 0 <= value <= 1:
         raise DataError(f"{where}: published AUROC {text!r} is no number from 0 to 1")
     return value
-
-
-def _from_deepsea(values: dict[str, str], expected: int, where: str) -> dict[str, str]:
-    if values.pop("index") != str(expected):
-        raise DataError(f"{where}: index {expected} was to stand here: labels go by the row")
-    kind = values.pop("class")
-    if kind not in _DEEPSEA_GROUPS:
-        raise DataError(f"{where}: class {kind!r} is none of {', '.join(_DEEPSEA_GROUPS)}")
-    name = "|".join(values[key] for key in ("cell", "target", "treatment"))
-    values["published_auroc"] = values.pop("auc_deepsea")
-    return {"track": name, "group": _DEEPSEA_GROUPS[kind], **values}
 
 
 def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:

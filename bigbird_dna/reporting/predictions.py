@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, error_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not readable as Parquet: {_one_line(error)}") from None
+        raise DataError(f"{path}: not readable as Parquet: {error_text(error)[:200]}") from None
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise DataError(f"{path}: no column {missing[0]!r} (found: {', '.join(frame.columns)})")
@@ -135,7 +135,3 @@ def _difference(first: Path, ours: pd.DataFrame, second: Path, theirs: pd.DataFr
         f"{absent}: has no {odd['negative_set']} window {window} of pair {odd['pair']}, "
         f"which {present} has: they can't be compared"
     )
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -1,4 +1,4 @@
-"""The run on one page: tokens, pretraining and promoters as (section, figure, value, low, high, note)."""
+"""The run on one page: its figures as (section, figure, value, low, high, note), and as text."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def summary_text(rows: list[Row], report: Path | None) -> str:
     lines = [_line(header, widths)]
     for index, (row, cell) in enumerate(zip(rows, cells, strict=True)):
         if index == 0 or rows[index - 1].section != row.section:
-            lines += ["", row.section.capitalize()]
+            lines += ["", row.section[:1].upper() + row.section[1:]]
         lines.append(_line(cell, widths))
     if report is not None:
         lines += ["", f"Report: {report}"]

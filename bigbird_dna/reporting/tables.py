@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.files import atomic_path, read_json
 from bigbird_dna.reporting.auroc import UNDEFINED, Estimate
 from bigbird_dna.reporting.metrics import auroc_difference, binary_metrics
@@ -63,19 +63,19 @@ def bits_per_base_table(metrics: Mapping[str, Any], source: Path) -> pd.DataFram
     return pd.DataFrame(rows, columns=["predictor", "bits_per_base"])
 
 
-def write_tsv(path: Path, table: pd.DataFrame) -> None:
-    """Write a table with tabs; whole numbers in full, six digits of others, nothing for undefined ones."""
+def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
+    """Write a table with tabs; whole numbers in full, `digits` of others, nothing for undefined ones."""
     text = table.copy()
     for name in text.select_dtypes("float").columns:
-        text[name] = [_cell(value) for value in text[name]]
+        text[name] = [_cell(value, digits) for value in text[name]]
     with atomic_path(path) as temporary:
         text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
 
-def _cell(value: float) -> str:
+def _cell(value: float, digits: int) -> str:
     if value != value:
         return ""
-    return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
+    return f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"
 
 
 def read_tsv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -87,9 +87,7 @@ def read_tsv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path}: not readable as a table: {' '.join(str(error).split())}"
-        ) from None
+        raise DataError(f"{path}: not readable as a table: {error_text(error)}") from None
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise DataError(f"{path}: no column {missing[0]!r}")

@@ -164,12 +164,12 @@ def _neighbours(
     """For each of `rows` the rows of the `count` bins around it, itself in the middle; -1: not among them."""
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
     starts = data.bins["start"].to_numpy()[rows]
-    # Rows are sorted by contig and start, and so are these keys.
     keys = codes * (int(starts.max()) + (count + 1) * data.bin_size + 1) + starts
+    order = np.argsort(keys, kind="stable")  # a published data set has its own order
     found = np.full((len(rows), count), -1, np.int64)
     for column, side in enumerate(range(-(count // 2), count // 2 + 1)):
         wanted = keys + side * data.bin_size
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        place = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
         same = (keys[place] == wanted) & (codes[place] == codes)
         found[same, column] = rows[place[same]]
     return found

@@ -4,12 +4,9 @@ import gzip
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-import h5py
 import numpy as np
 import pytest
-import scipy.io
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
@@ -19,87 +16,35 @@ from bigbird_dna.genome.deepsea_bundle import unpack_bundle
 from bigbird_dna.genome.deepsea_check import compare_with_peaks, one_hot
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.tracks import Track
+from tests.genome import small_bundle
+from tests.genome.small_bundle import (
+    SIZES,
+    World,
+    make_matrices,
+    make_world,
+    windows,
+    write_bed,
+    write_bundle,
+    write_reference,
+)
 
 HUMAN = load_assembly("GRCh37")
-TRACKS = tuple(Track(f"t{number}", "TF") for number in range(13))
-# Bins of each contig, in the order of the published file: as strings.
-CONTIGS = {"chr1": 250, "chr10": 250, "chr2": 250, "chr8": 250, "chr9": 50}
-SIZES = {"train": 600, "valid": 100, "test": 300}  # 2,000 rows with the reverse complements
-
-
-class World(NamedTuple):
-    """A genome, its bins in file order, and the labels of all of them (N, T)."""
-
-    sequences: dict[str, str]
-    bins: list[tuple[str, int]]
-    labels: np.ndarray
-    rows: dict[str, list[int]]  # of `bins`, by split
+TRACKS = tuple(Track(f"t{number}", "TF") for number in range(small_bundle.TRACKS))
 
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    rng = np.random.default_rng(2)
-    sequences = {}
-    for contig, bins in CONTIGS.items():
-        letters = rng.choice(list("ACGTacgt"), bins * 200 + 70)
-        letters[2_000:2_600] = "N"
-        sequences[contig] = "".join(letters)
-    bins = [(contig, number * 200) for contig, count in CONTIGS.items() for number in range(count)]
-    labels = (rng.random((len(bins), len(TRACKS))) < 0.2).astype(np.uint8)
-    held_out = [n for n, (contig, _) in enumerate(bins) if contig in ("chr8", "chr9")]
-    rows = {"train": list(range(600)), "valid": list(range(600, 700)), "test": held_out}
-    return World(sequences, bins, labels, rows)
-
-
-def windows(world: World, rows: list[int], shift: int = 0) -> np.ndarray:
-    """(n, 4, 1000), letter by letter."""
-    found = np.zeros((len(rows), 4, 1000), np.uint8)
-    for number, row in enumerate(rows):
-        contig, start = world.bins[row]
-        sequence = world.sequences[contig].upper()
-        for base in range(1000):
-            position = start - 400 + base + shift
-            if 0 <= position < len(sequence) and sequence[position] != "N":
-                found[number, "AGCT".index(sequence[position]), base] = 1
-    return found
+    return make_world()
 
 
 @pytest.fixture(scope="module")
 def matrices(world) -> dict[str, np.ndarray]:
-    """The bundle's arrays in MATLAB's order, forward rows then reverse complements."""
-    content = {}
-    for split, rows in world.rows.items():
-        forward = windows(world, rows)
-        # The reverse complement of A G C T is T C G A, read from the other end.
-        content[f"{split}xdata"] = np.concatenate([forward, forward[:, [3, 2, 1, 0], ::-1]])
-        content[f"{split}data"] = np.concatenate([world.labels[rows]] * 2)
-    return content
-
-
-def write_bundle(directory: Path, content: dict[str, np.ndarray], compress: bool = True) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    with h5py.File(directory / "train.mat", "w", userblock_size=512) as file:
-        for name in ("trainxdata", "traindata"):
-            if name in content:
-                file[name] = content[name].transpose()
-    for split in ("valid", "test"):
-        part = {name: array for name, array in content.items() if name.startswith(split)}
-        scipy.io.savemat(directory / f"{split}.mat", part, do_compression=compress)
-    return directory
-
-
-def write_bed(path: Path, bins: list[tuple[str, int]]) -> Path:
-    path.write_text("".join(f"{contig}\t{start}\t{start + 200}\n" for contig, start in bins))
-    return path
+    return make_matrices(world)
 
 
 @pytest.fixture(scope="module")
 def reference(world, tmp_path_factory) -> Reference:
-    path = tmp_path_factory.mktemp("reference") / "genome.fa.gz"
-    # The reference has other names and another order than the bundle.
-    names = {contig: contig.removeprefix("chr") for contig in ("chr9", *CONTIGS)}
-    write_fasta(path, ((name, world.sequences[contig].upper()) for contig, name in names.items()))
-    return Reference(path)
+    return Reference(write_reference(tmp_path_factory.mktemp("reference") / "genome.fa.gz", world))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.config import Config, GenomeConfig
+from bigbird_dna.config import ChromatinConfig, Config, GenomeConfig
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome import sources
 from bigbird_dna.genome.download import DownloadError, download
@@ -132,7 +132,10 @@ def test_every_entry_is_complete() -> None:
     for entry in entries.values():
         assert entry.urls and entry.licence and entry.citation and entry.megabytes > 0
         assert all(url.rsplit("/", 1)[1] == entry.file for url in entry.urls)
-        assert all(url.startswith(("https://", "ftp://")) for url in entry.urls)
+        # In clear only what was asked for over TLS before.
+        for number, url in enumerate(entry.urls):
+            secure = url.startswith(("https://", "ftp://"))
+            assert secure or url.replace("http://", "https://") in entry.urls[:number]
         assert len(set(entry.urls)) == len(entry.urls) > 1
         if entry.checksum is not None:
             algorithm, digest = entry.checksum.split(":")
@@ -306,7 +309,7 @@ def test_local_directory_that_is_none(source: Source, tmp_path: Path) -> None:
 
 
 def test_unknown_key(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no source 'hg99'; there are GRCh37\.chain"):
+    with pytest.raises(UsageError, match=r"no source 'hg99'; there are .*, GRCh37\.chain, "):
         fetch("hg99", tmp_path / "out")
 
 
@@ -336,6 +339,25 @@ def test_sources_of_a_configuration() -> None:
         chain="GRCh37.chain",
     )
     assert check_sources(human)["chain"].from_assembly == "GRCh38"
+
+
+def test_sources_of_deepseas_data() -> None:
+    files = {
+        "assembly": "GRCh37",
+        "reference": "GRCh37.reference",
+        "promoters": "GRCh38.promoters",
+        "chain": "GRCh37.chain",
+    }
+    human = _genome(**files).model_copy(update={"chromatin": ChromatinConfig(tracks="deepsea")})
+    found = check_sources(human)
+    assert [source.key for source in found.values()][-3:] == [
+        *("DeepSEA.bundle", "DeepSEA.bins", "DeepSEA.tracks")
+    ]
+    assert len({source.file for source in found.values()}) == len(found) == 6
+    for other in (Config(), _genome()):
+        other = other.model_copy(update={"chromatin": human.chromatin})
+        with pytest.raises(ConfigError, match=r"deepsea is GRCh37, the genome is (demo|sacCer3)$"):
+            check_sources(other)
 
 
 @pytest.mark.parametrize(

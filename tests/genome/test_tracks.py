@@ -100,6 +100,51 @@ def test_the_published_layout_of_deepsea(tmp_path):
     assert tracks[1].extra == {"url": "http://x/b.gz"}
 
 
+SUPPLEMENT = """Cell Type\tTF/DNase/HistoneMark\tTreatment\tFile accession\tAUC\tAUPRC\tAUPRC Baseline
+8988T\tDNase\tNone\ta.narrowPeak\t0,91\t0,40\t0,039
+K562\tHNF4A\tNone\tb.narrowPeak\t0,98\t0,05\t8,79E-06
+K562\tBRF1\tNone\tc.narrowPeak\tNA (No positive in Test region)\t0\t0
+Monocytes-CD14+RO01746 \tH2AZ\tNone\td.narrowPeak\t0,88\t0,58\t0,089
+K562\tH3K4me3\tNone\te.narrowPeak\t0,9\t0,58\t0,068
+K562\tH3K4me3\tNone\tf.narrowPeak\t0,8\t0,58\t0,068
+"""
+
+
+def test_deepseas_supplementary_table(tmp_path):
+    tracks = read_tracks(written(tmp_path / "tracks.tsv", SUPPLEMENT))
+    assert [(track.name, track.group) for track in tracks] == [
+        ("8988T|DNase|None", "DHS"),
+        ("K562|HNF4A|None", "TF"),
+        ("K562|BRF1|None", "TF"),
+        ("Monocytes-CD14+RO01746|H2AZ|None", "HM"),
+        ("K562|H3K4me3|None", "HM"),
+        ("K562|H3K4me3|None|2", "HM"),
+    ]
+    assert [track.published_auroc for track in tracks] == [0.91, 0.98, None, 0.88, 0.9, 0.8]
+    assert tracks[1].extra == {"published_auprc": "0.05", "published_prevalence": "8.79E-06"}
+    assert tracks[1].file == tmp_path / "b.narrowPeak"
+    bad = SUPPLEMENT.replace("0,98", "9,8")
+    with pytest.raises(DataError, match=r"line 3: published AUROC '9\.8' is no number from 0 to 1"):
+        read_tracks(written(tmp_path / "tracks.tsv", bad))
+
+
+def test_both_layouts_of_deepseas_919_tracks_say_the_same(shared_data, tmp_path):
+    indexed = shared_data / "deepsea" / "deepsea_919_features.tsv"
+    rows = [line.split("\t") for line in indexed.read_text().splitlines()[1:]]
+    lines = SUPPLEMENT.splitlines()[:1] + [
+        "\t".join(
+            [*row[2:6], row[7] if row[7].startswith("NA") else row[7].replace(".", ","), "0", "0"]
+        )
+        for row in rows
+    ]
+    path = written(tmp_path / "tracks.tsv", "\n".join(lines))
+
+    def said(tracks):
+        return [(t.name, t.group, t.cell, t.target, t.treatment, t.published_auroc) for t in tracks]
+
+    assert said(read_tracks(path)) == said(read_tracks(indexed))
+
+
 def test_deepseas_919_tracks(shared_data):
     tracks = read_tracks(shared_data / "deepsea" / "deepsea_919_features.tsv")
     assert len({track.name for track in tracks}) == 919

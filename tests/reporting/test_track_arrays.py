@@ -9,9 +9,8 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.labels import PackedLabels
-from bigbird_dna.reporting import track_arrays, track_blocks
-from bigbird_dna.reporting.track_arrays import open_array
-from bigbird_dna.reporting.track_blocks import block_bounds, read_block, score_type
+from bigbird_dna.reporting.tracks.arrays import array as track_array
+from bigbird_dna.reporting.tracks.arrays.opening import open_array
 
 NAMES = ("a", "b", "c d", "e", "f")
 
@@ -21,7 +20,7 @@ def values() -> np.ndarray:
     return np.random.default_rng(0).random((203, 5)).astype(np.float32)
 
 
-def whole(array: track_arrays.TrackArray, first: int = 0, last: int | None = None) -> np.ndarray:
+def whole(array: track_array.TrackArray, first: int = 0, last: int | None = None) -> np.ndarray:
     chunks = list(array.chunks(first, array.tracks if last is None else last))
     return np.concatenate(chunks)
 
@@ -49,7 +48,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_formats_read_alike(tmp_path, monkeypatch, values, name):
-    monkeypatch.setattr(track_arrays, "_CHUNK", 2000)
+    monkeypatch.setattr(track_array, "CHUNK", 2000)
     path = tmp_path / name
     WRITERS[name](path, values)
     array = open_array(path, "predictions")
@@ -65,7 +64,7 @@ def test_formats_read_alike(tmp_path, monkeypatch, values, name):
 @pytest.mark.parametrize("chunks", [None, (50, 2)])
 @pytest.mark.parametrize("where", ["attribute", "dataset"])
 def test_hdf5(tmp_path, monkeypatch, values, chunks, where):
-    monkeypatch.setattr(track_arrays, "_CHUNK", 2000)
+    monkeypatch.setattr(track_array, "CHUNK", 2000)
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         data = file.create_dataset("run/scores", data=values, chunks=chunks)
@@ -150,63 +149,9 @@ def test_truncated(tmp_path, values, suffix):
 
 
 def test_truncated_while_read(tmp_path, monkeypatch, values):
-    monkeypatch.setattr(track_arrays, "_CHUNK", 2000)
+    monkeypatch.setattr(track_array, "CHUNK", 2000)
     np.save(tmp_path / "a.npy", values)
     array = open_array(tmp_path / "a.npy", "predictions")
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:3000])
     with pytest.raises(DataError, match=r"truncated in row 101 or after it"):
         whole(array)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_blocks_cover_every_track_once(monkeypatch, values, threads):
-    array = open_array(values, "predictions")
-    for memory in (1, 4000, 1 << 30):
-        monkeypatch.setattr(track_blocks, "MEMORY", memory)
-        bounds = block_bounds([array], array, threads)
-        assert [t for first, last in bounds for t in range(first, last)] == list(range(5))
-
-
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        ("f2", "f4"),
-        (">f4", "f4"),
-        ("f8", "f8"),
-        ("u1", "f4"),
-        ("i2", "f4"),
-        ("i4", "f8"),
-        ("?", "f4"),
-    ],
-)
-def test_scores_keep_their_order(dtype, expected):
-    assert score_type(np.dtype(dtype)) == np.dtype(expected)
-
-
-@pytest.mark.parametrize(
-    ("labels", "coded"),
-    [
-        (np.array([[True, False]]), [[1], [0]]),
-        (np.array([[1, -1]], np.int8), [[1], [-1]]),
-        (np.array([[1.0, np.nan]]), [[1], [-1]]),
-        (np.array([[0, 1]], np.uint8), [[0], [1]]),
-    ],
-)
-def test_labels_that_were_not_measured(labels, coded):
-    scores = open_array(np.zeros((1, 2)), "predictions")
-    block = read_block([scores], open_array(labels, "labels"), 0, 2, ("a", "b"))
-    assert block.labels.tolist() == coded
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype"),
-    [(2, "u1"), (255, "u1"), (-2, "i1"), (0.5, "f4"), (np.inf, "f8"), (300, "i4")],
-)
-def test_other_labels_are_refused(value, dtype):
-    labels = np.zeros((9, 3), dtype)
-    labels[6, 2] = value
-    scores = open_array(np.zeros((9, 3)), "predictions")
-    with pytest.raises(
-        DataError, match=r"labels: row 7, track 'c': label .* is none of 0, 1 and -1"
-    ):
-        read_block([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))

@@ -6,7 +6,6 @@ import html
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +15,13 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.tracks import Track
-from bigbird_dna.reporting import auroc, track_arrays, track_blocks
-from bigbird_dna.reporting.track_curves import decode_curve
-from bigbird_dna.reporting.track_html import SLOTS
-from bigbird_dna.reporting.track_published import read_published
-from bigbird_dna.reporting.track_report import AucReport, write_auc_report
-from bigbird_dna.reporting.track_tables import PlainTrack
+from bigbird_dna.reporting import auroc
+from bigbird_dna.reporting.tracks import blocks
+from bigbird_dna.reporting.tracks.arrays import array as track_array
+from bigbird_dna.reporting.tracks.curves import decode_curve
+from bigbird_dna.reporting.tracks.page.svg import SLOTS
+from bigbird_dna.reporting.tracks.report import AucReport, write_auc_report
+from bigbird_dna.reporting.tracks.tables import PlainTrack
 
 EVIL = "<script>alert(1)</script>&\"'|</table>"
 
@@ -212,8 +212,8 @@ def test_checksums_are_stated(made, tmp_path):
 
 
 def test_blocks_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(track_blocks, "MEMORY", 6000)
-    monkeypatch.setattr(track_arrays, "_CHUNK", 999)
+    monkeypatch.setattr(blocks, "MEMORY", 6000)
+    monkeypatch.setattr(track_array, "CHUNK", 999)
     for threads in (1, 3):
         report = write_auc_report(
             made.predictions,
@@ -324,36 +324,3 @@ def test_names_of_predictors(tmp_path, name):
         write_auc_report(
             np.zeros((5, 2)), np.zeros((5, 2)), None, tmp_path / "o", compare={name: np.zeros(1)}
         )
-
-
-def published(path: Path, text: str, names=("a", "b")) -> list[float]:
-    path.write_text(text)
-    return read_published(path, names)
-
-
-def test_published_by_name_or_order(tmp_path):
-    path = tmp_path / "p.tsv"
-    by_name = published(path, "track\tx\tpublished_auroc\nb\t1\t0.9\nz\t1\t0.1\n")
-    np.testing.assert_array_equal(by_name, [np.nan, 0.9])
-    by_order = published(path, "index\tauc_deepsea\n0\t0.7\n1\tNA (No positive in Test region)\n")
-    np.testing.assert_array_equal(by_order, [0.7, np.nan])
-    assert published(path, "auc\n0.5\n1\n") == [0.5, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("track\tscore\na\t1\n", "no column 'published_auroc'"),
-        ("auc\n0.5\n", "1 rows and no column 'track', for 2 tracks"),
-        ("index\tauc\n1\t0.5\n0\t0.5\n", "line 2: index '1', expected 0"),
-        ("auc\n0.5\n1.5\n", "line 3: AUROC '1.5' is no number from 0 to 1"),
-        ("auc\nx\n1\n", "line 2: AUROC 'x'"),
-        ("track\tauc\na\t1\na\t1\n", "track 'a' stands in it twice"),
-        ("track\tauc\nc\t1\n", "none of its tracks"),
-        ("auc\nNA\nNA\n", "column 'auc' has no figure for any track"),
-        ("", "not readable as a table"),
-    ],
-)
-def test_bad_published_tables(tmp_path, text, message):
-    with pytest.raises(DataError, match=f"p.tsv: {message}"):
-        published(tmp_path / "p.tsv", text)

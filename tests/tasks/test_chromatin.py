@@ -1,5 +1,6 @@
 """Chromatin profiles from training to predictions, on a genome whose tracks are two motifs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +229,12 @@ def test_neighbours_are_bins_of_the_same_contig_and_split(made: Path) -> None:
         np.testing.assert_array_equal(starts[near], starts[rows[there]] + side)
         assert set(data.bins["split"].iloc[near]) == {"train"}
     assert (found[0] == [-1, -1, *rows[:3]]).all()
+    # In another order of the bins each has the same neighbours.
+    mixed = np.random.default_rng(0).permutation(len(data))
+    back = np.append(np.argsort(mixed), -1)
+    other = replace(data, bins=data.bins.iloc[mixed].reset_index(drop=True))
+    theirs = _neighbours(other, back[rows], 5)
+    np.testing.assert_array_equal(theirs, back[found])
 
 
 def test_bins_cover_the_tokens_whose_middle_they_hold(made: Path) -> None:

@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from bigbird_dna.config import Config, load_config
+from bigbird_dna.genome.chromatin_data import read_dataset
 from bigbird_dna.genome.sources import check_sources
 from tests.conftest import REPOSITORY
+from tests.genome import small_bundle
 
 BIN = Path(sys.executable).parent
 CONFIGURATIONS = sorted((REPOSITORY / "workflow" / "config").glob("*.yaml"))
@@ -49,7 +51,14 @@ CHROMATIN = {
     "chromatin_predictions": 2,
     "finetune_chromatin": 2,
 }
-SOURCE_JOBS = {"demo": {"simulate": 1}, "yeast": {"fetch": 2}, "grch37": {"fetch": 3}}
+SOURCE_JOBS = {
+    "demo": {"simulate": 1},
+    "yeast": {"fetch": 2},
+    # With DeepSEA's data, two models of one window, and no variants.
+    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 8}
+    | CHROMATIN
+    | {"chromatin_predictions": 1},
+}
 
 
 def snakemake(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -138,6 +147,11 @@ def test_the_paper_s_values() -> None:
     assert (promoters.upstream, promoters.downstream) == (5000, 3000)
     assert (promoters.steps, promoters.batch_size, promoters.pooling) == (711, 256, "cls")
     assert config.tokens.vocabulary == 32_000
+    chromatin = config.chromatin
+    assert (chromatin.tracks, chromatin.window, chromatin.compare_window) == ("deepsea", 8000, None)
+    assert (chromatin.pooling, chromatin.neighbours, chromatin.positive_weight) == ("cls", 1, 8)
+    assert (chromatin.models, chromatin.initial, chromatin.test_bins) == (2, "pretrained", 0)
+    assert (chromatin.steps, chromatin.batch_size) == (500_000, 256)
 
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
@@ -202,8 +216,18 @@ def test_every_key_reaches_a_stage(chromatin_run: str) -> None:
 
 
 def test_chromatin_of_the_simulation(chromatin_run: str) -> None:
-    expected = COMMON | SOURCE_JOBS["demo"] | CHROMATIN | {"stage_config": 8, "score_variants": 1}
-    assert jobs(chromatin_run) == expected
+    variants = {"score_variants": 1, "variant_report": 1}
+    assert jobs(chromatin_run) == (
+        COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 8}
+    )
+    assert (
+        "variant-report results/demo/chromatin/variants.vcf.gz --held-out=demo6 " in chromatin_run
+    )
+    report = "results/demo/report"
+    assert (
+        f"--groups={report}/chromatin/groups.tsv --tracks={report}/chromatin/tracks.tsv"
+        f" --variants={report}/variants.tsv"
+    ) in chromatin_run
 
 
 def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
@@ -215,6 +239,45 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 8}
     assert "--compare window" not in text
+
+
+def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, "--configfile", REPOSITORY / "workflow/config/grch37.yaml")
+    downloads = "results/grch37/downloads"
+    for key, file in {
+        "bundle": "deepsea_train_bundle.v0.9.tar.gz",
+        "bins": "allTFs.pos.bed.tar.gz",
+        "tracks": "deepsea_metadata.tsv",
+    }.items():
+        assert f"bigbird-dna fetch DeepSEA.{key} -o {downloads}/{file}" in text
+    assert (
+        f"--tracks {downloads}/deepsea_metadata.tsv --bundle results/grch37/chromatin/bundle"
+        f" --bed {downloads}/allTFs.pos.bed.tar.gz"
+    ) in text
+    assert "Would remove temporary output results/grch37/chromatin/bundle" in text
+    assert "--published results/grch37/chromatin/data/tracks.tsv" in text
+
+
+def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
+    world = small_bundle.make_world()
+    local, results = tmp_path / "local", tmp_path / "results"
+    small_bundle.write_public_files(local, world)
+    # The reference has a published checksum: that of a small genome is put where it would be made.
+    (results / "genome").mkdir(parents=True)
+    small_bundle.write_reference(results / "genome/reference.fa.gz", world)
+    outcome = snakemake(
+        tmp_path,
+        *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
+        *("--config", f"local_data={local}", f"results={results}"),
+        *("--allowed-rules", "fetch", "stage_config", "unpack_deepsea", "chromatin_data"),
+        *("--", results / "chromatin/data/bins.parquet"),
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    data = read_dataset(results / "chromatin/data")
+    assert data.info["bins"] == small_bundle.SIZES
+    assert data.tracks[0].published_auroc == 0.9
+    assert not (results / "chromatin/bundle").exists()
+    assert (results / "downloads/deepsea_train_bundle.v0.9.tar.gz").exists()
 
 
 def test_stages_hear_of_nothing_else(demo_run: str) -> None:
@@ -262,6 +325,11 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
             {"promoters": {"negative_sets": ["permuted"], "control": None}},
             "scoring.negative_set: 'genomic' is none of promoters.negative_sets",
         ),
+        ({"chromatin": {"tracks": "deepsea"}}, "negative_fraction can only be 0.0"),
+        (
+            {"chromatin": {"tracks": "deepsea", "negative_fraction": 0.0}},
+            "chromatin.tracks: deepsea is GRCh37, the genome is demo",
+        ),
         (
             {
                 "local_data": "nowhere",
@@ -274,7 +342,10 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
             "local_data: nowhere is no directory",
         ),
     ],
-    ids=["unknown-key", "wrong-type", "no-test-contig", "no-scoring-model", "no-local-data"],
+    ids=[
+        *("unknown-key", "wrong-type", "no-test-contig", "no-scoring-model"),
+        *("bundle-is-published", "bundle-of-another-genome", "no-local-data"),
+    ],
 )
 def test_wrong_configurations(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     outcome = snakemake(tmp_path, "--dry-run", *overlay(tmp_path, changed))

@@ -3,9 +3,35 @@
 CHROMATIN = CONFIG.chromatin
 PROFILE_WINDOWS = [w for w in (CHROMATIN.window, CHROMATIN.compare_window) if w is not None]
 SIMULATED_TRACKS = CHROMATIN.tracks == "simulated"
+PUBLISHED_TRACKS = CHROMATIN.tracks == DEEPSEA
+if SIMULATED_TRACKS:
+    TRACK_TABLE = rules.simulate.output.tracks
+elif PUBLISHED_TRACKS:
+    TRACK_TABLE = RAW["tracks"]
+else:
+    TRACK_TABLE = TRACKS or []
 VARIANT_FILES = (
     [f"{RESULTS}/chromatin/variants.vcf.gz"] if SIMULATED_TRACKS or CHROMATIN.variants else []
 )
+
+
+rule unpack_deepsea:
+    input:
+        RAW["bundle"] if PUBLISHED_TRACKS else [],
+    output:
+        # Several GB, wanted once; the archive stays.
+        temp(directory(f"{RESULTS}/chromatin/bundle")),
+    log:
+        f"{RESULTS}/logs/unpack-deepsea.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/unpack-deepsea.tsv"
+    resources:
+        mem_mb=1000,
+        runtime=60,
+    params:
+        version=VERSION,
+    shell:
+        "bigbird-dna unpack-deepsea {input:q} -o {output:q} > {log} 2>&1"
 
 
 rule chromatin_data:
@@ -13,8 +39,10 @@ rule chromatin_data:
         config=f"{RESULTS}/config/labels.yaml",
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
-        tracks=rules.simulate.output.tracks if SIMULATED_TRACKS else TRACKS or [],
+        tracks=TRACK_TABLE,
         peaks=rules.simulate.output.peaks if SIMULATED_TRACKS else [],
+        bundle=rules.unpack_deepsea.output if PUBLISHED_TRACKS else [],
+        bins=RAW["bins"] if PUBLISHED_TRACKS else [],
     output:
         bins=f"{RESULTS}/chromatin/data/bins.parquet",
         labels=f"{RESULTS}/chromatin/data/labels.npz",
@@ -28,10 +56,13 @@ rule chromatin_data:
         mem_mb=8000,
         runtime=240,
     params:
+        bundle=lambda wildcards, input: (
+            ["--bundle", *input.bundle, "--bed", input.bins] if input.bundle else []
+        ),
         directory=subpath(output.bins, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna chromatin-data {input.config:q} --tracks {input.tracks:q}"
+        "bigbird-dna chromatin-data {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
         " --reference {input.reference:q} -o {params.directory:q} > {log} 2>&1"
 
 
@@ -193,11 +224,16 @@ rule auc_report:
             if input.narrow
             else []
         ),
+        # DeepSEA's list has the published AUROCs, and the data set's table keeps them.
+        published=lambda wildcards, input: (
+            ["--published", input.tracks] if PUBLISHED_TRACKS else []
+        ),
         least=CHROMATIN.report_positives,
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
-        " {params.narrow:q} --compare kmers={input.kmers:q} --min-positives {params.least}"
+        " {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
+        " --min-positives {params.least}"
         " --threads {threads} -o {params.directory:q} > {log} 2>&1"
 
 
@@ -228,3 +264,39 @@ rule score_variants:
         "bigbird-dna score-variants {input.model:q} {input.variants:q}"
         " --reference {input.reference:q} --tracks '*' -o {output:q} --threads {threads}"
         " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
+
+
+rule variant_report:
+    input:
+        rules.score_variants.output[0],
+    output:
+        table=report(
+            f"{RESULTS}/report/variants.tsv",
+            category="Chromatin",
+            caption="../report/variants.rst",
+            labels={"figure": "variants, table"},
+        ),
+        figure=report(
+            f"{RESULTS}/report/variants.svg",
+            category="Chromatin",
+            caption="../report/variants.rst",
+            labels={"figure": "variants"},
+        ),
+    log:
+        f"{RESULTS}/logs/variant-report.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/variant-report.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        directory=subpath(output.table, parent=True),
+        held_out=[f"--held-out={contig}" for contig in CONFIG.genome.test],
+        version=VERSION,
+    shell:
+        "bigbird-dna variant-report {input:q} {params.held_out:q} -o {params.directory:q}"
+        " > {log} 2>&1"
+
+
+# Only of simulated variants the effects are known.
+VARIANT_REPORT = list(rules.variant_report.output) if SIMULATED_TRACKS else []

@@ -6,7 +6,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from bigbird_dna.config import NEGATIVE_SETS, parse_config
+from bigbird_dna.config import DEEPSEA, NEGATIVE_SETS, parse_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError
 from bigbird_dna.genome.sources import check_sources
 
@@ -27,9 +27,9 @@ def check_targets(checked):
 
 
 def track_source(checked):
-    """The track table or folder of peaks, in local_data if it is there; none: simulated, or no chromatin."""
+    """The track table or folder of peaks, in local_data if it is there; none: another kind, or no chromatin."""
     named = checked.chromatin.tracks
-    if named is None or named == "simulated":
+    if named in (None, "simulated", DEEPSEA):
         return None
     local = Path(checked.local_data or ".") / named
     return str(local if local.exists() else named)

@@ -174,6 +174,9 @@ rule summary:
         pretrained=rules.pretrain.output,
         promoters=rules.promoter_report.output.table,
         statistics=rules.tokenizer_statistics.output[0],
+        groups=rules.auc_report.output.groups if CHROMATIN.tracks else [],
+        tracks=rules.auc_report.output.tracks if CHROMATIN.tracks else [],
+        variants=rules.variant_report.output.table if VARIANT_REPORT else [],
     output:
         table=report(
             f"{RESULTS}/report/summary.tsv",
@@ -190,9 +193,14 @@ rule summary:
         mem_mb=2000,
         runtime=15,
     params:
+        chromatin=lambda wildcards, input: [
+            f"--{name}={input[name]}"
+            for name in ("groups", "tracks", "variants")
+            if input.get(name)
+        ],
         report=f"{RESULTS}/report.html",
         version=VERSION,
     shell:
         "bigbird-dna summary --pretraining {input.pretrained:q}/metrics.json"
-        " --promoters {input.promoters:q} --statistics {input.statistics:q}"
+        " --promoters {input.promoters:q} --statistics {input.statistics:q} {params.chromatin:q}"
         " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log}"

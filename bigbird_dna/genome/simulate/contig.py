@@ -55,7 +55,7 @@ def simulate_contig(
         masked[placed.start[locus] : placed.end[locus]] = False
     planted = plant(codes, placed, parameters, planting)
 
-    peaks = chromatin_peaks(placed, length, parameters, peaking)
+    peaks = chromatin_peaks(placed, islands, length, parameters, peaking)
     sites = all_sites(codes, [peaks["OPEN1"], peaks["OPEN2"]])
     peaks |= factor_peaks(sites, length, peaking)
     variants = draw_variants(codes, placed, planted, sites, parameters, varying)

@@ -69,7 +69,7 @@ class Parameters:
     enhancer_sites: int = 5
     activator_every: int = 8_000
     silencer_every: int = 14_000
-    distal_copies: int = 4
+    distal_copies: int = 10
     """sites in an activator or silencer"""
     distal_range: tuple[int, int] = (1_500, 3_500)
     """distance at which activators and silencers act, either side"""

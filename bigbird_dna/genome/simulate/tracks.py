@@ -4,14 +4,12 @@ TF tracks follow sequence alone: a factor binds where all strong positions of it
 strand, whether the site was planted or arose by chance. DELTA asks for open chromatin besides. TBP sits on
 the promoters of the TATA class, so it follows the grammar.
 
-DHS tracks: OPEN1 are all promoters and the enhancers of type 1, OPEN2 the promoters of the TATA class
-and the enhancers of type 2.
+DHS tracks: OPEN1 are the CpG islands and the enhancers of type 1, OPEN2 the islands and the enhancers of
+type 2. START and TBP need the grammar of promoters, the hardest thing there is to learn in this genome.
 
-HM tracks are broad. Two of them depend on elements 1.5–3.5 kb away (`Parameters.distal_range`), which a
-window of 1,000 bp never shows and one of 8,000 bp, centred on the bin, always does:
-
-* ACTIVE: 600 bp around a TSS, if the middle of an activator lies 1.5–3.5 kb from the TSS on either side.
-* SILENT: everything that lies 1.5–3.5 kb from the middle of a silencer, on either side.
+HM tracks are broad. Two of them, ACTIVE and SILENT, cover everything that lies 1.5–3.5 kb
+(`Parameters.distal_range`) to either side of the middle of an activator or a silencer: what makes them is
+outside a window of 1,000 bp, and always inside one of 8,000 bp, centred on the bin.
 """
 
 from dataclasses import dataclass
@@ -31,14 +29,15 @@ from bigbird_dna.genome.simulate.plan import Placed
 TRACKS = {
     **{factor.name: ("TF", f"{factor.consensus}: {factor.description}") for factor in FACTORS},
     "TBP": ("TF", "promoters of the TATA class"),
-    "OPEN1": ("DHS", "promoters and enhancers of type 1"),
-    "OPEN2": ("DHS", "promoters of the TATA class and enhancers of type 2"),
+    "OPEN1": ("DHS", "CpG islands and enhancers of type 1"),
+    "OPEN2": ("DHS", "CpG islands and enhancers of type 2"),
     "START": ("HM", "from 200 bp before to 400 bp after the TSS of promoters of the DPE class"),
     "ENHANCER": ("HM", "400 bp to either side of the middle of enhancers"),
-    "ACTIVE": ("HM", "300 bp to either side of a TSS 1.5-3.5 kb away from an activator"),
+    "ACTIVE": ("HM", "1.5-3.5 kb to either side of an activator"),
     "SILENT": ("HM", "1.5-3.5 kb to either side of a silencer"),
 }
 OPEN_CHROMATIN_ONLY = ("DELTA",)
+Spans = tuple[Positions, Positions, Positions]  # starts, ends, summits
 _MIDDLE = {factor.name: factor.width // 2 for factor in FACTORS}
 _SCAN = 4_000_000  # bp scanned at once, which bounds the memory on long contigs
 
@@ -87,20 +86,21 @@ def all_sites(codes: Codes, open_chromatin: list[Peaks]) -> dict[str, Sites]:
 
 
 def chromatin_peaks(
-    placed: Placed, size: int, parameters: Parameters, rng: np.random.Generator
+    placed: Placed,
+    islands: list[tuple[int, int]],
+    size: int,
+    parameters: Parameters,
+    rng: np.random.Generator,
 ) -> dict[str, Peaks]:
     """Peaks of TBP and of the DHS and HM tracks, by the rules above."""
-    tata, dpe = placed.of("promoter-tata"), placed.of("promoter-dpe")
-    both = placed.of("promoter-tata", "promoter-dpe")
     low, high = parameters.distal_range
+    flank = (low + high) // 2
+    shores = np.array(islands, dtype=np.int64).reshape(-1, 2)
+    island = (shores[:, 0], shores[:, 1], shores.mean(axis=1).astype(np.int64))
 
-    activators = placed.anchor[placed.of("activator")]
-    silencers = placed.anchor[placed.of("silencer")]
-    tss = placed.anchor[both]
-    active = both[_near(tss, activators, low, high)]
-
-    def around(loci: Positions, before: int, after: int, wobble: int) -> tuple[Positions, ...]:
+    def around(kinds: tuple[str, ...], before: int, after: int, wobble: int) -> Spans:
         """Intervals and summits around anchors, along the locus's strand, ends moved by up to `wobble`."""
+        loci = placed.of(*kinds)
         minus = placed.minus[loci]
         anchor = placed.anchor[loci]
         start = anchor - np.where(minus, after, before)
@@ -109,23 +109,26 @@ def chromatin_peaks(
         end = end + rng.integers(-wobble, wobble + 1, size=len(loci))
         return start, end, anchor
 
-    def peaks(*parts: tuple[Positions, ...]) -> Peaks:
+    def away_from(kind: str) -> tuple[Spans, Spans]:
+        """What lies at the distal range to the left and to the right of the loci's middles."""
+        middle = placed.anchor[placed.of(kind)]
+        return (
+            (middle - high, middle - low, middle - flank),
+            (middle + low, middle + high, middle + flank),
+        )
+
+    def peaks(*parts: Spans) -> Peaks:
         start, end, summit = (np.concatenate(column) for column in zip(*parts, strict=True))
         return _merge(start, end, summit, size, rng)
 
-    enhancer = {name: placed.of(name) for name in ("enhancer-1", "enhancer-2")}
-    flank = (low + high) // 2
     return {
-        "TBP": peaks(around(tata, 140, 80, 20)),
-        "OPEN1": peaks(around(both, 200, 120, 20), around(enhancer["enhancer-1"], 200, 200, 20)),
-        "OPEN2": peaks(around(tata, 200, 120, 20), around(enhancer["enhancer-2"], 200, 200, 20)),
-        "START": peaks(around(dpe, 200, 400, 30)),
-        "ENHANCER": peaks(around(placed.of("enhancer-1", "enhancer-2"), 400, 400, 30)),
-        "ACTIVE": peaks(around(active, 300, 300, 0)),
-        "SILENT": peaks(
-            (silencers - high, silencers - low, silencers - flank),
-            (silencers + low, silencers + high, silencers + flank),
-        ),
+        "TBP": peaks(around(("promoter-tata",), 140, 80, 20)),
+        "OPEN1": peaks(island, around(("enhancer-1",), 200, 200, 20)),
+        "OPEN2": peaks(island, around(("enhancer-2",), 200, 200, 20)),
+        "START": peaks(around(("promoter-dpe",), 200, 400, 30)),
+        "ENHANCER": peaks(around(("enhancer-1", "enhancer-2"), 400, 400, 30)),
+        "ACTIVE": peaks(*away_from("activator")),
+        "SILENT": peaks(*away_from("silencer")),
     }
 
 
@@ -140,18 +143,6 @@ def factor_peaks(
         end = summit + rng.integers(100, 141, size=len(summit))
         peaks[name] = _merge(start, end, summit, length, rng)
     return peaks
-
-
-def _near(positions: Positions, elements: Positions, low: int, high: int) -> Flags:
-    """Whether any of the sorted `elements` lies `low` to `high` bp (inclusive) from each position."""
-
-    def between(first: Positions, last: Positions) -> Flags:
-        after = np.searchsorted(elements, last, side="right")
-        flags: Flags = after > np.searchsorted(elements, first, side="left")
-        return flags
-
-    near: Flags = between(positions - high, positions - low)
-    return near | between(positions + low, positions + high)
 
 
 def _inside(positions: Positions, peaks: Peaks) -> Flags:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.track_arrays import TrackArray
+from bigbird_dna.reporting.tracks.arrays.array import TrackArray
 
 # All blocks in work at one time take about this many bytes.
 MEMORY = 1 << 30

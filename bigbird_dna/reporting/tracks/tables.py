@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bigbird_dna.files import atomic_path
-from bigbird_dna.reporting.track_judging import Judged
+from bigbird_dna.reporting.tracks.judging import Judged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,15 +135,6 @@ def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFra
 def other_auroc(name: str) -> str:
     """The column with the AUROC that a delta is to."""
     return "published_auroc" if name == PUBLISHED else f"auroc_{name}"
-
-
-def write_precise(path: Path, table: pd.DataFrame) -> None:
-    """Write a table with tabs, 12 digits of numbers with a fraction, nothing for undefined ones."""
-    text = table.copy()
-    for name in text.select_dtypes("float").columns:
-        text[name] = ["" if value != value else f"{value:.12g}" for value in text[name]]
-    with atomic_path(path) as temporary:
-        text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
 
 def left_out(table: pd.DataFrame) -> Mapping[str, list[str]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, error_text
 
 # The first of these columns is taken, else the only one that begins with "auc" or "auroc".
 _COLUMNS = ("published_auroc", "auroc", "auc")
@@ -32,8 +32,7 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
-        message = " ".join(str(error).split())
-        raise DataError(f"{path}: not readable as a table: {message}") from None
+        raise DataError(f"{path}: not readable as a table: {error_text(error)}") from None
     column = _column(path, [str(name) for name in table.columns])
     figures = [_figure(path, row + 2, text) for row, text in enumerate(table[column])]
     if "track" in table:

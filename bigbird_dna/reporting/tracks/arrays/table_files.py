@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.track_arrays import MemoryArray, TrackArray, check_numbers, row_step
+from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.reporting.tracks.arrays.array import (
+    MemoryArray,
+    TrackArray,
+    check_numbers,
+    row_step,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,8 +46,7 @@ class ParquetArray:
                     stored.read(columns=places).to_pandas() if places else None
                 )
         except (OSError, pa.ArrowException) as error:
-            message = " ".join(str(error).split())
-            raise DataError(f"{path}: not readable as Parquet: {message}") from None
+            raise DataError(f"{path}: not readable as Parquet: {error_text(error)}") from None
         for name in names:
             kind = schema.field(name).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
@@ -73,8 +77,7 @@ class ParquetArray:
                         values[:, column] = found.to_numpy(zero_copy_only=False)
                     yield values
         except (OSError, pa.ArrowException) as error:
-            message = " ".join(str(error).split())
-            raise DataError(f"{self.path}: damaged: {message}") from None
+            raise DataError(f"{self.path}: damaged: {error_text(error)}") from None
 
 
 def read_table(path: Path) -> TrackArray:
@@ -103,8 +106,7 @@ def read_table(path: Path) -> TrackArray:
                 csv.ConvertOptions(null_values=_MISSING, strings_can_be_null=True),
             ).to_pandas()
     except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
-        message = " ".join(str(error).split())
-        raise DataError(f"{path}: not readable as a table: {message}") from None
+        raise DataError(f"{path}: not readable as a table: {error_text(error)}") from None
     first_line = skipped + named + 1
     if not named:
         values = _numbers(path, table, [str(i + 1) for i in range(len(header))], first_line)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 COLOURS = 6
+# Curves that are told apart by colour.
+SLOTS = 8
 # A strip plot of more groups than this would fill screens.
 MAX_STRIPS = 24
 

@@ -13,23 +13,27 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_directory, check_writable, checksum
-from bigbird_dna.reporting.track_arrays import TrackArray, open_array
-from bigbird_dna.reporting.track_html import Page, Source, report_page
-from bigbird_dna.reporting.track_judging import judge_tracks
-from bigbird_dna.reporting.track_published import read_published
-from bigbird_dna.reporting.track_tables import (
+from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.reporting.tracks.arrays.array import TrackArray
+from bigbird_dna.reporting.tracks.arrays.opening import open_array
+from bigbird_dna.reporting.tracks.judging import judge_tracks
+from bigbird_dna.reporting.tracks.page.content import Page, Source
+from bigbird_dna.reporting.tracks.page.document import report_page
+from bigbird_dna.reporting.tracks.published import read_published
+from bigbird_dna.reporting.tracks.tables import (
     PUBLISHED,
     PlainTrack,
     ReportTrack,
     groups_table,
     tracks_table,
-    write_precise,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FILES = ("tracks.tsv", "groups.tsv", "report.html")
+# Of the figures in the tables, so that others can compute with them.
+_DIGITS = 12
 Array = str | Path | NDArray[Any]
 
 
@@ -123,8 +127,8 @@ def write_auc_report(
         min_positives=min_positives,
     )
     with atomic_directory(out_dir) as temporary:
-        write_precise(temporary / "tracks.tsv", table.drop(columns="counted"))
-        write_precise(temporary / "groups.tsv", groups)
+        write_tsv(temporary / "tracks.tsv", table.drop(columns="counted"), digits=_DIGITS)
+        write_tsv(temporary / "groups.tsv", groups, digits=_DIGITS)
         (temporary / "report.html").write_text(report_page(page), encoding="utf-8")
     return AucReport(table, groups)
 

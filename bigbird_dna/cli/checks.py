@@ -1,0 +1,24 @@
+"""Values of options that several commands refuse alike."""
+
+from collections.abc import Iterable, Mapping
+
+from bigbird_dna.errors import UsageError
+
+
+def check_choice(option: str, value: str, choices: Iterable[str]) -> None:
+    """`UsageError` if the value of an option is none of its choices."""
+    if value not in choices:
+        raise UsageError(f"{option} {value!r}: choose one of {', '.join(choices)}")
+
+
+def check_fraction(option: str, value: float) -> None:
+    """`UsageError` if the value of an option lies outside 0 to 1."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{option} {value}: must be a fraction from 0 to 1")
+
+
+def check_at_least_one(values: Mapping[str, int | None]) -> None:
+    """`UsageError` for the first option whose value is below 1; None is left to its default."""
+    for option, value in values.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{option} {value}: must be at least 1")

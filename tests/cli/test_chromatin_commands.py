@@ -1,0 +1,432 @@
+"""The chromatin commands on a small genome: what they write, write again, and refuse."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from typer.testing import CliRunner
+
+from bigbird_dna.cli.main import app, main
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.genome.labels import PackedLabels
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.model import checkpoint
+from bigbird_dna.reporting.auroc import auroc
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+MOTIFS = {"one": "GATTACAGATTACA", "two": "CCGGTATACCGGAT"}
+LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
+CHROMATIN = {
+    **{"tracks": "tracks.tsv", "bin": 40, "window": 200, "compare_window": None, "shift": 3},
+    **{"neighbours": 1, "minimum_positives": 5, "minimum_held_out": 1, "test_bins": 50},
+    **{"baseline_kmer": 4, "max_n": 0.5, "negative_fraction": 1.0},
+}
+RULES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process."""
+
+    def call(*words: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return Result(int(caught.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def refused(result: Result, code: int, *parts: object) -> None:
+    """One sentence, after the log, and nothing on standard output."""
+    assert (result.code, result.out) == (code, ""), result
+    assert "Traceback" not in result.err
+    last = result.err.splitlines()[-1]
+    assert result.err.count("bigbird-dna: error: ") == last.count("bigbird-dna: error: ") == 1
+    assert all(str(part) in last for part in parts), last
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Configuration, reference, peaks with their table, data set and models; don't write there."""
+    home = tmp_path_factory.mktemp("chromatin-commands")
+    rng = np.random.default_rng(0)
+    peaks: dict[str, list[str]] = {name: [] for name in MOTIFS}
+    with (home / "genome.fa").open("w") as stream:
+        for contig, length in LENGTHS.items():
+            letters = rng.choice(list("ACGT"), length)
+            for number, start in enumerate(range(60, length - 60, 110)):
+                name = list(MOTIFS)[number % 2]
+                letters[start : start + 14] = list(MOTIFS[name])
+                peaks[name].append(f"{contig}\t{start - 13}\t{start + 27}\n")
+            if contig == "b":
+                letters[3500:3900] = "N"
+            stream.write(f">{contig}\n{''.join(letters)}\n")
+    prepare_reference(home / "genome.fa", home / "reference.fa.gz")
+    (home / "peaks").mkdir()
+    for name, lines in peaks.items():
+        (home / f"peaks/{name}.bed").write_text("".join(lines))
+    rows = "".join(f"{name}\tTF\tpeaks/{name}.bed\n" for name in MOTIFS)
+    (home / "tracks.tsv").write_text(f"track\tgroup\tfile\n{rows}")
+    values = {
+        "results": str(home / "results"),
+        "genome": {"valid": ["b"], "test": ["c"]},
+        "chromatin": {**CHROMATIN, "tracks": str(home / "tracks.tsv")},
+    }
+    (home / "config.yaml").write_text(yaml.safe_dump(values))
+    words = ["chromatin-data", home / "config.yaml", "--reference", home / "reference.fa.gz"]
+    result = CliRunner().invoke(app, [str(word) for word in [*words, "-o", home / "data"]])
+    assert result.exit_code == 0, result.output
+    _write_models(home)
+    return home
+
+
+def _write_models(home: Path) -> None:
+    """Models that were not trained; all but `other` and `pretraining` fit the data set."""
+    sequence = Reference(home / "reference.fa.gz")
+    text = sequence.fetch(_whole("a"))
+    tokenizer = DnaTokenizer.train([text], home / "tokenizer", 24, 4)
+    other_tokenizer = DnaTokenizer.train([text[::-1]], home / "tokenizer2", 24, 4)
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=160, block_size=8
+    )
+    shape = {"window": 200, "bin": 40, "pooling": "bin", "members": 1}
+    tracks = [{"track": name, "group": "TF"} for name in MOTIFS]
+    variations = {
+        "first": {},
+        "second": {},
+        "narrow": {"window": 80},
+        "small": {"bin": 20},
+        "other": {"tracks": tracks[::-1]},
+        "tokens": {},
+    }
+    for seed, (name, changed) in enumerate(variations.items()):
+        torch.manual_seed(seed)
+        settings = {**shape, "tracks": tracks, **changed}
+        network = checkpoint.build_network("chromatin", config, settings)
+        with torch.no_grad():  # fresh weights answer 0.5 to everything
+            for parameter in network.parameters():
+                parameter *= 4
+        own = other_tokenizer if name == "tokens" else tokenizer
+        model = checkpoint.Model("chromatin", network, own, config, settings)
+        checkpoint.save(home / name, model, {}, {}, {})
+    network = checkpoint.build_network("pretraining", config, {})
+    model = checkpoint.Model("pretraining", network, tokenizer, config, {})
+    checkpoint.save(home / "pretraining", model, {}, {}, {})
+
+
+def _whole(contig: str):
+    from bigbird_dna.genome.intervals import Interval
+
+    return Interval(contig, 0, LENGTHS[contig])
+
+
+def words_of(home: Path, command: str, *models: Path) -> list[object]:
+    """A command with what all of them need; options that come later count."""
+    words: list[object] = [command, home / "config.yaml", *models]
+    return [*words, "--data", home / "data", "--reference", home / "reference.fa.gz"]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+# chromatin-data
+
+
+def data_words(home: Path, out: Path, *further: object) -> Sequence[object]:
+    words = ["chromatin-data", home / "config.yaml", "--reference", home / "reference.fa.gz"]
+    return [*words, "-o", out, *further]
+
+
+def test_data_set(home: Path) -> None:
+    assert set(contents(home / "data")) == set(RULES)
+    bins = pd.read_parquet(home / "data/bins.parquet")
+    assert list(bins.columns) == ["contig", "start", "end", "split"]
+    assert (bins["end"] - bins["start"] == 40).all()
+    assert set(zip(bins["contig"], bins["split"], strict=True)) == {
+        *(("a", "train"), ("b", "valid"), ("c", "test"))
+    }
+    labels = PackedLabels.load(home / "data/labels.npz")
+    assert labels.shape == (len(bins), 2)
+    dense = labels.rows(np.arange(len(bins)))
+    for track, name in enumerate(MOTIFS):
+        covered = {contig: np.zeros(length, int) for contig, length in LENGTHS.items()}
+        for line in (home / f"peaks/{name}.bed").read_text().splitlines():
+            contig, start, end = line.split()
+            covered[contig][int(start) : int(end)] = 1
+        shared = [
+            covered[contig][start : start + 40].sum()
+            for contig, start in zip(bins["contig"], bins["start"], strict=True)
+        ]
+        assert dense[:, track].tolist() == [bases > 20 for bases in shared]
+    table = pd.read_csv(home / "data/tracks.tsv", sep="\t")
+    assert table["track"].tolist() == list(MOTIFS)
+    training = (bins["split"] == "train").to_numpy()
+    assert table["positives_train"].tolist() == dense[training].sum(axis=0).tolist()
+    description = json.loads((home / "data/dataset.json").read_text())
+    assert (description["bin_size"], description["window"]) == (40, 206)
+
+
+def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sub/data"
+    assert run(*data_words(home, out)).code == 0
+    assert {**contents(out)} == contents(home / "data")
+    (out / "stale").write_text("x")
+    result = run(*data_words(home, out, "--tracks", home / "peaks", "--set", "chromatin.group=X"))
+    assert (result.code, result.out) == (0, ""), result.err
+    assert set(contents(out)) == set(RULES), "a data set takes the place of the former directory"
+    for name in ("bins.parquet", "labels.npz"):
+        assert (out / name).read_bytes() == (home / "data" / name).read_bytes()
+    assert pd.read_csv(out / "tracks.tsv", sep="\t")["group"].tolist() == ["X", "X"]
+    assert [path.name for path in out.parent.iterdir()] == ["data"]
+
+
+def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "data"
+    assert run(*data_words(home, out)).code == 0
+    before = contents(out)
+    table, peaks = tmp_path / "tracks.tsv", tmp_path / "x.bed"
+    table.write_text("track\tgroup\tfile\nx\tTF\tx.bed\n")
+    given = ("--tracks", table)
+    refused(run(*data_words(home, out, *given)), 1, "x.bed: no such file", "'x'")
+    peaks.write_text("chr77\t10\t50\n")
+    unknown = ("x.bed: no contig of the peaks is known", "chr77", "a, b, c")
+    refused(run(*data_words(home, out, *given)), 1, *unknown)
+    peaks.write_text("a\t10\t50\na\tten\t50\n")
+    refused(run(*data_words(home, out, *given)), 1, "x.bed: line 2")
+    peaks.write_text("a\t10\t50\n")
+    refused(run(*data_words(home, out, *given)), 1, "no track has 5 positive bins")
+    refused(run(*data_words(home, out, "--tracks", tmp_path / "no.tsv")), 1, "no.tsv: no such file")
+    none = ("--set", "chromatin.tracks=null")
+    refused(run(*data_words(home, out, *none)), 2, "chromatin.tracks: name a track table")
+    refused(run(*data_words(home, out, "--set", "chromatin.bins=9")), 2, "'chromatin.bins'")
+    refused(run(*data_words(home, out, "--set", "genome.test=[d]")), 2, "'d'")
+    refused(run(*data_words(home, out, "--reference", tmp_path / "no.fa")), 1, "no.fa: no such")
+    refused(run(*data_words(home, peaks)), 2, "x.bed: is a file, a directory is to be written")
+    assert contents(out) == before, "a failure leaves the former data set"
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "tracks.tsv", "x.bed"}
+
+
+# chromatin-predictions and chromatin-baseline
+
+
+def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
+    out, held_out = tmp_path / "p.npy", tmp_path / "held-out"
+    words = words_of(home, "chromatin-predictions", home / "first", home / "second")
+    result = run(*words, "-o", out, "--labels", held_out)
+    assert (result.code, result.out) == (0, ""), result.err
+    values = np.load(out)
+    assert values.shape == (50, 2) and values.dtype == np.float32
+    assert ((values >= 0) & (values <= 1)).all() and values.std(axis=0).min() > 0.01
+    assert set(contents(held_out)) == {"bins.parquet", "labels.npz"}
+    bins = pd.read_parquet(held_out / "bins.parquet")
+    assert len(bins) == 50 and set(bins["contig"]) == {"c"}
+    assert PackedLabels.load(held_out / "labels.npz").shape == (50, 2)
+    parts = []
+    for model in ("first", "second"):
+        words = words_of(home, "chromatin-predictions", home / model)
+        assert run(*words, "-o", tmp_path / "one.npy", "--batch-size", 3).code == 0
+        parts.append(np.load(tmp_path / "one.npy"))  # the second in the place of the first
+    np.testing.assert_allclose(values, np.mean(parts, axis=0), atol=2e-6)
+    words = words_of(home, "chromatin-predictions", home / "first")
+    assert run(*words, "-o", tmp_path / "all.npy", "--set", "chromatin.test_bins=0").code == 0
+    everything = pd.read_parquet(home / "data/bins.parquet")
+    assert len(np.load(tmp_path / "all.npy")) == (everything["split"] == "test").sum()
+    # The arrays are what auc-report reads.
+    words = ["auc-report", out, held_out / "labels.npz", "--tracks", home / "data/tracks.tsv"]
+    assert run(*words, "-o", tmp_path / "report").code == 0
+
+
+def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
+    out, held_out = tmp_path / "kmers.npy", tmp_path / "held-out"
+    words = (*words_of(home, "chromatin-baseline"), "-o", out, "--labels", held_out)
+    result = run(*words)
+    assert (result.code, result.out) == (0, ""), result.err
+    values = np.load(out)
+    assert values.shape == (50, 2) and values.dtype == np.float32
+    labels = PackedLabels.load(held_out / "labels.npz").rows(np.arange(50))
+    # Bins of 40 bp hold a motif of 14 bp: its k-mers say nearly all.
+    assert min(auroc(labels[:, track], values[:, track]).value for track in range(2)) > 0.9
+    before = out.read_bytes(), contents(held_out)
+    assert run(*words).code == 0
+    assert (out.read_bytes(), contents(held_out)) == before
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("none", "none: no such model directory"),
+        ("data", "data: not a model directory: config.json is missing"),
+        ("pretraining", "pretraining: a chromatin model is needed, this is a pretraining model"),
+        ("other", "other: its tracks are not those of the data set"),
+        ("small", "small: predicts bins of 20 bp, the data set has bins of 40 bp"),
+    ],
+)
+def test_models_that_do_not_fit(
+    run: Run, home: Path, tmp_path: Path, model: str, message: str
+) -> None:
+    out = tmp_path / "p.npy"
+    out.write_text("former")
+    words = words_of(home, "chromatin-predictions", home / "first", home / model)
+    refused(run(*words, "-o", out, "--labels", tmp_path / "x"), 1, message)
+    assert out.read_text() == "former" and list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("command", ["chromatin-predictions", "chromatin-baseline"])
+def test_data_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, command: str) -> None:
+    models = [home / "first"] * (command == "chromatin-predictions")
+    words = (*words_of(home, command, *models), "-o", tmp_path / "p.npy")
+    nowhere = tmp_path / "nowhere"
+    refused(run(*words, "--data", nowhere), 1, f"is {nowhere} a chromatin data set?")
+    refused(run(*words, "--reference", tmp_path / "no.fa"), 1, "no.fa: no such file")
+    # A reference of another assembly.
+    (tmp_path / "other.fa").write_text(f">z\n{'ACGT' * 100}\n")
+    refused(run(*words, "--reference", tmp_path / "other.fa"), 1, "no contig '")
+    # A data set without a contig to test on.
+    made = run(*data_words(home, tmp_path / "data", "--set", "genome.test=[]"))
+    assert made.code == 0, made.err
+    refused(run(*words, "--data", tmp_path / "data"), 1, "has no test bins")
+    refused(run(*words[:-1], tmp_path), 2, "is a directory, a file is to be written")
+    assert not (tmp_path / "p.npy").exists()
+
+
+# combine-models
+
+
+def test_an_ensemble_of_two(run: Run, home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sub/both"
+    result = run("combine-models", home / "first", home / "second", "-o", out)
+    assert (result.code, result.out) == (0, ""), result.err
+    description = json.loads((out / "config.json").read_text())
+    assert (description["task"], description["settings"]["members"]) == ("chromatin", 2)
+    words = words_of(home, "chromatin-predictions", out)
+    assert run(*words, "-o", tmp_path / "both.npy").code == 0
+    words = words_of(home, "chromatin-predictions", home / "first", home / "second")
+    assert run(*words, "-o", tmp_path / "mean.npy").code == 0
+    np.testing.assert_allclose(
+        np.load(tmp_path / "both.npy"), np.load(tmp_path / "mean.npy"), atol=2e-6
+    )
+    # Of an ensemble and a model: three members, in the former's place.
+    assert run("combine-models", out, home / "first", "-o", out).code == 0
+    assert json.loads((out / "config.json").read_text())["settings"]["members"] == 3
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "message"),
+    [
+        (None, 2, "at least two"),
+        ("none", 1, "none: no such model directory"),
+        ("pretraining", 1, "a chromatin model is needed, this is a pretraining model"),
+        ("narrow", 1, "narrow: is a model of another kind than"),
+        ("other", 1, "other: is a model of another kind than"),
+        ("tokens", 1, "tokens: has another tokenizer than"),
+    ],
+)
+def test_models_that_can_not_be_combined(
+    run: Run, home: Path, tmp_path: Path, second: str | None, code: int, message: str
+) -> None:
+    models = [home / "first", *([home / second] if second else [])]
+    refused(run("combine-models", *models, "-o", tmp_path / "x"), code, message)
+    assert list(tmp_path.iterdir()) == []
+
+
+# predict-tracks
+
+
+def table(text: str) -> pd.DataFrame:
+    lines = [line.split("\t") for line in text.splitlines() if not line.startswith("## ")]
+    return pd.DataFrame(lines[1:], columns=lines[0])
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Path:
+    path = tmp_path / "regions.bed"
+    path.write_text(
+        "c\t400\t440\tfirst\nc\t380\t500\nb\t3600\t3640\tgap\na\t0\t10\tedge\nc\t400\t440\n"
+    )
+    return path
+
+
+def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+    words = ("predict-tracks", home / "first", bed, "--reference", home / "reference.fa.gz")
+    result = run(*words)
+    assert result.code == 0 and "5 regions, 2 tracks" in result.err
+    header = result.out.splitlines()[:3]
+    assert [line.split()[1] for line in header] == ["bigbird-dna", "model", "command"]
+    rows = table(result.out)
+    assert list(rows.columns) == ["#contig", "start", "end", "name", "note", *MOTIFS]
+    assert rows["name"].tolist() == ["first", "c:380-500", "gap", "edge", "c:400-440"]
+    assert rows["note"].tolist()[:3] == [".", ".", "too_many_n"] and rows["note"][3] != "."
+    assert rows.loc[2, list(MOTIFS)].tolist() == [".", "."]
+    scored = rows.loc[[0, 1, 4], list(MOTIFS)].astype(float)
+    assert ((scored > 0) & (scored < 1)).all(axis=None)
+    assert scored.loc[0].tolist() == scored.loc[4].tolist()
+    # A bin of the data set has the probability that chromatin-predictions gives it.
+    array = tmp_path / "all.npy"
+    predict = words_of(home, "chromatin-predictions", home / "first")
+    assert run(*predict, "-o", array, "--set", "chromatin.test_bins=0").code == 0
+    bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
+    place = bins["start"].tolist().index(400)
+    np.testing.assert_allclose(scored.loc[0], np.load(array)[place], atol=2e-6)
+    # To a file, twice; chosen tracks; the mean over the bins of a region.
+    out = tmp_path / "out.tsv"
+    out.write_text("former")
+    assert run(*words, "-o", out).out == ""
+    assert out.read_text() == result.out
+    chosen = run(*words, "--tracks", "tw*", "--summary", "mean", "--batch-size", 1, "-o", out)
+    assert chosen.code == 0 and "5 regions, 1 tracks" in chosen.err
+    fewer = table(out.read_text())
+    assert list(fewer.columns)[5:] == ["two"]
+    assert float(fewer.loc[1, "two"]) < scored.loc[1, "two"]
+    assert float(fewer.loc[0, "two"]) == pytest.approx(scored.loc[0, "two"], abs=2e-6)
+
+
+def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.tsv"
+    out.write_text("former")
+    further = ("--reference", home / "reference.fa.gz", "-o", out)
+    for text, message in {
+        "c\t0\t40\nchr77\t0\t40\n": "line 2: the reference has no contig 'chr77'",
+        "c\t0\t40\nc\t4990\t5030\n": "line 2: ends at 5,030, c has 5,000 bp",
+        "c\t40\tx\n": "line 1",
+        "# nothing\n": "no regions in the file",
+        "": "the file is empty",
+    }.items():
+        bed.write_text(text)
+        refused(run("predict-tracks", home / "first", bed, *further), 1, "regions.bed", message)
+    missing = tmp_path / "none.bed"
+    refused(run("predict-tracks", home / "first", missing, *further), 1, "none.bed: no such file")
+    assert out.read_text() == "former"
+    assert {path.name for path in tmp_path.iterdir()} == {"out.tsv", "regions.bed"}
+
+
+def test_what_predict_tracks_refuses(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+    further = (bed, "--reference", home / "reference.fa.gz")
+    wanted = "pretraining: a chromatin model is needed, this is a pretraining model"
+    refused(run("predict-tracks", home / "pretraining", *further), 1, wanted)
+    refused(run("predict-tracks", home / "none", *further), 1, "none: no such model directory")
+    words = ("predict-tracks", home / "first", *further)
+    refused(run(*words, "--tracks", "onee"), 2, "'onee' is no track", "'one'")
+    refused(run(*words, "--summary", "median"), 2, "'median'", "max, mean")
+    refused(run(*words, "--max-n", 2), 2, "--max-n 2")
+    refused(run(*words, "-o", bed), 2, "is the input")
+    refused(run(*words, "-o", tmp_path), 2, "directory")
+    refused(run(*words[:-1], tmp_path / "no.fa"), 1, "no.fa: no such file")

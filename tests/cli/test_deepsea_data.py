@@ -1,0 +1,218 @@
+"""`fetch`, `unpack-deepsea` and `chromatin-data` with a small bundle of DeepSEA's format."""
+
+import functools
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from bigbird_dna.cli.main import main
+from bigbird_dna.genome import sources
+from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from tests.genome.small_bundle import (
+    SIZES,
+    TRACKS,
+    World,
+    make_world,
+    write_public_files,
+    write_reference,
+)
+
+FILES = {
+    "DeepSEA.bundle": "deepsea_train_bundle.v0.9.tar.gz",
+    "DeepSEA.bins": "allTFs.pos.bed.tar.gz",
+    "DeepSEA.tracks": "deepsea_metadata.tsv",
+}
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
+    """Exit code of the command."""
+    monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world()
+
+
+@pytest.fixture(scope="module")
+def public(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The public files by their names, and the reference they were made from."""
+    directory = write_public_files(tmp_path_factory.mktemp("public") / "files", world)
+    write_reference(directory.parent / "reference.fa.gz", world)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def site(public: Path) -> Iterator[str]:
+    """The address of a server with the public files."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Stay silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=public))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def config(tmp_path: Path, public: Path) -> Path:
+    """A run on the small genome, with its reference prepared and nothing fetched."""
+    path = tmp_path / "run.yaml"
+    settings = {
+        "results": str(tmp_path / "results"),
+        "genome": {"assembly": "GRCh37"},
+        "chromatin": {"tracks": "deepsea"},
+    }
+    path.write_text(yaml.safe_dump(settings))
+    shutil.copytree(
+        public.parent, tmp_path / "results/genome", ignore=shutil.ignore_patterns("files")
+    )
+    return path
+
+
+def check(data: ChromatinData, world: World) -> None:
+    """Rows are the forward strand's, in the bundle's order, with its labels and splits."""
+    order = [row for split in SIZES for row in world.rows[split]]
+    assert np.array_equal(data.labels.rows(), world.labels[order])
+    expected = [(world.bins[row][0].removeprefix("chr"), world.bins[row][1]) for row in order]
+    assert list(zip(data.bins["contig"], data.bins["start"], strict=True)) == expected
+    assert data.info["bins"] == SIZES
+    groups = [track.group for track in data.tracks]
+    assert groups == sorted(groups, key=["DHS", "TF", "HM"].index) and len(set(groups)) == 3
+
+
+def test_from_the_download_to_the_report(
+    world: World, config: Path, site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {
+        key: replace(source, urls=(f"{site}/{source.file}",))
+        for key, source in sources.load_sources().items()
+        if key in FILES
+    }
+    monkeypatch.setattr(sources, "load_sources", lambda: entries)
+    results = tmp_path / "results"
+    for key, file in FILES.items():
+        assert run(monkeypatch, "fetch", key, "-o", results / "downloads" / file) == 0
+    assert run(monkeypatch, "chromatin-data", config) == 0
+    data = read_dataset(results / "chromatin/data")
+    check(data, world)
+    assert {path.name for path in (results / "chromatin").iterdir()} == {"data"}
+
+    # The list's AUROCs go with the data set into the report.
+    predictions = tmp_path / "predictions.npy"
+    np.save(predictions, np.random.default_rng(0).random((len(data), TRACKS), np.float32))
+    directory, report = results / "chromatin/data", tmp_path / "report"
+    arguments = ("--tracks", directory / "tracks.tsv", "--published", directory / "tracks.tsv")
+    labels = directory / "labels.npz"
+    assert run(monkeypatch, "auc-report", predictions, labels, *arguments, "-o", report) == 0
+    table = pd.read_csv(report / "tracks.tsv", sep="\t")
+    assert (table["published_auroc"] == 0.9).all() and len(table) == TRACKS
+
+
+def test_files_of_any_place(
+    world: World, public: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A configuration without the keyword; a bundle that is unpacked; tracks of the package's form.
+    settings = yaml.safe_load(config.read_text())
+    del settings["chromatin"]
+    config.write_text(yaml.safe_dump(settings))
+    unpacked = tmp_path / "unpacked"
+    assert run(monkeypatch, "unpack-deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked) == 0
+    assert {path.name for path in unpacked.iterdir()} == {"train.mat", "valid.mat", "test.mat"}
+    table = tmp_path / "tracks.tsv"
+    groups = ["DHS"] * 2 + ["TF"] * 5 + ["HM"] * 6
+    lines = [f"t{number}\t{group}" for number, group in enumerate(groups)]
+    table.write_text("\n".join(["track\tgroup", *lines]))
+    arguments = (
+        *("--bundle", unpacked, "--bed", public / FILES["DeepSEA.bins"], "--tracks", table),
+        *("--reference", public.parent / "reference.fa.gz", "-o", tmp_path / "out"),
+    )
+    assert run(monkeypatch, "chromatin-data", config, *arguments) == 0
+    data = read_dataset(tmp_path / "out")
+    check(data, world)
+    assert [track.name for track in data.tracks] == [f"t{number}" for number in range(TRACKS)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 1, "{results}/downloads/deepsea_train_bundle.v0.9.tar.gz: no such file; `bigbird-dna"),
+        (("--bundle", "none"), 1, "none: no such file; `bigbird-dna fetch DeepSEA.bundle -o none`"),
+        (("--bundle", "{bundle}", "--bed", "none"), 1, "fetch DeepSEA.bins -o none` gets it"),
+        (("--bundle", "{bundle}", "--bed", "{bins}"), 1, "`bigbird-dna fetch DeepSEA.tracks -o"),
+        (("{all}", "--tracks", "{public}"), 1, "{public}: is a directory, not a file"),
+        (("{all}", "--tracks", "{short}"), 1, "traindata has 13 tracks, the table of tracks 12"),
+        (("{all}", "--bundle", "{cut}"), 1, "{cut}: not a complete tar archive"),
+        (("{all}", "--bundle", "{public}"), 1, "{public}: no train.mat in it"),
+        (("{all}", "--bed", "{tracks}"), 1, "deepsea_metadata.tsv: line 1: "),
+        (("{all}", "--reference", "none"), 1, "none"),
+        (("{all}", "--set", "genome.assembly=sacCer3"), 2, "deepsea is GRCh37, the genome is sac"),
+        (("{all}", "--set", "chromatin.bin=100"), 2, "labels and splits: bin can only be 200"),
+        (("--set", "chromatin.tracks=null", "--bed", "{bins}"), 2, "goes with --bundle only"),
+        (("--set", "chromatin.tracks=null"), 2, "name a track table or a folder of peak files"),
+    ],
+)
+def test_mistakes_take_one_line(
+    public: Path,
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    tracks = public / FILES["DeepSEA.tracks"]
+    places = {
+        "public": public,
+        "bundle": public / FILES["DeepSEA.bundle"],
+        "bins": public / FILES["DeepSEA.bins"],
+        "tracks": tracks,
+        "results": tmp_path / "results",
+        "short": tmp_path / "short.tsv",
+        "cut": tmp_path / "cut.tar.gz",
+    }
+    places["short"].write_text("".join(tracks.read_text().splitlines(keepends=True)[:-1]))
+    places["cut"].write_bytes(places["bundle"].read_bytes()[:100_000])
+    given: list[str] = []
+    for argument in arguments:
+        if argument == "{all}":
+            for option, place in {"bundle": "bundle", "bed": "bins", "tracks": "tracks"}.items():
+                if f"--{option}" not in arguments:
+                    given += [f"--{option}", str(places[place])]
+        else:
+            given.append(argument.format(**places))
+    assert run(monkeypatch, "chromatin-data", config, *given) == code
+    error = [line for line in capsys.readouterr().err.splitlines() if "unpacking" not in line]
+    assert len(error) == 1 and error[0].startswith("bigbird-dna: error: ")
+    assert message.format(**places) in error[0]
+    assert not (tmp_path / "results/chromatin/data").exists()
+
+
+def test_an_archive_that_is_none(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, "unpack-deepsea", config, "-o", tmp_path / "out") == 1
+    error = capsys.readouterr().err
+    assert f"{config}: not a complete tar archive" in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

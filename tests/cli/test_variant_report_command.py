@@ -1,0 +1,237 @@
+"""`variant-report` as a command: what score-variants writes goes in, a table and a figure come out."""
+
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pysam
+import pytest
+
+from bigbird_dna.cli import variants
+from bigbird_dna.cli.main import main
+from bigbird_dna.cli.predictor import Predictor
+from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.tracks import Track
+
+Run = Callable[..., tuple[int, str]]
+TRACKS = ["CTCF", "open chromatin"]
+COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+HEADER = (
+    "##fileformat=VCFv4.2\n"
+    '##INFO=<ID=BBD_DELTA,Number=.,Type=Float,Description="Change of probability, ALT minus REF, '
+    "mean over both strands and the windows' offsets: for each ALT the tracks CTCF,open%20chromatin"
+    '",Source="bigbird-dna",Version="0.1.0">\n'
+)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line; gives the exit code and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return int(caught.value.code or 0), captured.err
+
+    return call
+
+
+def record(pos: int, alts: str, info: str, contig: str = "c1") -> str:
+    return f"{contig}\t{pos}\t.\tA\t{alts}\t.\tPASS\t{info}\n"
+
+
+def values(deltas: Sequence[float | str]) -> str:
+    odds = [value if isinstance(value, str) else 10 * value for value in deltas]
+    return f"BBD_DELTA={','.join(map(str, deltas))};BBD_LOGODDS={','.join(map(str, odds))}"
+
+
+RECORDS = [
+    record(1, "C", f"EFFECT=loss;TRACK=CTCF;PLACE=strong;{values([-0.5, 0.9])}"),
+    record(2, "C", f"EFFECT=GAIN;TRACK=open%20chromatin;PLACE=strong;{values([0.9, 0.1])}"),
+    record(3, "C", f"TRACK=CTCF;PLACE=weak;EFFECT=none;{values([0.2, 0.9])}"),
+    record(4, "C", f"EFFECT=none;TRACK=CTCF;PLACE=flank;{values([-0.05, 0.9])}", "c2"),
+    # One truth for both ALT, of which the second was not scored; then one for each.
+    record(
+        5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0, '.', '.'])};BBD_NOTE=.,SYMBOLIC"
+    ),
+    record(6, "C,G", f"EFFECT=none,loss;TRACK=CTCF;{values([0.01, 0, -0.4, 0])}"),
+    record(7, "C", f"EFFECT=loss;TRACK=MYC;{values([1, 1])}"),
+    record(8, "C", values([1, 1])),
+    record(9, "C", "EFFECT=loss;TRACK=CTCF;BBD_NOTE=REF_MISMATCH"),
+]
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> Path:
+    path = tmp_path / "scored.vcf"
+    path.write_text(HEADER + COLUMN_LINE + "".join(RECORDS))
+    return path
+
+
+def table(out: Path) -> pd.DataFrame:
+    return pd.read_csv(out / "variants.tsv", sep="\t").set_index("subset")
+
+
+def refused(result: tuple[int, str], code: int, *parts: str) -> None:
+    assert result[0] == code, result
+    (line,) = result[1].splitlines()
+    assert line.startswith("bigbird-dna: error: ") and all(part in line for part in parts), line
+
+
+def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a/report"
+    code, log = run("variant-report", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    assert code == 0
+    assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg"}
+    assert "7 variants judged: 3 loss, 3 none, 1 gain" in log
+    assert "4 left out: " in log and "1 on MYC, which was not predicted" in log
+    for reason in ("not scored (SYMBOLIC)", "not scored (REF_MISMATCH)", "without EFFECT"):
+        assert f"1 {reason}" in log
+    assert "warning: no variant on c3 (they are on c1, c2)" in log
+    rows = table(out)
+    # Sizes with an effect: 0.5, 0.1, 0.3, 0.4; without: 0.2, 0.05, 0.01. One of twelve pairs is wrong.
+    assert rows.loc["all", ["variants", "with_effect"]].tolist() == [7, 4]
+    assert rows.loc["all", "auroc"] == rows.loc["all", "auroc_log_odds"] == pytest.approx(11 / 12)
+    assert rows.loc["all", "right_sign"] == 0.75
+    assert rows.loc["place=strong", "auroc"] == pytest.approx(5 / 6)
+    assert rows.loc["place=strong", "right_sign"] == 1
+    assert rows.loc["place=weak", "auroc"] == 0.75 and np.isnan(
+        rows.loc["place=weak", "right_sign"]
+    )
+    assert rows.loc["track=CTCF", ["variants", "auroc"]].tolist() == [6, 1]
+    assert rows.loc["held-out", ["variants", "with_effect"]].tolist() == [1, 0]
+    assert np.isnan(rows.loc["held-out", "auroc"])
+    # The same bytes again, in the place of the former.
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    run("variant-report", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
+    text = scored.read_text().replace("EFFECT=none", "EFFECT=No").replace("EFFECT=", "CAUSAL=")
+    scored.write_text(text.replace("PLACE=", "KIND="))
+    fields = ("--effect-field", "CAUSAL", "--place-field", "KIND", "--no-effect", "no")
+    # As the second ALT's word is its own, only the first is without an effect there.
+    assert run("variant-report", scored, "-o", tmp_path / "r", *fields)[0] == 0
+    rows = table(tmp_path / "r")
+    assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
+    assert rows.loc["place=strong", "variants"] == 5
+    code, log = run(
+        "variant-report", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin"
+    )
+    assert code == 0 and "MYC" not in log
+    rows = table(tmp_path / "r")
+    assert rows.loc["all", "variants"] == 8 and "track=CTCF" not in rows.index
+    refused(
+        run("variant-report", scored, "-o", tmp_path / "x", *fields, "--track", "CTFC"), 2, "'CTFC'"
+    )
+
+
+@pytest.fixture
+def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
+    """A VCF with the truth, and what score-variants makes of it: a VCF and a table."""
+
+    def hashed(sequences: Sequence[str]) -> np.ndarray:
+        sums = [[zlib.crc32(text.encode(), salt) for salt in range(2)] for text in sequences]
+        return (np.array(sums, np.float64) / 2**32).astype(np.float32)
+
+    known = [Track(name, "TF") for name in TRACKS]
+    monkeypatch.setattr(
+        variants, "open_predictor", lambda *_, **__: Predictor(hashed, 60, 2, known, "abcd")
+    )
+    fasta, truth = tmp_path / "genome.fa.gz", tmp_path / "truth.vcf"
+    bases = "".join(np.random.default_rng(1).choice(list("ACGT"), 400))
+    write_fasta(fasta, [("chr1", bases)])
+    lines = []
+    for number, pos in enumerate(range(50, 350, 15)):
+        effect = ("none", "gain", "loss")[number % 3]
+        ref = bases[pos - 1]
+        info = f"EFFECT={effect};TRACK={TRACKS[number % 2].replace(' ', '%20')};PLACE={effect}"
+        lines.append(f"chr1\t{pos}\t.\t{ref}\t{'A' if ref != 'A' else 'C'}\t.\tq10\t{info}\n")
+    truth.write_text("##fileformat=VCFv4.2\n##contig=<ID=chr1>\n" + COLUMN_LINE + "".join(lines))
+    outputs = tmp_path / "scored.vcf.gz", tmp_path / "scored.tsv.gz"
+    for output in outputs:
+        words = ("score-variants", "model", truth, "--reference", fasta, "--tracks", "*")
+        assert run(*words, "-o", output)[0] == 0
+    return truth, *outputs
+
+
+def test_what_score_variants_writes(
+    run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """Both formats, and the truth beside the VCF or in it, give the same figures."""
+    truth, vcf, tsv = genuine
+    tables = []
+    for name, words in {
+        "a": (vcf,),
+        "b": (vcf, "--truth", truth),
+        "c": (tsv, "--truth", truth),
+    }.items():
+        code, log = run("variant-report", *words, "-o", tmp_path / name)
+        assert code == 0 and "20 variants judged" in log and "left out" not in log
+        tables.append(table(tmp_path / name))
+    for other in tables[1:]:
+        pd.testing.assert_frame_equal(tables[0], other)
+    signs = []
+    with pysam.VariantFile(str(vcf)) as records:
+        for row in records:
+            delta = row.info["BBD_DELTA"][TRACKS.index(row.info["TRACK"].replace("%20", " "))]
+            if row.info["EFFECT"] != "none":
+                signs.append((delta > 0) == (row.info["EFFECT"] == "gain"))
+    assert tables[0].loc["all", "right_sign"] == pytest.approx(np.mean(signs), abs=1e-5)
+
+
+def test_the_truth_of_other_variants(
+    run: Run, genuine: tuple[Path, Path, Path], scored: Path, tmp_path: Path
+) -> None:
+    truth, _, tsv = genuine
+    result = run("variant-report", scored, "--truth", truth, "-o", tmp_path / "r")
+    refused(result, 1, "no variant to judge (20 not among the scored, 11 without EFFECT)")
+    # A variant that has effects on two tracks counts for each.
+    lines = truth.read_text().splitlines(keepends=True)
+    twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
+    truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
+    code, log = run("variant-report", tsv, "--truth", truth, "-o", tmp_path / "r")
+    assert code == 0 and "21 variants judged" in log and "1 left out: 1 not among the scored" in log
+    refused(run("variant-report", tsv, "-o", tmp_path / "x"), 2, "name their VCF with --truth")
+    text = tsv.with_suffix("")
+    text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")
+    result = run("variant-report", text, "--truth", truth, "-o", tmp_path / "x")
+    refused(result, 1, "line 1: no values of each track")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("BBD_DELTA,", "OTHER,", ["the header has no BBD_DELTA", "--tracks '*'"]),
+        ("EFFECT=", "EFECT=", ["no variant to judge (11 without EFFECT)"]),
+        ("=-0.5,0.9;", "=-0.5;", ["line 4: 1 values, not one for each of 1 ALT and 2 tracks"]),
+        ("=-0.5,0.9;", "=x,0.9;", ["line 4: CTCF: x and -5.0 are no numbers"]),
+        ("=-0.5,0.9;", "=nan,0.9;", ["line 4: CTCF: nan and"]),
+        ("=none,loss", "=none,loss,loss", ["line 9: EFFECT has 3 values for 2 ALT"]),
+        ("##fileformat=VCFv4.2", "junk", ["line 1: not a VCF file"]),
+    ],
+)
+def test_files_that_will_not_do(
+    run: Run, scored: Path, tmp_path: Path, old: str, new: str, parts: list[str]
+) -> None:
+    assert old in scored.read_text()
+    scored.write_text(scored.read_text().replace(old, new))
+    refused(run("variant-report", scored, "-o", tmp_path / "out"), 1, "scored.vcf", *parts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> None:
+    refused(run("variant-report", scored, "-o", scored), 2, "a directory is to be written")
+    missing = tmp_path / "none.vcf"
+    refused(run("variant-report", missing, "-o", tmp_path / "r"), 1, "none.vcf: no such file")
+    result = run("variant-report", scored, "--truth", missing, "-o", tmp_path / "r")
+    refused(result, 1, "none.vcf: no such file")
+    code, text = run("variant-report", scored)
+    assert code == 2 and "--output" in text

@@ -1,0 +1,42 @@
+"""Tables of published AUROCs: found by name or in order, and refused where they don't fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.tracks.published import read_published
+
+
+def published(path: Path, text: str, names=("a", "b")) -> list[float]:
+    path.write_text(text)
+    return read_published(path, names)
+
+
+def test_published_by_name_or_order(tmp_path):
+    path = tmp_path / "p.tsv"
+    by_name = published(path, "track\tx\tpublished_auroc\nb\t1\t0.9\nz\t1\t0.1\n")
+    np.testing.assert_array_equal(by_name, [np.nan, 0.9])
+    by_order = published(path, "index\tauc_deepsea\n0\t0.7\n1\tNA (No positive in Test region)\n")
+    np.testing.assert_array_equal(by_order, [0.7, np.nan])
+    assert published(path, "auc\n0.5\n1\n") == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("track\tscore\na\t1\n", "no column 'published_auroc'"),
+        ("auc\n0.5\n", "1 rows and no column 'track', for 2 tracks"),
+        ("index\tauc\n1\t0.5\n0\t0.5\n", "line 2: index '1', expected 0"),
+        ("auc\n0.5\n1.5\n", "line 3: AUROC '1.5' is no number from 0 to 1"),
+        ("auc\nx\n1\n", "line 2: AUROC 'x'"),
+        ("track\tauc\na\t1\na\t1\n", "track 'a' stands in it twice"),
+        ("track\tauc\nc\t1\n", "none of its tracks"),
+        ("auc\nNA\nNA\n", "column 'auc' has no figure for any track"),
+        ("", "not readable as a table"),
+    ],
+)
+def test_bad_published_tables(tmp_path, text, message):
+    with pytest.raises(DataError, match=f"p.tsv: {message}"):
+        published(tmp_path / "p.tsv", text)

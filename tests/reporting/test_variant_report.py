@@ -1,0 +1,114 @@
+"""Variants with known effects: which rows the table has, what they rest on, and what is drawn."""
+
+import math
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from bigbird_dna.reporting.auroc import auroc
+from bigbird_dna.reporting.variant_figure import MOST_POINTS, variant_figure
+from bigbird_dna.reporting.variant_report import COLUMNS, KnownEffect, variant_table
+
+EFFECTS = {
+    "strong": ["loss"],
+    "repair": ["gain"],
+    "weak": ["none"],
+    "flank": ["none"],
+    "mixed": ["none", "loss"],
+}
+
+
+@pytest.fixture
+def variants() -> list[KnownEffect]:
+    rng = np.random.default_rng(3)
+    found = []
+    for number in range(300):
+        place = list(EFFECTS)[number % 5]
+        effect = str(rng.choice(EFFECTS[place]))
+        delta = rng.normal(0, 0.1) + {"loss": -0.1, "gain": 0.15, "none": 0}[effect]
+        contig, track = f"c{number % 3}", f"T{number % 2}"
+        log_odds = delta * rng.uniform(1, 9)
+        found.append(KnownEffect(contig, track, place, effect, delta, log_odds))
+    return found
+
+
+def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
+    table = variant_table(variants, ["c2"])
+    assert list(table.columns) == COLUMNS
+    parts = [*(f"place={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
+    assert table["subset"].tolist() == [
+        *("all", *parts),
+        *("held-out", *(f"held-out {part}" for part in parts)),
+    ]
+    for row in table.to_dict("records"):
+        name = row["subset"]
+        rows = [v for v in variants if "held-out" not in name or v.contig == "c2"]
+        own = rows
+        if "track=" in name:
+            own = rows = [v for v in rows if v.track == name[-2:]]
+        if "place=" in name:
+            place = name.partition("=")[2]
+            own = [v for v in rows if v.place == place]
+            against = {"strong": True, "repair": True, "weak": False, "flank": False}
+            if place in against:
+                rows = own + [v for v in rows if (v.effect == "none") == against[place]]
+            else:
+                rows = own
+        labels = [v.effect != "none" for v in rows]
+        assert (row["variants"], row["with_effect"]) == (len(rows), sum(labels))
+        sizes = [abs(v.delta) for v in rows]
+        assert row["auroc"] == pytest.approx(roc_auc_score(labels, sizes))
+        assert row["auroc_log_odds"] == pytest.approx(
+            roc_auc_score(labels, [abs(v.log_odds) for v in rows])
+        )
+        np.testing.assert_allclose(
+            [row["auroc_low"], row["auroc_high"]], auroc(labels, sizes)[1:], rtol=1e-12
+        )
+        signs = [(v.delta > 0) == (v.effect == "gain") for v in own if v.effect in ("gain", "loss")]
+        if signs:
+            assert row["right_sign"] == pytest.approx(np.mean(signs))
+        else:
+            assert math.isnan(row["right_sign"])
+
+
+def test_what_is_not_defined_is_empty() -> None:
+    one = KnownEffect("c", "T", "", "loss", -0.5, -2.0)
+    table = variant_table([one, one._replace(delta=0.1)], ["elsewhere"])
+    assert table["subset"].tolist() == ["all", "held-out"]
+    assert table["variants"].tolist() == [2, 0]
+    assert table["right_sign"].tolist()[0] == 0.5 and math.isnan(table["right_sign"][1])
+    assert table[["auroc", "auroc_low", "auroc_high", "auroc_log_odds"]].isna().all(axis=None)
+    # No row for a place without variants on the held-out contigs.
+    there = [one._replace(place="strong"), one._replace(place="weak", contig="d", effect="none")]
+    names = variant_table(there, ["d"])["subset"].tolist()
+    assert names == ["all", "place=strong", "place=weak", "held-out", "held-out place=weak"]
+
+
+def test_other_words_for_effects() -> None:
+    effects = ["functional", "functional", "silent", "silent"]
+    rows = [
+        KnownEffect("c", "T", "", effect, size, size)
+        for effect, size in zip(effects, (0.4, 0.1, 0.2, 0.0), strict=True)
+    ]
+    (row,) = variant_table(rows, no_effect="silent").to_dict("records")
+    assert (row["with_effect"], row["auroc"]) == (2, 0.75)
+    assert math.isnan(row["right_sign"])
+
+
+@pytest.mark.parametrize("places", [True, False])
+def test_figure(variants: list[KnownEffect], places: bool, tmp_path) -> None:
+    shown = [v if places else v._replace(place="") for v in variants]
+    for name in ("a", "b"):
+        variant_figure(shown, tmp_path / f"{name}.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    text = (tmp_path / "a.svg").read_text()
+    ElementTree.fromstring(text)
+    for label in ("strong (60)", "weak (60)") if places else ("gain (60)",):
+        assert f"<!-- {label} -->" in text
+    # As many variants as there may be, the file stays small.
+    many = [v._replace(delta=v.delta + n / 1e4) for n in range(30) for v in shown]
+    assert len(many) > 10 * MOST_POINTS
+    variant_figure(many, tmp_path / "many.svg")
+    assert (tmp_path / "many.svg").stat().st_size < 600_000
