@@ -47,9 +47,15 @@ class GenomeConfig(Section):
 
     assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38"] = "demo"
     reference: str | None = Field(
-        default=None, description="key of a FASTA in resources/sources.yaml; none: simulate"
+        default=None,
+        description="key of a FASTA in resources/sources.yaml, or a file, in local_data or from here; "
+        "none: simulate",
     )
-    promoters: str | None = Field(default=None, description="key of an EPDnew file in sources.yaml")
+    promoters: str | None = Field(
+        default=None,
+        description="key of an EPDnew file in sources.yaml, or a file; none: the simulation's, or "
+        "no promoter models",
+    )
     chain: str | None = Field(
         default=None, description="key of a liftOver chain onto `assembly`; none: already on it"
     )
@@ -269,6 +275,9 @@ class ChromatinConfig(TrainingConfig):
     test_regions: tuple[str, ...] = ()
     positive_weight: float = Field(default=8.0, gt=0, description="of a positive label in the loss")
     pooling: Literal["cls", "bin"] = "cls"
+    bin_layers: int = Field(
+        default=0, ge=0, description="pooling bin: layers of attention across the window's bins"
+    )
     neighbours: int = Field(
         default=1, ge=1, description="odd; bins learnt from in each training window"
     )
@@ -283,7 +292,8 @@ class ChromatinConfig(TrainingConfig):
         default=1, ge=1, description="test positives a track needs to count in the report's medians"
     )
     variants: str | None = Field(
-        default=None, description="VCF whose effects are scored; of a simulation its own"
+        default=None,
+        description="VCF whose effects are scored, in local_data or from here; of a simulation its own",
     )
     baseline_kmer: int = Field(default=5, ge=1, le=8)
 
@@ -293,6 +303,8 @@ class ChromatinConfig(TrainingConfig):
             raise ValueError("neighbours must be odd")
         if self.pooling == "cls" and self.neighbours > 1:
             raise ValueError("pooling cls predicts one bin a window: neighbours must be 1")
+        if self.pooling == "cls" and self.bin_layers:
+            raise ValueError("pooling cls predicts one bin a window: bin_layers must be 0")
         for window in (self.window, self.compare_window):
             if window is not None and (window < self.bin or (window - self.bin) % 2):
                 raise ValueError(

@@ -165,14 +165,14 @@ def _published_data(
 
 
 def _tracks_of(settings: "Config") -> Path:
+    from bigbird_dna.genome.local_files import locate
+
     named = settings.chromatin.tracks
     if named is None:
         raise ConfigError("chromatin.tracks: name a track table or a folder of peak files")
     if named == "simulated":
         return Path(settings.results) / "simulated/tracks.tsv"
-    if settings.local_data is not None and (Path(settings.local_data) / named).exists():
-        return Path(settings.local_data) / named
-    return Path(named)
+    return locate(named, settings.local_data)
 
 
 def finetune_chromatin(

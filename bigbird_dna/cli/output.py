@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 
 from bigbird_dna.errors import DataError, UsageError
@@ -83,9 +82,11 @@ def command_line(
     """The command that a result states, on one line of UTF-8 whatever the names of files hold.
 
     `options` are those that decide the result and no others, so that the same result has the same bytes;
-    one that is None was not given.
+    one that is None was not given, and a list was given once for each of its values.
     """
-    given = {option: value for option, value in options.items() if value is not None}
-    words = ["bigbird-dna", command, *arguments, *chain(*given.items())]
+    words = ["bigbird-dna", command, *arguments]
+    for option, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += [] if one is None else [option, one]
     text = shlex.join(map(str, words)).replace("\n", "\\n")
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

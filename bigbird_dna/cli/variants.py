@@ -51,6 +51,11 @@ def score_variants(
         help="Tracks, groups or shell patterns, comma-separated: only these count, and the values of each "
         "are written ('*': of all tracks). Default: all count, only the largest effect is written.",
     ),
+    contig: list[str] = typer.Option(
+        [],
+        metavar="NAME",
+        help="Only the records of this contig, named as in the VCF; may be given again. Default: all.",
+    ),
     output: Path | None = typer.Option(
         None,
         "-o",
@@ -118,6 +123,7 @@ def score_variants(
         {
             "--reference": reference,
             "--tracks": tracks,
+            "--contig": contig,
             "--format": chosen,
             "--offsets": offsets,
             "--max-n": max_n,
@@ -126,12 +132,14 @@ def score_variants(
     counts: Counter[str] = Counter()
     source: AbstractContextManager[Path] = spool_stdin() if str(vcf) == "-" else nullcontext(vcf)
     with source as path, Reference(reference) as genome, ExitStack() as outputs:
-        summary = scan_vcf(path)
+        summary = scan_vcf(path, contig)
+        if contig and not summary.records:
+            log(f"warning: {vcf}: no records on {', '.join(contig)}")
         temporary = outputs.enter_context(destination(output, chosen))
         index = _index_for(output, summary)
         if index is not None:
             temporary_index = outputs.enter_context(atomic_path(index))
-        with open_vcf(path) as opened:
+        with open_vcf(path, contig) as opened:
             info = VariantInfo(
                 opened.meta,
                 opened.column_line,

@@ -13,12 +13,13 @@ from typing import Any
 
 import yaml
 
-from bigbird_dna.config import DEEPSEA, Config
+from bigbird_dna.config import DEEPSEA, Config, GenomeConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import atomic_path, checksum
 from bigbird_dna.genome.assembly import DEMO
 from bigbird_dna.genome.download import DownloadError, download
+from bigbird_dna.genome.local_files import locate
 
 GZIP_MAGIC = b"\x1f\x8b"
 DEEPSEA_KEYS = {"bundle": "DeepSEA.bundle", "bins": "DeepSEA.bins", "tracks": "DeepSEA.tracks"}
@@ -100,45 +101,77 @@ def deepsea_sources(assembly: str) -> dict[str, Source]:
 def check_sources(config: Config) -> dict[str, Source]:
     """The sources of a configuration by role: reference, promoters, chain, and those of DeepSEA's data.
 
+    Roles that have none, or a file of the user's own (`own_files`), are left out.
+
     Raises
     ------
     ConfigError
-        A key is unknown or missing, the files are not in one assembly and no chain joins them, or
-        `local_data` is no directory.
+        A key is unknown and no file, or one is missing; the files are not in one assembly and no
+        chain joins them; or `local_data` is no directory.
     """
     genome = config.genome
     deepsea = deepsea_sources(genome.assembly) if config.chromatin.tracks == DEEPSEA else {}
-    roles = {"reference": genome.reference, "promoters": genome.promoters, "chain": genome.chain}
-    named = {role: key for role, key in roles.items() if key is not None}
-    for role, key in named.items():
-        if key not in load_sources():
-            raise ConfigError(f"genome.{role}: {_unknown(key)}")
-    sources = {role: find_source(key) for role, key in named.items()}
-    if not sources:
-        if genome.assembly != DEMO:
-            raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source")
+    if genome.reference is None:
+        _check_simulation(genome)
         return {}
-    for role in ("reference", "promoters"):
-        if role not in sources:
-            raise ConfigError(f"genome.{role}: needs a source, as the other one has")
+    if config.local_data is not None and not Path(config.local_data).is_dir():
+        raise ConfigError(f"local_data: {config.local_data} is no directory")
+    own = own_files(config)
+    roles = {"reference": genome.reference, "promoters": genome.promoters, "chain": genome.chain}
+    sources = {
+        role: find_source(key) for role, key in roles.items() if key is not None and role not in own
+    }
     reference, promoters, chain = (sources.get(role) for role in roles)
-    assert reference is not None and promoters is not None
-    if reference.assembly != genome.assembly:
+    if reference is not None and reference.assembly != genome.assembly:
         raise ConfigError(
             f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}"
         )
-    start = chain.from_assembly if chain else genome.assembly
-    if promoters.assembly != start or (chain and chain.assembly != genome.assembly):
+    if chain is not None and genome.promoters is None:
+        raise ConfigError(f"genome.chain: {chain.key} lifts promoters, and there are none")
+    # A file has no assembly of its own: the reference is on the genome's, promoters where the chain starts.
+    start = (chain.from_assembly or "") if chain else genome.assembly
+    theirs = promoters.assembly if promoters else start
+    if theirs != start or (chain and chain.assembly != genome.assembly):
         joined = (
             f"{chain.key} leads from {start} to {chain.assembly}" if chain else "there is no chain"
         )
         raise ConfigError(
-            f"genome.promoters: {promoters.key} is {promoters.assembly}, the genome is "
+            f"genome.promoters: {genome.promoters} is {theirs}, the genome is "
             f"{genome.assembly}, and {joined}"
         )
-    if config.local_data is not None and not Path(config.local_data).is_dir():
-        raise ConfigError(f"local_data: {config.local_data} is no directory")
     return sources | deepsea
+
+
+def own_files(config: Config) -> dict[str, Path]:
+    """The roles, of reference and promoters, that a configuration gives a file instead of a key.
+
+    Raises
+    ------
+    ConfigError
+        A name is neither the key of a source nor a file.
+    """
+    genome, found = config.genome, {}
+    roles = {"reference": genome.reference, "promoters": genome.promoters, "chain": genome.chain}
+    for role, name in roles.items():
+        if name is None or name in load_sources():
+            continue
+        # Of a chain one has to know the assembly it starts from, which only a source tells.
+        if role == "chain":
+            raise ConfigError(f"genome.{role}: {_unknown(name)}")
+        found[role] = locate(name, config.local_data)
+        if not found[role].is_file():
+            where = "here" if config.local_data is None else f"in {config.local_data} or here"
+            keys = ", ".join(sorted(load_sources()))
+            raise ConfigError(f"genome.{role}: {name!r} is no file {where}, and no source ({keys})")
+    return found
+
+
+def _check_simulation(genome: GenomeConfig) -> None:
+    if genome.assembly != DEMO:
+        raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source or a file")
+    for role, name in (("promoters", genome.promoters), ("chain", genome.chain)):
+        if name is not None:
+            raise ConfigError(f"genome.{role}: {name} needs a genome.reference beside it")
 
 
 def fetch(key: str, output: Path, local_data: Path | None = None) -> None:

@@ -4,7 +4,7 @@ Positions are 1-based in the file and 0-based in `VcfRecord.start`. Bytes that a
 as surrogates: write the texts with `errors="surrogateescape"`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -46,8 +46,13 @@ class VcfSummary(NamedTuple):
 
 
 @contextmanager
-def open_vcf(path: Path) -> Iterator[VcfFile]:
+def open_vcf(path: Path, contigs: Collection[str] = ()) -> Iterator[VcfFile]:
     """Open a VCF file for one pass: plain, gzip or bgzip.
+
+    Parameters
+    ----------
+    contigs
+        Names as in the file: only their records are read. None: all are.
 
     Raises
     ------
@@ -59,11 +64,16 @@ def open_vcf(path: Path) -> Iterator[VcfFile]:
     path = Path(path)
     with open_bytes(path) as stream:
         meta, column_line, number = _read_header(path, stream)
-        yield VcfFile(meta, column_line, _records(path, stream, column_line, number))
+        records = _records(path, stream, column_line, number)
+        if contigs:
+            records = (record for record in records if record.contig in contigs)
+        yield VcfFile(meta, column_line, records)
 
 
-def scan_vcf(path: Path) -> VcfSummary:
+def scan_vcf(path: Path, contigs: Collection[str] = ()) -> VcfSummary:
     """Read a file once from end to end, so that faults are known before any work is done.
+
+    `contigs` are as in `open_vcf`.
 
     Raises
     ------
@@ -74,7 +84,7 @@ def scan_vcf(path: Path) -> VcfSummary:
     is_sorted = True
     contig, start = "", -1
     seen: set[str] = set()
-    with open_vcf(path) as vcf:
+    with open_vcf(path, contigs) as vcf:
         for record in vcf.records:
             records += 1
             furthest = max(furthest, record.start + len(record.ref))

@@ -40,10 +40,10 @@ class Model:
 
     `settings` are the task's. A promoter model has `upstream`, `downstream` and `jitter` in bp, `views` (how
     many tokenisations of a window are averaged) and `pooling`; a chromatin model `window` and `bin` in bp,
-    `pooling`, `members` (of the ensemble) and `tracks` (each with `track` and `group`). A pretraining model
-    may have `next_sentence` (whether there is such a head; true unless given); a classification model has
-    `outputs` (their number), `labels` (their names) and `pooling`. An imported model has `huggingface`: see
-    the module of that name.
+    `pooling`, `bin_layers`, `members` (of the ensemble) and `tracks` (each with `track` and `group`). A
+    pretraining model may have `next_sentence` (whether there is such a head; true unless given); a
+    classification model has `outputs` (their number), `labels` (their names) and `pooling`. An imported model
+    has `huggingface`: see the module of that name.
     """
 
     task: Task
@@ -75,7 +75,11 @@ def build_network(task: Task, config: EncoderConfig, settings: dict[str, Any]) -
         return PretrainingNetwork(config, next_sentence=settings.get("next_sentence", True))
     if task == "chromatin":
         return ProfileEnsemble(
-            config, len(settings["tracks"]), settings["pooling"], settings["members"]
+            config,
+            len(settings["tracks"]),
+            settings["pooling"],
+            settings["members"],
+            settings["bin_layers"],
         )
     if task == "question-answering":
         return QuestionAnswerer(config)
@@ -217,7 +221,7 @@ def _read_description(
         if task == "promoter":
             {name: int(settings[name]) for name in ("upstream", "downstream", "jitter", "views")}
         if task == "chromatin":
-            {name: int(settings[name]) for name in ("window", "bin", "members")}
+            {name: int(settings[name]) for name in ("window", "bin", "members", "bin_layers")}
             [(str(track["track"]), str(track["group"])) for track in settings["tracks"]]
         if task in ("promoter", "classification", "chromatin"):
             str(settings["pooling"])

@@ -10,51 +10,92 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
-from bigbird_dna.model.encoder import Encoder, initialise
+from bigbird_dna.model.encoder import Encoder, Layer, initialise
+from bigbird_dna.model.rotary import rotation
 
 ProfilePooling = Literal["cls", "bin"]
+BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths from 6 to 600 of them
 
 
 class ProfileNetwork(nn.Module):
     """Encoder, a pooled vector for each bin, and a head of one hidden layer.
 
-    With pooling "cls" (the paper's, App. F.3) the vector is that of [CLS] and stands for the one bin in
-    the middle of the window. With "bin" it is the mean over the tokens of a bin, so that a window says
-    something about each of its bins and a training step learns from several.
+    Parameters
+    ----------
+    pooling
+        "cls" (the paper's, App. F.3): the vector is that of [CLS] and stands for the one bin in the middle of
+        the window. "bin": mean and maximum over the tokens of a bin, so that a window says something
+        about each of its bins, and a training step learns from several. A mean alone hides a site of three
+        tokens among fifty.
+    bin_layers
+        Only with "bin": layers of full attention across the bins of the window, between pooling and
+        head. A site that the encoder found, however far away in the window, is one step from every bin.
     """
 
-    def __init__(self, config: EncoderConfig, tracks: int, pooling: ProfilePooling) -> None:
+    def __init__(
+        self, config: EncoderConfig, tracks: int, pooling: ProfilePooling, bin_layers: int = 0
+    ) -> None:
         super().__init__()
+        hidden = config.hidden
         self.encoder = Encoder(config)
         self.pooling = pooling
-        self.dense = nn.Linear(config.hidden, config.hidden)
+        self.dense = nn.Linear(hidden * (1 if pooling == "cls" else 2), hidden)
         self.activation = ACTIVATIONS[config.activation]
-        self.output = nn.Linear(config.hidden, tracks)
+        self.bins = BinLayers(config, bin_layers) if bin_layers else None
+        self.output = nn.Linear(hidden, tracks)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
-            initialise(part, config.hidden)
+            initialise(part, hidden)
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
 
         `spans[b, k]` are the first token of a bin and the one after its last. With pooling "cls" K is 1 and
-        the span doesn't matter.
+        the span doesn't matter. With bin layers the bins are neighbours, in the window's order.
         """
         hidden = self.encoder(ids, lengths)
-        pooled = hidden[:, :1] if self.pooling == "cls" else _bin_means(hidden, spans)  # (B, K, D)
-        inner = self.activation(self.dense(self.dropout(pooled)))
+        pooled = hidden[:, :1] if self.pooling == "cls" else _pool_bins(hidden, spans)
+        inner = self.activation(self.dense(self.dropout(pooled)))  # (B, K, D)
+        if self.bins is not None:
+            inner = self.bins(inner)
         return self.output(self.dropout(inner))  # type: ignore[no-any-return]
+
+
+class BinLayers(nn.Module):
+    """Encoder layers across the bins of a window, which know each other's distance: (B, K, D) → (B, K, D)."""
+
+    def __init__(self, config: EncoderConfig, layers: int) -> None:
+        super().__init__()
+        plain = {"attention": "full", "relative_radius": 0, "extra_globals": 0, "route": "auto"}
+        config = config.model_copy(update=plain)
+        self.head_width = config.hidden // config.heads
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(layers))
+        initialise(self.layers, config.hidden)
+
+    def forward(self, bins: Tensor) -> Tensor:
+        """Each bin's vector, of all bins' vectors."""
+        turns = rotation(bins.shape[1], self.head_width, BIN_ROTARY_BASE, 1.0, bins.device)
+        bins = self.norm(bins)
+        for layer in self.layers:
+            bins = layer(bins, None, turns)
+        return bins
 
 
 class ProfileEnsemble(nn.Module):
     """Independently trained networks; the logit of their mean probability."""
 
     def __init__(
-        self, config: EncoderConfig, tracks: int, pooling: ProfilePooling, members: int
+        self,
+        config: EncoderConfig,
+        tracks: int,
+        pooling: ProfilePooling,
+        members: int,
+        bin_layers: int = 0,
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(
-            ProfileNetwork(config, tracks, pooling) for _ in range(members)
+            ProfileNetwork(config, tracks, pooling, bin_layers) for _ in range(members)
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
@@ -65,10 +106,14 @@ class ProfileEnsemble(nn.Module):
         return log_on - log_off
 
 
-def _bin_means(hidden: Tensor, spans: Tensor) -> Tensor:
-    """Means over ranges of tokens: (B, L, D) and (B, K, 2) → (B, K, D)."""
-    length = hidden.shape[1]
-    places = torch.arange(length, device=hidden.device)
-    within = (places >= spans[..., :1]) & (places < spans[..., 1:])  # (B, K, L)
-    weights = within / (spans[..., 1:] - spans[..., :1])
-    return weights.to(hidden.dtype) @ hidden
+def _pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
+    """Mean and maximum over ranges of tokens, side by side: (B, L, D) and (B, K, 2) → (B, K, 2 D)."""
+    batch, bins, _ = spans.shape
+    widest = int((spans[..., 1] - spans[..., 0]).max())
+    places = spans[..., :1] + torch.arange(widest, device=hidden.device)  # (B, K, S)
+    outside = (places >= spans[..., 1:])[..., None]
+    places = places.clamp(max=hidden.shape[1] - 1).reshape(batch, -1, 1)
+    tokens = hidden.gather(1, places.expand(-1, -1, hidden.shape[2])).view(batch, bins, widest, -1)
+    highest = tokens.masked_fill(outside, -torch.inf).amax(2)
+    mean = tokens.masked_fill(outside, 0).sum(2) / (spans[..., 1:] - spans[..., :1])
+    return torch.cat([mean, highest], dim=-1)

@@ -22,7 +22,7 @@ from bigbird_dna.model.profiles import ProfileEnsemble, ProfileNetwork
 from bigbird_dna.reporting.auroc import auroc
 from bigbird_dna.tasks.initial import make_start
 from bigbird_dna.tasks.profile_inference import profile_logits
-from bigbird_dna.tasks.profile_rows import profile_rows
+from bigbird_dna.tasks.profile_rows import bins_of_window, centred_bins, profile_rows
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import pad
 from bigbird_dna.training.distributed import World
@@ -68,7 +68,15 @@ class ChromatinObjective:
         self.held_out = held_out
         self.contigs = data.bins["contig"].astype(str).to_numpy()
         self.starts = data.bins["start"].to_numpy()
-        self.neighbours = _neighbours(data, self.training, config.neighbours)  # (n, K) rows or -1
+        size = data.bin_size
+        seen = bins_of_window(window, size, config.bin_layers)
+        learnt = min(config.neighbours, bins_of_window(window, size, 1))
+        count = max(seen, learnt)
+        self.bins = centred_bins(window, size, seen)
+        self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
+        # (n, K) rows, -1 where a bin is not learnt from
+        self.neighbours = _neighbours(data, self.training, count)
+        self.neighbours[:, np.abs(self.sides) > learnt // 2] = -1
         self._shuffled: tuple[int, npt.NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
     def _epoch(self, number: int) -> npt.NDArray[np.int64]:
@@ -93,14 +101,15 @@ class ChromatinObjective:
         middle = self.training[chosen]
         sequences = []
         offsets = np.empty(rows.shape, np.int64)
-        sides = np.arange(rows.shape[1]) - rows.shape[1] // 2
         for number, (row, shift, turn) in enumerate(zip(middle, shifts, turned, strict=True)):
             start = int(self.starts[row]) - (self.window - size) // 2 + int(shift)
             sequence = self.reference.fetch(Interval(self.contigs[row], start, start + self.window))
-            begins = int(self.starts[row]) + sides * size - start
+            begins = int(self.starts[row]) + self.sides * size - start
             if turn:
                 sequence = reverse_complement(sequence)
-                begins = self.window - begins - size
+                # The other way round: bins stay in the order of the window that is read.
+                begins = (self.window - begins - size)[::-1]
+                rows[number] = rows[number, ::-1]
             sequences.append(sequence)
             offsets[number] = begins
         encoded = profile_rows(self.tokenizer, sequences, offsets, size, self.positions)
@@ -132,17 +141,16 @@ class ChromatinObjective:
         mine = self.held_out[self.world.rank :: self.world.size]
         size = self.data.bin_size
         sequences = [self.reference.fetch(w) for w in self.data.windows(self.window, mine)]
-        starts = np.full((len(mine), 1), (self.window - size) // 2)
         scores = profile_logits(
             network,
             self.tokenizer,
             sequences,
-            starts,
+            self.bins,
             size,
             self.positions,
             min(16, self.config.batch_size),
             self.world.device,
-        )[:, 0]
+        )
         parts = self.world.gather((scores, self.data.labels.rows(mine)))
         logits = np.concatenate([part for part, _ in parts if len(part)])
         labels = np.concatenate([part for _, part in parts if len(part)])
@@ -175,6 +183,26 @@ def _neighbours(
     return found
 
 
+def _start_at_prevalence(network: ProfileNetwork, data: ChromatinData, weight: float) -> None:
+    """Let the network begin with the best constant prediction: training is for what sequences tell."""
+    share = data.labels.positives(data.rows("train")) / len(data.rows("train"))
+    odds = torch.as_tensor(weight * share / (1 - share).clip(1e-6), dtype=torch.float32)
+    with torch.no_grad():
+        network.output.bias.copy_(odds.clamp(1e-6).log())
+
+
+def _batch_size(config: ChromatinConfig, window: int, processes: int) -> int:
+    """Windows a step: those of the configuration, or as many as have the same number of bins."""
+    learnt, wanted = (
+        min(config.neighbours, bins_of_window(size, config.bin, 1))
+        for size in (window, config.window)
+    )
+    shares = processes * config.accumulate
+    if learnt == wanted:
+        return config.batch_size
+    return max(1, round(config.batch_size * wanted / learnt / shares)) * shares
+
+
 def finetune_chromatin(
     config: Config,
     *,
@@ -190,11 +218,17 @@ def finetune_chromatin(
 ) -> dict[str, Any]:
     """Train a chromatin model (or go on), and publish its model directory.
 
-    `window` bp is what it sees of the sequence; `member` is its number in an ensemble and changes the
-    seed of everything drawn in training.
+    `window` bp is what it sees of the sequence; with another than the configuration's, a step has so many
+    windows that it learns from as many bins. `member` is its number in an ensemble and changes the seed
+    of everything drawn in training.
     """
     check_writable(output, directory=True)
-    settings = config.chromatin.model_copy(update={"seed": config.chromatin.seed + member})
+    settings = config.chromatin.model_copy(
+        update={
+            "seed": config.chromatin.seed + member,
+            "batch_size": _batch_size(config.chromatin, window, world.size),
+        }
+    )
     bins = read_dataset(data)
     if not len(bins.rows("train")):
         raise ConfigError(f"{data}: no bins for training")
@@ -213,6 +247,7 @@ def finetune_chromatin(
         "window": window,
         "bin": bins.bin_size,
         "pooling": settings.pooling,
+        "bin_layers": settings.bin_layers,
         "members": 1,
         "tracks": [{"track": track.name, "group": track.group} for track in bins.tracks],
     }
@@ -238,6 +273,7 @@ def finetune_chromatin(
     for one in network.members:
         assert isinstance(one, ProfileNetwork)
         start.initialise(one.encoder)
+        _start_at_prevalence(one, bins, settings.positive_weight)
     objective = ChromatinObjective(
         bins, reference, start.tokenizer, settings, window, encoder.positions, world
     )

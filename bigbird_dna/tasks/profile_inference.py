@@ -9,7 +9,7 @@ from torch import nn
 
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.checkpoint import Model
-from bigbird_dna.tasks.profile_rows import profile_rows
+from bigbird_dna.tasks.profile_rows import bins_of_window, centred_bins, profile_rows
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import pad
 from bigbird_dna.training.distributed import choose_device
@@ -43,24 +43,24 @@ def predict_profiles(
     place = choose_device(device)
     network = model.network.to(place).eval()
     window, size = int(model.settings["window"]), int(model.settings["bin"])
+    bins = centred_bins(window, size, bins_of_window(window, size, model.settings["bin_layers"]))
     wrong = next((len(sequence) for sequence in sequences if len(sequence) != window), None)
     if wrong is not None:
         raise ValueError(f"a window of {wrong} bp, the model's are {window} bp")
 
     def run(windows: Sequence[str]) -> npt.NDArray[np.float32]:
-        starts = np.full((len(windows), 1), (window - size) // 2)
         logits = profile_logits(
             network,
             model.tokenizer,
             windows,
-            starts,
+            bins,
             size,
             model.config.positions,
             batch_size,
             place,
         )
         probabilities: npt.NDArray[np.float32] = torch.sigmoid(torch.from_numpy(logits)).numpy()
-        return probabilities[:, 0]
+        return probabilities
 
     forward = run(sequences)
     if not both_strands:
@@ -73,13 +73,14 @@ def profile_logits(
     network: nn.Module,
     tokenizer: Tokenizer,
     sequences: Sequence[str],
-    starts: npt.NDArray[np.integer],
+    bins: npt.NDArray[np.integer],
     bin_size: int,
     positions: int,
     batch_size: int,
     device: torch.device,
 ) -> npt.NDArray[np.float32]:
-    """Logits (N, K, T) of bins at `starts` (N, K) in each window; like lengths are run together."""
+    """Logits (N, T) of the middle one of the bins (K,) of each window; like lengths are run together."""
+    starts = np.broadcast_to(bins, (len(sequences), len(bins)))
     rows = profile_rows(tokenizer, sequences, starts, bin_size, positions)
     order = np.argsort([len(row) for row in rows.ids], kind="stable")
     parts: list[npt.NDArray[np.float32]] = []
@@ -89,9 +90,9 @@ def profile_logits(
             ids, lengths = pad([rows.ids[index] for index in chosen], tokenizer.pad_id)
             spans = torch.from_numpy(rows.spans[chosen])
             logits = network(ids.to(device), lengths.to(device), spans.to(device))
-            parts.append(logits.float().cpu().numpy())
+            parts.append(logits[:, len(bins) // 2].float().cpu().numpy())
     if not parts:
-        return np.empty((0, starts.shape[1], 0), np.float32)
-    result = np.empty((len(order), *parts[0].shape[1:]), np.float32)
+        return np.empty((0, 0), np.float32)
+    result = np.empty((len(order), parts[0].shape[1]), np.float32)
     result[order] = np.concatenate(parts)
     return result

@@ -11,6 +11,16 @@ from bigbird_dna.tokens.interface import Tokenizer, require_dna
 # Axes: N windows, K bins of a window.
 
 
+def centred_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
+    """Where `count` (odd) neighbouring bins of `size` bp start in a window, the middle one in its middle."""
+    return (window - size) // 2 + size * (np.arange(count) - count // 2)
+
+
+def bins_of_window(window: int, size: int, bin_layers: int) -> int:
+    """How many bins a network is shown at once: all whole ones if it has bin layers, else one."""
+    return 2 * ((window - size) // 2 // size) + 1 if bin_layers else 1
+
+
 class ProfileRows(NamedTuple):
     """Tokens of each window between [CLS] and [SEP], and the tokens of its bins."""
 

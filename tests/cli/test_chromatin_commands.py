@@ -106,7 +106,7 @@ def _write_models(home: Path) -> None:
     config = EncoderConfig(
         vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=160, block_size=8
     )
-    shape = {"window": 200, "bin": 40, "pooling": "bin", "members": 1}
+    shape = {"window": 200, "bin": 40, "pooling": "bin", "bin_layers": 0, "members": 1}
     tracks = [{"track": name, "group": "TF"} for name in MOTIFS]
     variations = {
         "first": {},

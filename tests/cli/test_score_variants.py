@@ -154,6 +154,20 @@ def test_tracks_choose_what_counts(run: Run, vcf: Path, fasta: Path) -> None:
     refused(run(*words, "--tracks", "CTFC"), 2, "'CTFC'", "'CTCF'")
 
 
+def test_only_the_contigs_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+    def records(*words: object) -> list[str]:
+        result = run(vcf, "--reference", fasta, *words)
+        assert result.code == 0
+        return [text for text in result.out.splitlines() if not text.startswith("#")]
+
+    both = records("--contig", "chr2", "--contig", "chr3")
+    assert both == [text for text in records() if text.split("\t")[0] in ("chr2", "chr3")]
+    result = run(vcf, "--reference", fasta, "--contig", "chr2", "--contig", "chr3")
+    assert "--contig chr2 --contig chr3" in result.out
+    result = run(vcf, "--reference", fasta, "--contig", "chr9")
+    assert result.code == 0 and f"warning: {vcf}: no records on chr9" in result.err
+
+
 def test_the_way_the_input_is_packed_changes_nothing(run: Run, vcf: Path, fasta: Path) -> None:
     expected = table(run(vcf, "--reference", fasta).out)
     packed = vcf.with_name("y.vcf.gz")

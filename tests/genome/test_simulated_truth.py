@@ -160,31 +160,39 @@ def test_factors_bind_their_sites_and_nothing_else(demo: Demo, motif: Motif) -> 
 
 def test_two_tracks_follow_elements_beyond_a_kilobase(demo: Demo) -> None:
     """The rules of ACTIVE and SILENT, written out; both need more than a 1,000-bp window shows."""
-    active, silent = read_peaks(demo, "ACTIVE"), read_peaks(demo, "SILENT")
-    marked = []
-    for name, sequence in demo.sequences.items():
-        anchors: dict[str, list[int]] = {"promoter": [], "activator": [], "silencer": []}
-        for _, _, kind, _ in demo.loci[name]:
-            if ";anchor=" in kind and kind.split(";")[0].split("-")[0] in anchors:
-                anchors[kind.split(";")[0].split("-")[0]].append(int(kind.split("=")[1]))
-        near = [
-            any(1500 <= abs(tss - other) <= 3500 for other in anchors["activator"])
-            for tss in anchors["promoter"]
-        ]
-        marked += near
-        expected = covered(
-            len(sequence),
-            [
-                (tss - 300, tss + 301)
-                for tss, is_near in zip(anchors["promoter"], near, strict=True)
-                if is_near
-            ],
-        )
-        assert (covered(len(sequence), active[name]) == expected).all()
-        shores = [(s - 3500, s - 1500) for s in anchors["silencer"]]
-        shores += [(s + 1500, s + 3500) for s in anchors["silencer"]]
-        assert (covered(len(sequence), silent[name]) == covered(len(sequence), shores)).all()
-    assert 0.2 < np.mean(marked) < 0.6
+    for track, kind in (("ACTIVE", "activator"), ("SILENT", "silencer")):
+        marked = read_peaks(demo, track)
+        for name, sequence in demo.sequences.items():
+            anchors = [anchor for place, anchor in anchored(demo, name) if place == kind]
+            shores = [(s - 3500, s - 1500) for s in anchors]
+            shores += [(s + 1500, s + 3500) for s in anchors]
+            expected = covered(len(sequence), shores)
+            assert (covered(len(sequence), marked[name]) == expected).all()
+            assert 0.1 < expected.mean() < 0.6
+
+
+def test_open_chromatin_is_at_islands_and_enhancers(demo: Demo) -> None:
+    for track, kind in (("OPEN1", "enhancer-1"), ("OPEN2", "enhancer-2")):
+        marked = read_peaks(demo, track)
+        for name, sequence in demo.sequences.items():
+            islands = [
+                (start, end) for start, end, what, _ in demo.loci[name] if what.startswith("island")
+            ]
+            enhancers = [anchor for place, anchor in anchored(demo, name) if place == kind]
+            assert islands and enhancers
+            found = covered(len(sequence), marked[name])
+            least = covered(len(sequence), islands + [(e - 180, e + 181) for e in enhancers])
+            most = covered(len(sequence), islands + [(e - 220, e + 222) for e in enhancers])
+            assert found[least].all() and not found[~most].any()
+
+
+def anchored(demo: Demo, name: str) -> list[tuple[str, int]]:
+    """Kind and anchor of the loci of a contig that have one."""
+    return [
+        (what.split(";")[0], int(what.split("=")[1]))
+        for _, _, what, _ in demo.loci[name]
+        if ";anchor=" in what
+    ]
 
 
 # Variants

@@ -16,7 +16,7 @@ from bigbird_dna.config import ChromatinConfig, Config, GenomeConfig
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome import sources
 from bigbird_dna.genome.download import DownloadError, download
-from bigbird_dna.genome.sources import Source, check_sources, fetch, load_sources
+from bigbird_dna.genome.sources import Source, check_sources, fetch, load_sources, own_files
 
 CONTENT = bytes(range(256)) * 40
 
@@ -363,9 +363,15 @@ def test_sources_of_deepseas_data() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"reference": "hg99"}, "genome.reference: no source 'hg99'; there are"),
-        ({"promoters": None}, "genome.promoters: needs a source"),
-        ({"reference": None, "promoters": None}, "genome.reference: assembly sacCer3 needs"),
+        ({"reference": "hg99"}, r"genome.reference: 'hg99' is no file here, and no source \(Deep"),
+        (
+            {"promoters": "x.sga"},
+            r"genome.promoters: 'x.sga' is no file here, and no source \(Deep",
+        ),
+        ({"chain": "x.chain"}, "genome.chain: no source 'x.chain'; there are"),
+        ({"chain": "GRCh37.chain", "promoters": None}, "GRCh37.chain lifts promoters, and there"),
+        ({"reference": None}, "genome.reference: assembly sacCer3 needs a source or a file"),
+        ({"reference": None, "assembly": "demo"}, "genome.promoters: .* needs a genome.reference"),
         ({"reference": "GRCh37.reference"}, "GRCh37.reference is GRCh37, not sacCer3"),
         ({"promoters": "GRCh38.promoters"}, "is GRCh38, the genome is sacCer3, and there is no"),
         ({"chain": "GRCh37.chain"}, "GRCh37.chain leads from GRCh38 to GRCh37"),
@@ -374,6 +380,35 @@ def test_sources_of_deepseas_data() -> None:
 def test_sources_that_do_not_fit(keys: dict[str, str | None], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_sources(_genome(**keys))
+
+
+def test_files_instead_of_sources(tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    local.mkdir()
+    for name in ("mine.fa.gz", "mine.sga"):
+        (local / name).write_bytes(b"")
+    keys: dict[str, str | None] = {"reference": "mine.fa.gz", "promoters": "mine.sga"}
+    config = _genome(**keys).model_copy(update={"local_data": str(local)})
+    assert own_files(config) == {"reference": local / "mine.fa.gz", "promoters": local / "mine.sga"}
+    assert check_sources(config) == {}
+    # A file beside a key, by its path, and promoters that a chain lifts.
+    path = str(local / "mine.sga")
+    human = {"assembly": "GRCh37", "reference": "GRCh37.reference", "chain": "GRCh37.chain"}
+    assert set(check_sources(_genome(**human, promoters=path))) == {"reference", "chain"}
+    assert own_files(_genome(**human, promoters=path)) == {"promoters": local / "mine.sga"}
+    # Names of contigs that no table knows.
+    other = {"assembly": "demo", "reference": str(local / "mine.fa.gz"), "promoters": None}
+    assert check_sources(_genome(**other)) == {}
+    with pytest.raises(ConfigError, match=r"sacCer3\.promoters is sacCer3, the genome is demo"):
+        check_sources(_genome(**{**other, "promoters": "sacCer3.promoters"}))
+    missing = _genome(reference="gone.fa").model_copy(update={"local_data": str(local)})
+    with pytest.raises(ConfigError, match=r"'gone.fa' is no file in .*/local or here, and"):
+        check_sources(missing)
+
+
+def test_a_reference_without_promoters() -> None:
+    assert set(check_sources(_genome(promoters=None))) == {"reference"}
+    assert own_files(_genome(promoters=None)) == {}
 
 
 def test_local_data_of_a_configuration(tmp_path: Path) -> None:

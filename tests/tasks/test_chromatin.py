@@ -18,7 +18,12 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.tracks import Track
 from bigbird_dna.model.checkpoint import load
 from bigbird_dna.reporting.auroc import auroc
-from bigbird_dna.tasks.chromatin import ChromatinObjective, _neighbours, finetune_chromatin
+from bigbird_dna.tasks.chromatin import (
+    ChromatinObjective,
+    _batch_size,
+    _neighbours,
+    finetune_chromatin,
+)
 from bigbird_dna.tasks.chromatin_evaluation import baseline_bins, held_out_rows, predict_bins
 from bigbird_dna.tasks.ensemble import combine_models
 from bigbird_dna.tasks.profile_inference import predict_profiles
@@ -287,6 +292,58 @@ def test_training_windows_hold_their_labels(made: Path) -> None:
                     total += 1
                     hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
     assert total > 50 and hits / total > 0.95
+
+
+def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Path) -> None:
+    """Layers across bins see neighbours side by side; a turned window begins with what was its last bin."""
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
+    config = settings(bin_layers=1, neighbours=1).chromatin
+    with world("cpu") as here:
+        objective = ChromatinObjective(data, reference, tokenizer, config, 200, 160, here)
+        batch = objective.batch(0, 0, 16)
+    firsts = batch["spans"][:, :, 0]
+    assert firsts.shape == (16, 5)
+    assert (firsts.diff(dim=1) > 0).all()
+    assert (batch["present"] == torch.tensor([False, False, True, False, False])).all()
+
+
+def test_training_begins_with_the_prevalence_of_the_tracks(made: Path, tmp_path: Path) -> None:
+    """The first loss is about the best that a constant prediction has."""
+    config = settings(steps=1, optimizer={"learning_rate": 1e-9, "warmup_steps": 0})
+    found = train_model(made, tmp_path / "m", config)["valid"]["loss"]
+    data = read_dataset(made / "data")
+    labels = data.labels.rows(data.rows("valid"))
+    weight = config.chromatin.positive_weight
+    share = data.labels.rows(data.rows("train")).mean(axis=0)
+    odds = weight * share / (1 - share)
+    p = odds / (1 + odds)
+    best = -(weight * labels * np.log(p) + (1 - labels) * np.log(1 - p)).mean()
+    assert found == pytest.approx(best, rel=0.1)
+
+
+def test_a_narrower_window_learns_from_as_many_bins_a_step() -> None:
+    config = settings(neighbours=5).chromatin
+    assert _batch_size(config, 200, 1) == 16
+    assert _batch_size(config, 40, 1) == 80
+    assert _batch_size(config, 120, 1) == round(16 * 5 / 3)
+    assert _batch_size(config, 120, 4) % 4 == 0
+    paper = settings(pooling="cls", neighbours=1).chromatin
+    assert _batch_size(paper, 40, 1) == 16
+
+
+def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
+    train_model(made, tmp_path / "m", settings(bin_layers=1, neighbours=5, steps=20))
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    model = load(tmp_path / "m")
+    rows = data.rows("test")[:10]
+    values = predict_bins([model], data, reference, rows)
+    turned = predict_profiles(
+        model, [reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)]
+    )
+    np.testing.assert_allclose(values, turned, atol=1e-5)
+    with pytest.raises(ConfigError, match="bin_layers must be 0"):
+        settings(pooling="cls", neighbours=1, bin_layers=1)
 
 
 def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_path: Path) -> None:

@@ -55,9 +55,23 @@ SOURCE_JOBS = {
     "demo": {"simulate": 1},
     "yeast": {"fetch": 2},
     # With DeepSEA's data, two models of one window, and no variants.
+    "chr22": {},
     "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 8}
     | CHROMATIN
     | {"chromatin_predictions": 1},
+}
+
+
+# Without promoters: no pretraining either, where the chromatin models start from random weights.
+CHROMATIN_ALONE = {
+    "all": 1,
+    "attention_figure": 1,
+    "prepare_reference": 1,
+    "stage_config": 4,
+    "summary": 1,
+    "tokenizer_statistics": 1,
+    "train_tokenizer": 1,
+    **CHROMATIN,
 }
 
 
@@ -100,25 +114,34 @@ def overlay(directory: Path, values: dict[str, Any]) -> list[str | Path]:
     return ["--configfile", REPOSITORY / "workflow/config/demo.yaml", path]
 
 
+def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
+    """Arguments for the configuration of chr22 with stand-ins for its files, and a few changed keys."""
+    local = directory / "local data"
+    (local / "peaks").mkdir(parents=True)
+    for name in ("chr22_1-22000000.fa.gz", "chr22_17442913-17680545.1000G_sites.vcf.gz", "my.sga"):
+        (local / name).write_bytes(b"")
+    path = directory / "changed.yaml"
+    path.write_text(yaml.safe_dump({"local_data": str(local), **changes}))
+    return ["--configfile", REPOSITORY / "workflow/config/chr22.yaml", path]
+
+
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The dry run that `snakemake` without a configuration gives."""
     return dry_run(tmp_path_factory.mktemp("demo"))
 
 
-@pytest.fixture(scope="module")
-def chromatin_run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The demo's dry run with the tracks of the simulation."""
-    directory = tmp_path_factory.mktemp("chromatin")
-    return dry_run(directory, *overlay(directory, {"chromatin": {"tracks": "simulated"}}))
-
-
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=NAMES)
-def test_shipped_configurations_are_valid(path: Path) -> None:
+def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
     config = load_config(path)
+    if path.stem == "chr22":  # its genome is no public source but a file
+        assert config.genome.reference is not None
+        (tmp_path / config.genome.reference).touch()
+        config = config.model_copy(update={"local_data": str(tmp_path)})
     check_sources(config)
     assert config.results == f"results/{path.stem}"
-    assert config.genome.valid and config.genome.test
+    assert config.genome.valid or config.chromatin.valid_regions
+    assert config.genome.test or config.chromatin.test_regions
 
 
 def test_demo_explains_every_key() -> None:
@@ -155,7 +178,10 @@ def test_the_paper_s_values() -> None:
 
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
-    assert jobs(demo_run) == COMMON | SOURCE_JOBS["demo"]
+    variants = {"score_variants": 1, "variant_report": 1}
+    assert jobs(demo_run) == (
+        COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 8}
+    )
     assert "results/demo/report/summary.txt" in demo_run
 
 
@@ -182,8 +208,8 @@ def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> Non
     assert stage_configs(text)["tokens"]["genome"]["test"] == ["demo6"]
 
 
-def test_each_stage_gets_a_valid_configuration_with_its_keys(chromatin_run: str) -> None:
-    stages = stage_configs(chromatin_run)
+def test_each_stage_gets_a_valid_configuration_with_its_keys(demo_run: str) -> None:
+    stages = stage_configs(demo_run)
     assert set(stages) == {
         "tokens",
         "pretraining",
@@ -206,28 +232,26 @@ def test_each_stage_gets_a_valid_configuration_with_its_keys(chromatin_run: str)
                 assert whole[section] == keys
 
 
-def test_every_key_reaches_a_stage(chromatin_run: str) -> None:
+def test_every_key_reaches_a_stage(demo_run: str) -> None:
     """A key that config.py gains, and no stage hears of, would silently do nothing."""
-    stages = stage_configs(chromatin_run).values()
+    stages = stage_configs(demo_run).values()
     rules = {"chromatin": {"tracks", "variants", "report_positives", "models"}}  # read by rules
     for section in ("genome", "tokens", "encoder", "pretraining", "promoters", "chromatin"):
         reached = {key for values in stages for key in values.get(section, {})}
         assert reached == set(Config().model_dump()[section]) - rules.get(section, set())
 
 
-def test_chromatin_of_the_simulation(chromatin_run: str) -> None:
-    variants = {"score_variants": 1, "variant_report": 1}
-    assert jobs(chromatin_run) == (
-        COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 8}
-    )
+def test_chromatin_of_the_simulation(demo_run: str) -> None:
+    # Variants on sequence that no training saw.
+    assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
     assert (
-        "variant-report results/demo/chromatin/variants.vcf.gz --held-out=demo6 " in chromatin_run
+        "variant-report results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
     )
     report = "results/demo/report"
     assert (
         f"--groups={report}/chromatin/groups.tsv --tracks={report}/chromatin/tracks.tsv"
         f" --variants={report}/variants.tsv"
-    ) in chromatin_run
+    ) in demo_run
 
 
 def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
@@ -239,6 +263,56 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 8}
     assert "--compare window" not in text
+
+
+def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *own_genome(tmp_path))
+    assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1}
+    local = f"'{tmp_path}/local data"
+    assert f"prepare-reference {local}/chr22_1-22000000.fa.gz' -o " in text
+    assert f"--tracks {local}/peaks'" in text
+    assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
+    # Not the promoters of a run in the default directory.
+    assert """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json""" in text
+    (summary,) = re.findall("bigbird-dna summary .*", text)
+    assert "--pretraining" not in summary and "--promoters" not in summary
+    assert "--statistics results/chr22/tokens/statistics.json" in summary
+    assert "--groups=results/chr22/report/chromatin/groups.tsv" in summary
+
+
+def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
+    changes = {"genome": {"valid": ["22"]}, "chromatin": {"initial": "pretrained"}}
+    changes["chromatin"] |= {"valid_regions": []}
+    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    pretraining = {"tokenize": 1, "pretrain": 1, "pretraining_report": 1, "stage_config": 5}
+    assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
+    assert "summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
+
+
+def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"genome": {"promoters": "my.sga", "valid": ["1"], "test": ["2"]}}
+    changes["chromatin"] = {"tracks": None}
+    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    assert jobs(text) == COMMON
+    assert f"prepare-promoters '{tmp_path}/local data/my.sga' " in text
+    assert "--promoters results/chr22/genome/promoters.tsv" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"chromatin": {"tracks": None}}, "genome.promoters and chromatin.tracks are both null"),
+        ({"chromatin": {"initial": "pretrained"}}, "genome.valid: name at least one contig$"),
+        ({"chromatin": {"test_regions": []}}, "genome.test: .* region in chromatin.test_regions"),
+        ({"genome": {"promoters": "my.sga"}}, "genome.valid: name at least one contig$"),
+        ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is no file in "),
+    ],
+    ids=["nothing-to-do", "pretraining-contig", "no-test-region", "promoter-contig", "no-file"],
+)
+def test_wrong_genomes_of_the_user_s_own(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    refused(snakemake(tmp_path, "--dry-run", *own_genome(tmp_path, **changed)), message)
 
 
 def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
@@ -307,7 +381,10 @@ def test_slurm_profile(tmp_path: Path) -> None:
 
 
 def test_without_control_and_pretraining(tmp_path: Path) -> None:
-    changed = {"promoters": {"control": None, "initial": "random", "negative_sets": ["genomic"]}}
+    changed = {
+        "promoters": {"control": None, "initial": "random", "negative_sets": ["genomic"]},
+        "chromatin": {"initial": "random"},
+    }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
     assert jobs(text)["finetune_promoter"] == jobs(text)["promoter_baseline"] == 1
     assert "--shuffle-labels" not in text and "--pretrained" not in text
@@ -348,7 +425,11 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_configurations(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    outcome = snakemake(tmp_path, "--dry-run", *overlay(tmp_path, changed))
+    refused(snakemake(tmp_path, "--dry-run", *overlay(tmp_path, changed)), message)
+
+
+def refused(outcome: subprocess.CompletedProcess[str], message: str) -> None:
+    """Snakemake has stopped with this one line."""
     assert outcome.returncode == 1
     said = [line for line in outcome.stderr.splitlines() if "profile" not in line]
     assert len(said) == 1 and re.search(f"^bigbird-dna: error: .*{message}", said[0])

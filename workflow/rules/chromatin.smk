@@ -9,10 +9,9 @@ if SIMULATED_TRACKS:
 elif PUBLISHED_TRACKS:
     TRACK_TABLE = RAW["tracks"]
 else:
-    TRACK_TABLE = TRACKS or []
-VARIANT_FILES = (
-    [f"{RESULTS}/chromatin/variants.vcf.gz"] if SIMULATED_TRACKS or CHROMATIN.variants else []
-)
+    TRACK_TABLE = located(CHROMATIN.tracks)
+VARIANTS = rules.simulate.output.variants if SIMULATED_TRACKS else located(CHROMATIN.variants)
+VARIANT_FILES = [f"{RESULTS}/chromatin/variants.vcf.gz"] if VARIANTS else []
 
 
 rule unpack_deepsea:
@@ -244,7 +243,7 @@ rule score_variants:
             if CHROMATIN.models > 1
             else f"{RESULTS}/models/chromatin-{CHROMATIN.window}-0"
         ),
-        variants=rules.simulate.output.variants if SIMULATED_TRACKS else CHROMATIN.variants or [],
+        variants=VARIANTS,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
@@ -259,9 +258,11 @@ rule score_variants:
         mem_mb=16000,
         runtime=720,
     params:
+        # Of the simulated ones those on sequence that no training saw.
+        contigs=[f"--contig={contig}" for contig in CONFIG.genome.test if SIMULATED_TRACKS],
         version=VERSION,
     shell:
-        "bigbird-dna score-variants {input.model:q} {input.variants:q}"
+        "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
         " --reference {input.reference:q} --tracks '*' -o {output:q} --threads {threads}"
         " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
 
@@ -291,11 +292,9 @@ rule variant_report:
         runtime=15,
     params:
         directory=subpath(output.table, parent=True),
-        held_out=[f"--held-out={contig}" for contig in CONFIG.genome.test],
         version=VERSION,
     shell:
-        "bigbird-dna variant-report {input:q} {params.held_out:q} -o {params.directory:q}"
-        " > {log} 2>&1"
+        "bigbird-dna variant-report {input:q} -o {params.directory:q} > {log} 2>&1"
 
 
 # Only of simulated variants the effects are known.

@@ -1,4 +1,4 @@
-"""Reference and promoters: simulated, or fetched and brought onto one assembly."""
+"""Reference and promoters: simulated, fetched or the user's own, brought onto one assembly."""
 
 if CONFIG.genome.reference is None:
     RAW = {
@@ -7,6 +7,7 @@ if CONFIG.genome.reference is None:
     }
 else:
     RAW = {name: f"{RESULTS}/downloads/{source.file}" for name, source in SOURCES.items()}
+    RAW |= {name: str(path) for name, path in OWN_FILES.items()}
 
 
 rule simulate:
@@ -75,7 +76,7 @@ rule prepare_reference:
 
 rule prepare_promoters:
     input:
-        promoters=RAW["promoters"],
+        promoters=RAW["promoters"] if PROMOTERS else [],
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         chain=[RAW["chain"]] if "chain" in RAW else [],

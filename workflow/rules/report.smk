@@ -146,6 +146,14 @@ rule score_figure:
         " --upstream {params.upstream} -o {output:q} > {log} 2>&1"
 
 
+PROMOTER_FILES = [
+    *rules.promoter_report.output,
+    *rules.finetuning_figure.output,
+    *rules.score_figure.output,
+    f"{RESULTS}/scores/promoters.bedgraph",
+]
+
+
 rule attention_figure:
     input:
         f"{RESULTS}/config/attention.yaml",
@@ -171,8 +179,8 @@ rule attention_figure:
 
 rule summary:
     input:
-        pretrained=rules.pretrain.output,
-        promoters=rules.promoter_report.output.table,
+        pretrained=rules.pretrain.output if PRETRAINING else [],
+        promoters=rules.promoter_report.output.table if PROMOTERS else [],
         statistics=rules.tokenizer_statistics.output[0],
         groups=rules.auc_report.output.groups if CHROMATIN.tracks else [],
         tracks=rules.auc_report.output.tracks if CHROMATIN.tracks else [],
@@ -193,14 +201,17 @@ rule summary:
         mem_mb=2000,
         runtime=15,
     params:
-        chromatin=lambda wildcards, input: [
+        pretrained=lambda wildcards, input: [
+            f"--pretraining={path}/metrics.json" for path in input.pretrained
+        ],
+        tables=lambda wildcards, input: [
             f"--{name}={input[name]}"
-            for name in ("groups", "tracks", "variants")
+            for name in ("promoters", "groups", "tracks", "variants")
             if input.get(name)
         ],
         report=f"{RESULTS}/report.html",
         version=VERSION,
     shell:
-        "bigbird-dna summary --pretraining {input.pretrained:q}/metrics.json"
-        " --promoters {input.promoters:q} --statistics {input.statistics:q} {params.chromatin:q}"
+        "bigbird-dna summary {params.pretrained:q} --statistics {input.statistics:q}"
+        " {params.tables:q}"
         " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log}"

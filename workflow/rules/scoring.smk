@@ -15,7 +15,7 @@ rule extract_contig:
         mem_mb=2000,
         runtime=30,
     params:
-        contig=CONFIG.genome.test[0],
+        contig=CONFIG.genome.test[:1],
         assembly=CONFIG.genome.assembly,
         megabases=CONFIG.scoring.max_megabases,
         version=VERSION,

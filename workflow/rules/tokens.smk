@@ -53,7 +53,7 @@ rule tokenizer_statistics:
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
-        promoters=rules.prepare_promoters.output.loci,
+        promoters=rules.prepare_promoters.output.loci if PROMOTERS else [],
     output:
         f"{RESULTS}/tokens/statistics.json",
     log:
@@ -65,8 +65,14 @@ rule tokenizer_statistics:
         mem_mb=4000,
         runtime=240,
     params:
+        # Without promoters none of another run's: the command would look in its default results.
+        promoters=lambda wildcards, input: (
+            ["--promoters", input.promoters]
+            if input.promoters
+            else ["--set", f"results={json.dumps(RESULTS)}"]
+        ),
         version=VERSION,
     shell:
         "bigbird-dna tokenizer-statistics {input.config:q} --reference {input.reference:q}"
-        " --tokenizer {input.tokenizer:q} --promoters {input.promoters:q} -o {output:q}"
+        " --tokenizer {input.tokenizer:q} {params.promoters:q} -o {output:q}"
         " --threads {threads} > {log} 2>&1"
