@@ -232,16 +232,7 @@ def finetune_chromatin(
     bins = read_dataset(data)
     if not len(bins.rows("train")):
         raise ConfigError(f"{data}: no bins for training")
-    if settings.initial == "pretrained" and pretrained is None:
-        raise ConfigError("chromatin.initial is 'pretrained', but no pretrained model was given")
-    start = make_start(
-        config.encoder,
-        pretrained if settings.initial == "pretrained" else None,
-        tokenizer_path,
-        dropout=settings.dropout,
-        extend=settings.extend_positions,
-        section="chromatin",
-    )
+    start = make_start(config.encoder, settings, pretrained, tokenizer_path, "chromatin")
     encoder = start.config
     task_settings = {
         "window": window,
@@ -263,9 +254,7 @@ def finetune_chromatin(
         "processes": world.size,
     }
     held_out = bins.bins.loc[bins.bins["split"] != "train", "contig"].astype(str)
-    leaked = sorted(start.contigs() & set(held_out))
-    if leaked and world.is_first:
-        log(f"warning: {pretrained} was pretrained on held-out contigs: {', '.join(leaked)}")
+    leaked = start.seen(held_out) if world.is_first else []
     store = CheckpointStore(checkpoints, identity)
     torch.manual_seed(settings.seed)
     network = build_network("chromatin", encoder, task_settings)

@@ -1,9 +1,10 @@
 """What fine-tuning starts from: a pretrained encoder, or fresh weights."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config import ChromatinConfig, EncoderConfig, PromoterConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.files import read_json
@@ -33,50 +34,55 @@ class Start(NamedTuple):
             assert isinstance(self.model.network, PretrainingNetwork)
             encoder.load_state_dict(self.model.network.encoder.state_dict())
 
-    def contigs(self) -> set[str]:
-        """The contigs that the pretrained model says it has seen; none if it doesn't say."""
+    def seen(self, held_out: Iterable[str]) -> list[str]:
+        """Which held-out contigs the pretrained model says it has seen; it is silent if it doesn't say."""
         model = self.model
         if model is None or model.path is None or not (model.path / "provenance.json").is_file():
-            return set()
-        return set(read_json(model.path / "provenance.json").get("contigs", ()))
+            return []
+        contigs = read_json(model.path / "provenance.json").get("contigs", ())
+        leaked = sorted(set(contigs) & set(held_out))
+        if leaked:
+            log(f"warning: {model.path} was pretrained on held-out contigs: {', '.join(leaked)}")
+        return leaked
 
 
 def make_start(
     config: EncoderConfig,
+    settings: PromoterConfig | ChromatinConfig,
     pretrained: Path | None,
     tokenizer: Path,
-    *,
-    dropout: float | None,
-    extend: Extension | None,
     section: str,
 ) -> Start:
     """Read what fine-tuning starts from.
 
     Parameters
     ----------
+    settings
+        Of the task: `initial` (weights), `dropout` while fine-tuning (none: the encoder's) and
+        `extend_positions` (how a pretrained encoder of fewer positions gets those of `config`; none: refuse).
     pretrained
-        Model directory of a pretraining, whose tokenizer is taken; none: fresh weights.
+        Model directory of a pretraining, whose tokenizer is taken; not read where `initial` is "random".
     tokenizer
         Read where there is no pretrained model.
-    dropout
-        While fine-tuning; none: the encoder's.
-    extend
-        How a pretrained encoder of fewer positions gets those of `config`; none: refuse it.
     section
         Of the configuration, for messages.
 
     Raises
     ------
     ConfigError
-        The pretrained encoder is another one than the configuration's.
+        No pretrained model was given where one is needed, or its encoder is another than the configuration's.
     """
+    if settings.initial == "random":
+        pretrained = None
+    elif pretrained is None:
+        raise ConfigError(f"{section}.initial is 'pretrained', but no pretrained model was given")
     start = load_task(pretrained, "pretraining") if pretrained else None
     reader = start.tokenizer if start else load_tokenizer(tokenizer)
     encoder = encoder_for(config, reader)
-    if dropout is not None:
-        encoder = encoder.model_copy(update={"dropout": dropout})
+    if settings.dropout is not None:
+        encoder = encoder.model_copy(update={"dropout": settings.dropout})
     if start:
-        encoder = _fitted(start, encoder, extend, section)
+        encoder = _fitted(start, encoder, settings.extend_positions, section)
     return Start(encoder, reader, start)
 
 

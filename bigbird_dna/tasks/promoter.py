@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.config import Config, PromoterConfig
 from bigbird_dna.console import log
-from bigbird_dna.errors import ConfigError
 from bigbird_dna.files import atomic_path, check_writable, checksum
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import Model, build_network, save
@@ -161,16 +160,7 @@ def finetune_promoter(
     check_writable(output, directory=True)
     settings = config.promoters
     data = read_windows(windows, negative_set)
-    if settings.initial == "pretrained" and pretrained is None:
-        raise ConfigError("promoters.initial is 'pretrained', but no pretrained model was given")
-    start = make_start(
-        config.encoder,
-        pretrained if settings.initial == "pretrained" else None,
-        tokenizer_path,
-        dropout=settings.dropout,
-        extend=settings.extend_positions,
-        section="promoters",
-    )
+    start = make_start(config.encoder, settings, pretrained, tokenizer_path, "promoters")
     encoder = start.config
     task_settings = {
         "upstream": settings.upstream,
@@ -193,9 +183,8 @@ def finetune_promoter(
         "seed": config.seed,
         "processes": world.size,
     }
-    leaked = sorted(start.contigs() & _held_out_contigs(data))
-    if leaked and world.is_first:
-        log(f"warning: {pretrained} was pretrained on held-out contigs: {', '.join(leaked)}")
+    held_out = data.rows.loc[data.rows["split"] != "train", "contig"]
+    leaked = start.seen(held_out) if world.is_first else []
     store = CheckpointStore(checkpoints, identity)
     torch.manual_seed(settings.seed)
     network = build_network("promoter", encoder, task_settings)
@@ -244,10 +233,6 @@ def finetune_promoter(
     )
     store.remove()
     return metrics
-
-
-def _held_out_contigs(data: WindowSet) -> set[str]:
-    return set(data.rows.loc[data.rows["split"] != "train", "contig"])
 
 
 def kmer_baseline(
