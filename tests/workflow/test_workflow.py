@@ -72,6 +72,8 @@ CHROMATIN_ALONE = {
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
     **CHROMATIN,
+    "chromatin_predictions": 1,
+    "finetune_chromatin": 1,
 }
 
 
