@@ -80,10 +80,10 @@ rule finetune_chromatin:
         f"{RESULTS}/logs/finetune-chromatin-{{window}}-{{member}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/finetune-chromatin-{{window}}-{{member}}.tsv"
-    # One: the models then train side by side, which is faster than one after the other on more cores.
-    threads: 1
     # More work follows than after the other models: predictions, variants, the report.
     priority: 1
+    # One: the models then train side by side, which is faster than one after the other on more cores.
+    threads: 1
     resources:
         gpu=1,
         mem_mb=16000,
