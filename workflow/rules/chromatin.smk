@@ -254,7 +254,9 @@ rule score_variants:
         f"{RESULTS}/logs/score-variants.log",
     benchmark:
         f"{RESULTS}/benchmarks/score-variants.tsv"
-    threads: 2
+    priority: 1
+    # One: it needn't wait until more cores are free at once; --set-threads gives a large VCF more.
+    threads: 1
     resources:
         gpu=1,
         mem_mb=16000,
