@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
+from bigbird_dna.cli.checks import named_files
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError
 
 _ARRAYS = (
     "Rows × tracks: .npy, .npz, .h5, .parquet or .tsv[.gz]; FILE::NAME for one array of several."
@@ -56,14 +56,7 @@ def auc_report(
     from bigbird_dna.reporting.tracks.report import check_output, write_auc_report
 
     check_output(output.absolute())
-    others: dict[str, str] = {}
-    for value in compare:
-        name, equals, path = value.partition("=")
-        if not (name and equals and path):
-            raise UsageError(f"--compare {value!r}: expected NAME=FILE")
-        if name in others:
-            raise UsageError(f"--compare: {name!r} is given twice")
-        others[name] = path
+    others = named_files("--compare", compare)
     table = read_tracks(tracks) if tracks is not None else None
     log(f"{predictions}: judging every track; figures appear in {output}")
     report = write_auc_report(

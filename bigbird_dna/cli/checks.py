@@ -1,6 +1,6 @@
 """Values of options that several commands refuse alike."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from bigbird_dna.errors import UsageError
 
@@ -22,3 +22,22 @@ def check_at_least_one(values: Mapping[str, int | None]) -> None:
     for option, value in values.items():
         if value is not None and value < 1:
             raise UsageError(f"{option} {value}: must be at least 1")
+
+
+def named_files(option: str, values: Sequence[str]) -> dict[str, str]:
+    """The files of an option's `NAME=FILE` values by name, in their order.
+
+    Raises
+    ------
+    UsageError
+        A value of another form, or a name that is given twice.
+    """
+    named: dict[str, str] = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not (name and equals and path):
+            raise UsageError(f"{option} {value!r}: expected NAME=FILE")
+        if name in named:
+            raise UsageError(f"{option}: {name!r} is given twice")
+        named[name] = path
+    return named

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from bigbird_dna.cli.checks import named_files
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -53,7 +54,7 @@ def promoter_report(
     )
     from bigbird_dna.reporting.tables import promoter_table, write_tsv
 
-    comparisons = _comparisons(_named(sets, "--set"), _named(baselines, "--baseline"), control)
+    comparisons = _comparisons(_paths("--set", sets), _paths("--baseline", baselines), control)
     table = promoter_table(comparisons)
     write_tsv(output / "promoters.tsv", table)
     roc_figure(comparisons, table, output / "roc.svg")
@@ -88,7 +89,7 @@ def loss_figure(
     from bigbird_dna.reporting import figures
     from bigbird_dna.reporting.training_log import read_training_log
 
-    runs = {label: read_training_log(path) for label, path in _named(logs, "LABEL=FILE").items()}
+    runs = {label: read_training_log(path) for label, path in _paths("LABEL=FILE", logs).items()}
     figures.loss_figure(runs, output)
 
 
@@ -229,14 +230,5 @@ def _comparisons(
     return comparisons
 
 
-def _named(values: Sequence[str], option: str) -> dict[str, Path]:
-    """`NAME=PATH` arguments, in their order."""
-    named: dict[str, Path] = {}
-    for value in values:
-        name, equals, path = value.partition("=")
-        if not (name and equals and path):
-            raise UsageError(f"{option} {value!r}: expected NAME=FILE")
-        if name in named:
-            raise UsageError(f"{option}: {name!r} is given twice")
-        named[name] = Path(path)
-    return named
+def _paths(option: str, values: Sequence[str]) -> dict[str, Path]:
+    return {name: Path(path) for name, path in named_files(option, values).items()}

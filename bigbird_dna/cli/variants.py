@@ -69,7 +69,9 @@ def score_variants(
         help="What to write (default: by the ending of -o, or vcf).",
     ),
     offsets: int = typer.Option(
-        4, metavar="N", help="Window offsets to average over, spread over 40 bp."
+        4,
+        metavar="N",
+        help="Window offsets to average over, spread over the length of a few tokens.",
     ),
     max_n: float = typer.Option(
         0.25,

@@ -22,7 +22,7 @@ from bigbird_dna.model.profiles import ProfileEnsemble, ProfileNetwork
 from bigbird_dna.reporting.auroc import auroc
 from bigbird_dna.tasks.initial import make_start
 from bigbird_dna.tasks.profile_inference import profile_logits
-from bigbird_dna.tasks.profile_rows import bins_of_window, centred_bins, profile_rows
+from bigbird_dna.tasks.profile_rows import bins_shown, centred_bins, profile_rows, whole_bins
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import pad
 from bigbird_dna.training.distributed import World
@@ -69,8 +69,8 @@ class ChromatinObjective:
         self.contigs = data.bins["contig"].astype(str).to_numpy()
         self.starts = data.bins["start"].to_numpy()
         size = data.bin_size
-        seen = bins_of_window(window, size, config.bin_layers)
-        learnt = min(config.neighbours, bins_of_window(window, size, 1))
+        seen = bins_shown(window, size, config.bin_layers)
+        learnt = min(config.neighbours, whole_bins(window, size))
         count = max(seen, learnt)
         self.bins = centred_bins(window, size, seen)
         self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
@@ -194,8 +194,7 @@ def _start_at_prevalence(network: ProfileNetwork, data: ChromatinData, weight: f
 def _batch_size(config: ChromatinConfig, window: int, processes: int) -> int:
     """Windows a step: those of the configuration, or as many as have the same number of bins."""
     learnt, wanted = (
-        min(config.neighbours, bins_of_window(size, config.bin, 1))
-        for size in (window, config.window)
+        min(config.neighbours, whole_bins(size, config.bin)) for size in (window, config.window)
     )
     shares = processes * config.accumulate
     if learnt == wanted:

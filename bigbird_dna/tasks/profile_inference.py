@@ -9,7 +9,7 @@ from torch import nn
 
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.checkpoint import Model
-from bigbird_dna.tasks.profile_rows import bins_of_window, centred_bins, profile_rows
+from bigbird_dna.tasks.profile_rows import bins_shown, centred_bins, profile_rows
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import pad
 from bigbird_dna.training.distributed import choose_device
@@ -43,7 +43,7 @@ def predict_profiles(
     place = choose_device(device)
     network = model.network.to(place).eval()
     window, size = int(model.settings["window"]), int(model.settings["bin"])
-    bins = centred_bins(window, size, bins_of_window(window, size, model.settings["bin_layers"]))
+    bins = centred_bins(window, size, bins_shown(window, size, model.settings["bin_layers"]))
     wrong = next((len(sequence) for sequence in sequences if len(sequence) != window), None)
     if wrong is not None:
         raise ValueError(f"a window of {wrong} bp, the model's are {window} bp")

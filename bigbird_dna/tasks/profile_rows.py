@@ -16,9 +16,14 @@ def centred_bins(window: int, size: int, count: int) -> npt.NDArray[np.int64]:
     return (window - size) // 2 + size * (np.arange(count) - count // 2)
 
 
-def bins_of_window(window: int, size: int, bin_layers: int) -> int:
+def whole_bins(window: int, size: int) -> int:
+    """How many bins fit a window whole, one of them in its middle: an odd number."""
+    return 2 * ((window - size) // 2 // size) + 1
+
+
+def bins_shown(window: int, size: int, bin_layers: int) -> int:
     """How many bins a network is shown at once: all whole ones if it has bin layers, else one."""
-    return 2 * ((window - size) // 2 // size) + 1 if bin_layers else 1
+    return whole_bins(window, size) if bin_layers else 1
 
 
 class ProfileRows(NamedTuple):

@@ -1,10 +1,8 @@
 """The chromatin commands on a small genome: what they write, write again, and refuse."""
 
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,13 +11,14 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app, main
+from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.model import checkpoint
 from bigbird_dna.reporting.auroc import auroc
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.cli.command import Run, refused
 
 MOTIFS = {"one": "GATTACAGATTACA", "two": "CCGGTATACCGGAT"}
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
@@ -29,37 +28,6 @@ CHROMATIN = {
     **{"baseline_kmer": 4, "max_n": 0.5, "negative_fraction": 1.0},
 }
 RULES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process."""
-
-    def call(*words: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return Result(int(caught.value.code or 0), *capsys.readouterr())
-
-    return call
-
-
-def refused(result: Result, code: int, *parts: object) -> None:
-    """One sentence, after the log, and nothing on standard output."""
-    assert (result.code, result.out) == (code, ""), result
-    assert "Traceback" not in result.err
-    last = result.err.splitlines()[-1]
-    assert result.err.count("bigbird-dna: error: ") == last.count("bigbird-dna: error: ") == 1
-    assert all(str(part) in last for part in parts), last
 
 
 @pytest.fixture(scope="module")

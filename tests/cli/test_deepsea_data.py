@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +13,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.cli.main import main
 from bigbird_dna.genome import sources
 from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from tests.cli.command import Run, refused
 from tests.genome.small_bundle import (
     SIZES,
     TRACKS,
@@ -31,14 +30,6 @@ FILES = {
     "DeepSEA.bins": "allTFs.pos.bed.tar.gz",
     "DeepSEA.tracks": "deepsea_metadata.tsv",
 }
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
-    """Exit code of the command."""
-    monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    return int(caught.value.code or 0)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +90,7 @@ def check(data: ChromatinData, world: World) -> None:
 
 
 def test_from_the_download_to_the_report(
-    world: World, config: Path, site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, world: World, config: Path, site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = {
         key: replace(source, urls=(f"{site}/{source.file}",))
@@ -109,8 +100,8 @@ def test_from_the_download_to_the_report(
     monkeypatch.setattr(sources, "load_sources", lambda: entries)
     results = tmp_path / "results"
     for key, file in FILES.items():
-        assert run(monkeypatch, "fetch", key, "-o", results / "downloads" / file) == 0
-    assert run(monkeypatch, "chromatin-data", config) == 0
+        assert run("fetch", key, "-o", results / "downloads" / file).code == 0
+    assert run("chromatin-data", config).code == 0
     data = read_dataset(results / "chromatin/data")
     check(data, world)
     assert {path.name for path in (results / "chromatin").iterdir()} == {"data"}
@@ -121,20 +112,20 @@ def test_from_the_download_to_the_report(
     directory, report = results / "chromatin/data", tmp_path / "report"
     arguments = ("--tracks", directory / "tracks.tsv", "--published", directory / "tracks.tsv")
     labels = directory / "labels.npz"
-    assert run(monkeypatch, "auc-report", predictions, labels, *arguments, "-o", report) == 0
+    assert run("auc-report", predictions, labels, *arguments, "-o", report).code == 0
     table = pd.read_csv(report / "tracks.tsv", sep="\t")
     assert (table["published_auroc"] == 0.9).all() and len(table) == TRACKS
 
 
 def test_files_of_any_place(
-    world: World, public: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, world: World, public: Path, config: Path, tmp_path: Path
 ) -> None:
     # A configuration without the keyword; a bundle that is unpacked; tracks of the package's form.
     settings = yaml.safe_load(config.read_text())
     del settings["chromatin"]
     config.write_text(yaml.safe_dump(settings))
     unpacked = tmp_path / "unpacked"
-    assert run(monkeypatch, "unpack-deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked) == 0
+    assert run("unpack-deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked).code == 0
     assert {path.name for path in unpacked.iterdir()} == {"train.mat", "valid.mat", "test.mat"}
     table = tmp_path / "tracks.tsv"
     groups = ["DHS"] * 2 + ["TF"] * 5 + ["HM"] * 6
@@ -144,7 +135,7 @@ def test_files_of_any_place(
         *("--bundle", unpacked, "--bed", public / FILES["DeepSEA.bins"], "--tracks", table),
         *("--reference", public.parent / "reference.fa.gz", "-o", tmp_path / "out"),
     )
-    assert run(monkeypatch, "chromatin-data", config, *arguments) == 0
+    assert run("chromatin-data", config, *arguments).code == 0
     data = read_dataset(tmp_path / "out")
     check(data, world)
     assert [track.name for track in data.tracks] == [f"t{number}" for number in range(TRACKS)]
@@ -170,11 +161,10 @@ def test_files_of_any_place(
     ],
 )
 def test_mistakes_take_one_line(
+    run: Run,
     public: Path,
     config: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
     code: int,
     message: str,
@@ -199,20 +189,11 @@ def test_mistakes_take_one_line(
                     given += [f"--{option}", str(places[place])]
         else:
             given.append(argument.format(**places))
-    assert run(monkeypatch, "chromatin-data", config, *given) == code
-    error = [line for line in capsys.readouterr().err.splitlines() if "unpacking" not in line]
-    assert len(error) == 1 and error[0].startswith("bigbird-dna: error: ")
-    assert message.format(**places) in error[0]
+    refused(run("chromatin-data", config, *given), code, message.format(**places))
     assert not (tmp_path / "results/chromatin/data").exists()
 
 
-def test_an_archive_that_is_none(
-    config: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(monkeypatch, "unpack-deepsea", config, "-o", tmp_path / "out") == 1
-    error = capsys.readouterr().err
-    assert f"{config}: not a complete tar archive" in error and error.count("\n") == 1
+def test_an_archive_that_is_none(run: Run, config: Path, tmp_path: Path) -> None:
+    result = run("unpack-deepsea", config, "-o", tmp_path / "out")
+    refused(result, 1, f"{config}: not a complete tar archive")
     assert not (tmp_path / "out").exists()

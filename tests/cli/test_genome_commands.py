@@ -2,29 +2,14 @@
 
 import gzip
 import json
-import sys
 
 import pytest
 
-from bigbird_dna.cli.main import main
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command line; gives (exit code, standard output, standard error)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        captured = capsys.readouterr()
-        return caught.value.code or 0, captured.out, captured.err
-
-    return call
+from tests.cli.command import refused
 
 
 @pytest.fixture
@@ -32,15 +17,6 @@ def reference(tmp_path):
     path = tmp_path / "reference.fa.gz"
     write_fasta(path, [("I", "ACGT" * 100), ("II", "GGCA" * 100)])
     return path
-
-
-def error_line(err):
-    """The one line of an error, without the log before it."""
-    assert "Traceback" not in err
-    lines = [line for line in err.splitlines() if line.startswith("bigbird-dna: error: ")]
-    assert len(lines) == 1
-    assert err.splitlines()[-1] == lines[0]
-    return lines[0]
 
 
 def test_prepare_reference_writes_an_indexed_genome(run, tmp_path):
@@ -77,33 +53,25 @@ def test_prepare_reference_refuses_bad_input_in_one_line(run, tmp_path, case):
     source, output = tmp_path / "in.fa", tmp_path / "out" / "reference.fa.gz"
     source.write_bytes(content)
     output.parent.mkdir()
-    code, out, err = run("prepare-reference", source, "-o", output)
-    assert (code, out) == (1, "")
-    assert str(source) in error_line(err)
-    assert message in error_line(err)
+    refused(run("prepare-reference", source, "-o", output), 1, source, message)
     assert list(output.parent.iterdir()) == []
 
 
 def test_prepare_reference_names_a_missing_file_and_a_directory(run, tmp_path):
     output = tmp_path / "reference.fa.gz"
-    code, _, err = run("prepare-reference", tmp_path / "absent.fa", "-o", output)
-    assert (code, error_line(err)) == (1, f"bigbird-dna: error: {tmp_path}/absent.fa: no such file")
-    code, _, err = run("prepare-reference", tmp_path, "-o", output)
-    assert code == 1
-    assert "is a directory" in error_line(err)
+    sentence = refused(run("prepare-reference", tmp_path / "absent.fa", "-o", output), 1)
+    assert sentence == f"bigbird-dna: error: {tmp_path}/absent.fa: no such file"
+    refused(run("prepare-reference", tmp_path, "-o", output), 1, "is a directory")
     assert not output.exists()
 
 
 def test_prepare_reference_checks_the_assembly(run, tmp_path, reference):
     output = tmp_path / "out.fa.gz"
-    code, _, err = run("prepare-reference", reference, "-o", output, "--assembly", "GRCh37")
-    assert code == 1
-    assert "no contig (I, II) is known to GRCh37" in error_line(err)
+    command = ["prepare-reference", reference, "-o", output, "--assembly"]
+    refused(run(*command, "GRCh37"), 1, "no contig (I, II) is known to GRCh37")
     assert not output.exists()
-    code, _, err = run("prepare-reference", reference, "-o", output, "--assembly", "hg19")
-    assert code == 2
-    assert "unknown assembly 'hg19'" in error_line(err)
-    code, _, err = run("prepare-reference", reference, "-o", output, "--assembly", "sacCer3")
+    refused(run(*command, "hg19"), 2, "unknown assembly 'hg19'")
+    code, _, err = run(*command, "sacCer3")
     assert code == 0
     assert "warning" in err
     assert "in sacCer3 230,218; it is taken for a piece" in err
@@ -145,22 +113,16 @@ def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
     assert code == 0
     assert "2 read, 1 lifted, 1 unmapped, 0 off reference" in err
     assert read_loci(output) == [Locus("22", 170, "+", "a")]
-    code, _, err = run(*command)
-    assert code == 2
-    assert "--chain and --from-assembly go together" in error_line(err)
+    refused(run(*command), 2, "--chain and --from-assembly go together")
 
 
 def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, reference):
     source, output = tmp_path / "x.bed", tmp_path / "out" / "promoters.tsv"
     output.parent.mkdir()
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
-    code, _, err = run(
-        "prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3", "-o", output
-    )
-    assert code == 1
-    line = error_line(err)
-    for part in (str(source), "NC_000001.11", "I, II", "sacCer3", "known to GRCh38"):
-        assert part in line
+    command = ["prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3"]
+    parts = (source, "NC_000001.11", "I, II", "sacCer3", "known to GRCh38")
+    refused(run(*command, "-o", output), 1, *parts)
     assert list(output.parent.iterdir()) == []
 
 
@@ -168,6 +130,5 @@ def test_prepare_promoters_refuses_a_reference_without_random_access(run, tmp_pa
     source, reference = tmp_path / "x.sga", tmp_path / "x.fa.gz"
     source.write_text("I\tTSS\t5\t+\t1\ta\n")
     reference.write_bytes(gzip.compress(b">I\nACGT\n"))
-    code, _, err = run("prepare-promoters", source, "--reference", reference, "-o", tmp_path / "o")
-    assert code == 1
-    assert "bigbird-dna prepare-reference" in error_line(err)
+    result = run("prepare-promoters", source, "--reference", reference, "-o", tmp_path / "o")
+    refused(result, 1, "bigbird-dna prepare-reference")

@@ -1,52 +1,29 @@
 """`score-promoters` through the real command, with a tiny model of random weights."""
 
 import gzip
-import io
 import shutil
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.cli.main import main
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.files import checksum
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model import checkpoint
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.cli.command import Run, refused
 
 WINDOW = 60  # 40 + 20
 COLUMNS = "#contig\tstart\tend\tname\tscore\tstrand\tnote"
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `bigbird-dna score-promoters` in this process."""
-
-    def run(*words: object, stdin: bytes = b"") -> Result:
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", "score-promoters", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Result(code, *capsys.readouterr())
-
-    return run
+def run(run: Run) -> Run:
+    """Run `bigbird-dna score-promoters`."""
+    return partial(run, "score-promoters")
 
 
 def random_dna(length: int, seed: int) -> str:
@@ -273,15 +250,6 @@ BAD_FASTA = {
     "damaged gzip": (b"\x1f\x8b\x08\x00 not a gzip file at all", "damaged"),
     "late": ((GOOD + ">d\nACGT\nACXT\n").encode(), "line 5"),
 }
-
-
-def refused(result: Result, code: int, *parts: object) -> None:
-    assert result.code == code, result
-    assert result.out == ""
-    lines = result.err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("bigbird-dna: error: "), result.err
-    for part in parts:
-        assert str(part) in lines[0]
 
 
 @pytest.mark.parametrize("way", ["file", "stdout", "stdin"])

@@ -1,35 +1,24 @@
 """`score-variants` as a command, with a predictor that any base can change in a model's place."""
 
 import gzip
-import io
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pysam
 import pytest
-import typer
 
 from bigbird_dna.cli import variants
 from bigbird_dna.cli.predictor import Predictor
-from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.tracks import Track
+from tests.cli.command import Result, Run, refused
 
 TRACKS = [Track("CTCF", "TF"), Track("open chromatin", "DHS"), Track("H3K4me3", "HM")]
 HEADER = "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
 
 
 def hashed(sequences: Sequence[str]) -> np.ndarray:
@@ -38,28 +27,17 @@ def hashed(sequences: Sequence[str]) -> np.ndarray:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `bigbird-dna score-variants` in this process."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    variants.register(app)
+def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `bigbird-dna score-variants` with the predictor in the place of any model."""
 
-    def run(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
+    def call(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
         def predictor(model_dir: Path, **_: Any) -> Predictor:
             return Predictor(hashed, window, 2, TRACKS, "abcd")
 
         monkeypatch.setattr(variants, "open_predictor", predictor)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = 0
-        try:
-            app(["model", *map(str, words)])
-        except BigBirdDnaError as error:
-            print(f"bigbird-dna: error: {error}", file=sys.stderr)
-            code = error.exit_code
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Result(code, *capsys.readouterr())
+        return run("score-variants", "model", *words, stdin=stdin)
 
-    return run
+    return call
 
 
 @pytest.fixture
@@ -96,13 +74,6 @@ def vcf(fasta: Path) -> Path:
 def table(text: str) -> list[dict[str, str]]:
     rows = [row.split("\t") for row in text.splitlines() if not row.startswith("##")]
     return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
-
-
-def refused(result: Result, code: int, *parts: object) -> None:
-    assert (result.code, result.out) == (code, ""), result
-    assert len(result.err.splitlines()) == 1
-    for part in parts:
-        assert str(part) in result.err
 
 
 def test_vcf_on_standard_output(run: Run, vcf: Path, fasta: Path) -> None:

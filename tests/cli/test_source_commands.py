@@ -1,21 +1,12 @@
 """`fetch` and `extract` on the command line."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from bigbird_dna.cli.main import main
 from bigbird_dna.genome.fasta import read_fasta
 from bigbird_dna.genome.reference import write_fasta
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
-    """Exit code of the command."""
-    monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    return int(caught.value.code or 0)
+from tests.cli.command import Run, refused
 
 
 @pytest.fixture
@@ -29,32 +20,28 @@ def records(path: Path) -> list[tuple[str, str]]:
     return [(record.name, record.sequence) for record in read_fasta(path)]
 
 
-def test_extract_a_contig(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, "extract", reference, "chrII", "-o", tmp_path / "out.fa.gz") == 0
+def test_extract_a_contig(run: Run, reference: Path, tmp_path: Path) -> None:
+    assert run("extract", reference, "chrII", "-o", tmp_path / "out.fa.gz").code == 0
     assert records(tmp_path / "out.fa.gz") == [("chrII", "GATTACA" * 30)]
 
 
 @pytest.mark.parametrize(("megabases", "bases"), [("0.00001", 10), ("5", 250)])
 def test_extract_a_start(
+    run: Run,
     reference: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     megabases: str,
     bases: int,
 ) -> None:
     output = tmp_path / "out.fa.gz"
-    assert (
-        run(monkeypatch, "extract", reference, "chrI", "-o", output, "--megabases", megabases) == 0
-    )
+    assert run("extract", reference, "chrI", "-o", output, "--megabases", megabases).code == 0
     assert records(output) == [("chrI", ("ACGTN" * 50)[:bases])]
 
 
-def test_extract_by_another_name(
-    reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.fa.gz"
     arguments = ("extract", reference, "NC_001134.8", "-o", output, "--assembly", "sacCer3")
-    assert run(monkeypatch, *arguments) == 0
+    assert run(*arguments).code == 0
     assert records(output)[0][0] == "chrII"
 
 
@@ -67,29 +54,22 @@ def test_extract_by_another_name(
     ],
 )
 def test_extract_faults(
+    run: Run,
     reference: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
     code: int,
     message: str,
 ) -> None:
     output = tmp_path / "out.fa.gz"
-    assert run(monkeypatch, "extract", reference, *arguments, "-o", output) == code
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    refused(run("extract", reference, *arguments, "-o", output), code, message)
     assert not output.exists()
 
 
-def test_fetch_faults(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert run(monkeypatch, "fetch", "hg99", "-o", output) == 2
-    assert "no source 'hg99'" in capsys.readouterr().err
+    refused(run("fetch", "hg99", "-o", output), 2, "no source 'hg99'")
     missing = tmp_path / "missing"
     arguments = ("fetch", "GRCh37.chain", "-o", output, "--local-data", missing)
-    assert run(monkeypatch, *arguments) == 2
-    assert f"{missing} is no directory" in capsys.readouterr().err
+    refused(run(*arguments), 2, f"{missing} is no directory")
     assert not output.exists()

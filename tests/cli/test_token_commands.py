@@ -2,37 +2,17 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bigbird_dna.cli.main import main
 from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
-
-Run = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; exit code and standard error."""
-
-    def run(*arguments: str | Path) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        code = end.value.code
-        output, errors = capfd.readouterr()
-        assert output == ""
-        assert "Traceback" not in errors
-        return int(code or 0), errors
-
-    return run
+from tests.cli.command import Run
 
 
 @pytest.fixture
@@ -57,13 +37,13 @@ def config(tmp_path: Path) -> Path:
 
 def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     directory = config.parent / "results" / "tokens"
-    code, log = run("train-tokenizer", config)
+    code, _, log = run("train-tokenizer", config)
     assert code == 0 and "sampling 0.06 of the 0.06 Mb of 1 training contigs" in log
     tokenizer = DnaTokenizer.load(directory / "tokenizer.model")
     assert tokenizer.vocabulary == 64
     assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
 
-    assert run("tokenize", config)[0] == 0
+    assert run("tokenize", config).code == 0
     stores = {
         split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")
     }
@@ -74,13 +54,13 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     assert [stores[split].info["passes"] for split in stores] == [3, 1, 1]
     assert [stores[split].info["contigs"] for split in stores] == [["one"], ["two"], ["three"]]
 
-    code, log = run("tokenizer-statistics", config)
+    code, _, log = run("tokenizer-statistics", config)
     assert code == 0 and "no promoters" in log
     assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
     write_loci(
         config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")]
     )
-    assert run("tokenizer-statistics", config)[0] == 0
+    assert run("tokenizer-statistics", config).code == 0
     statistics = json.loads((directory / "statistics.json").read_text())
     assert statistics["regions"]["promoters"]["bases"] == 1000
     assert statistics["genome"]["bases"] == 74_000
@@ -94,17 +74,18 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     options = ["--reference", reference, "--set", "genome.test=[]"]
     model, stores = tmp / "m.model", tmp / "stores"
     more = ["--set", "tokens.vocabulary=16"]
-    assert run("train-tokenizer", config, "-o", model, *options, *more)[0] == 0
+    assert run("train-tokenizer", config, "-o", model, *options, *more).code == 0
     assert DnaTokenizer.load(model).vocabulary == 16
     options += ["--tokenizer", model, "--threads", "2"]
-    code, log = run("tokenize", config, "-o", stores, *options)
+    code, _, log = run("tokenize", config, "-o", stores, *options)
     assert code == 0 and "no contig is for test" in log
     assert TokenStore.open(stores / "test").info["sentences"] == 0
     promoters = tmp / "loci.tsv"
     write_loci(promoters, [Locus("one", 500, "+", "p")])
     file = tmp / "statistics.json"
     assert (
-        run("tokenizer-statistics", config, "-o", file, "--promoters", promoters, *options)[0] == 0
+        run("tokenizer-statistics", config, "-o", file, "--promoters", promoters, *options).code
+        == 0
     )
     assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
     assert not (tmp / "results" / "tokens").exists()
@@ -113,7 +94,7 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
 def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) -> None:
     # 11 pieces are always there; a corpus of 30 bases has no room for a thousand others.
     options = ["--set", "tokens.corpus_megabases=0.00003", "--set", "tokens.vocabulary=1000"]
-    code, log = run("train-tokenizer", config, *options)
+    code, _, log = run("train-tokenizer", config, *options)
     assert code == 2
     assert "vocabulary 1000 is too large for a corpus of 30 bases: the largest possible is" in log
     assert not (config.parent / "results" / "tokens").exists() or not list(
@@ -144,7 +125,7 @@ def test_mistakes_of_users(
 ) -> None:
     model = config.parent / "any.model"
     DnaTokenizer.train(["ACGT" * 9], model, 12)
-    code, log = run(*(word.format(config=config, model=model) for word in arguments))
+    code, _, log = run(*(word.format(config=config, model=model) for word in arguments))
     assert code == expected
     assert message in log
     assert not list((config.parent / "results").glob("tokens/*"))
@@ -156,8 +137,8 @@ def test_help_is_light(command: str) -> None:
 
     code = f"""
 import sys
-sys.argv = ["bigbird-dna", {command!r}, "--help"]
 from bigbird_dna.cli.main import main
+sys.argv = ["bigbird-dna", {command!r}, "--help"]
 try:
     main()
 finally:

@@ -1,8 +1,7 @@
 """`variant-report` as a command: what score-variants writes goes in, a table and a figure come out."""
 
-import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,11 @@ import pysam
 import pytest
 
 from bigbird_dna.cli import variants
-from bigbird_dna.cli.main import main
 from bigbird_dna.cli.predictor import Predictor
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.tracks import Track
+from tests.cli.command import Run, refused
 
-Run = Callable[..., tuple[int, str]]
 TRACKS = ["CTCF", "open chromatin"]
 COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 HEADER = (
@@ -25,21 +23,6 @@ HEADER = (
     "mean over both strands and the windows' offsets: for each ALT the tracks CTCF,open%20chromatin"
     '",Source="bigbird-dna",Version="0.1.0">\n'
 )
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line; gives the exit code and standard error."""
-
-    def call(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        return int(caught.value.code or 0), captured.err
-
-    return call
 
 
 def record(pos: int, alts: str, info: str, contig: str = "c1") -> str:
@@ -78,15 +61,9 @@ def table(out: Path) -> pd.DataFrame:
     return pd.read_csv(out / "variants.tsv", sep="\t").set_index("subset")
 
 
-def refused(result: tuple[int, str], code: int, *parts: str) -> None:
-    assert result[0] == code, result
-    (line,) = result[1].splitlines()
-    assert line.startswith("bigbird-dna: error: ") and all(part in line for part in parts), line
-
-
 def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     out = tmp_path / "a/report"
-    code, log = run("variant-report", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    code, _, log = run("variant-report", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
     assert code == 0
     assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg"}
     assert "7 variants judged: 3 loss, 3 none, 1 gain" in log
@@ -118,11 +95,11 @@ def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Pat
     scored.write_text(text.replace("PLACE=", "KIND="))
     fields = ("--effect-field", "CAUSAL", "--place-field", "KIND", "--no-effect", "no")
     # As the second ALT's word is its own, only the first is without an effect there.
-    assert run("variant-report", scored, "-o", tmp_path / "r", *fields)[0] == 0
+    assert run("variant-report", scored, "-o", tmp_path / "r", *fields).code == 0
     rows = table(tmp_path / "r")
     assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
     assert rows.loc["place=strong", "variants"] == 5
-    code, log = run(
+    code, _, log = run(
         "variant-report", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin"
     )
     assert code == 0 and "MYC" not in log
@@ -158,7 +135,7 @@ def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
     outputs = tmp_path / "scored.vcf.gz", tmp_path / "scored.tsv.gz"
     for output in outputs:
         words = ("score-variants", "model", truth, "--reference", fasta, "--tracks", "*")
-        assert run(*words, "-o", output)[0] == 0
+        assert run(*words, "-o", output).code == 0
     return truth, *outputs
 
 
@@ -173,7 +150,7 @@ def test_what_score_variants_writes(
         "b": (vcf, "--truth", truth),
         "c": (tsv, "--truth", truth),
     }.items():
-        code, log = run("variant-report", *words, "-o", tmp_path / name)
+        code, _, log = run("variant-report", *words, "-o", tmp_path / name)
         assert code == 0 and "20 variants judged" in log and "left out" not in log
         tables.append(table(tmp_path / name))
     for other in tables[1:]:
@@ -197,7 +174,7 @@ def test_the_truth_of_other_variants(
     lines = truth.read_text().splitlines(keepends=True)
     twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
     truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
-    code, log = run("variant-report", tsv, "--truth", truth, "-o", tmp_path / "r")
+    code, _, log = run("variant-report", tsv, "--truth", truth, "-o", tmp_path / "r")
     assert code == 0 and "21 variants judged" in log and "1 left out: 1 not among the scored" in log
     refused(run("variant-report", tsv, "-o", tmp_path / "x"), 2, "name their VCF with --truth")
     text = tsv.with_suffix("")
@@ -233,5 +210,5 @@ def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> No
     refused(run("variant-report", missing, "-o", tmp_path / "r"), 1, "none.vcf: no such file")
     result = run("variant-report", scored, "--truth", missing, "-o", tmp_path / "r")
     refused(result, 1, "none.vcf: no such file")
-    code, text = run("variant-report", scored)
+    code, _, text = run("variant-report", scored)
     assert code == 2 and "--output" in text
