@@ -288,6 +288,12 @@ class ChromatinConfig(TrainingConfig):
     shift: int = Field(default=0, ge=0, description="bp a training window is moved by, at random")
     evaluation_bins: int = Field(default=1000, ge=1, description="validation bins, while training")
     test_bins: int = Field(default=0, ge=0, description="a sample of the test bins; 0: all")
+    middle: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="pooling bin: the part of a window whose bins are predicted together; 0: one bin",
+    )
     report_positives: int = Field(
         default=1, ge=1, description="test positives a track needs to count in the report's medians"
     )
@@ -305,6 +311,8 @@ class ChromatinConfig(TrainingConfig):
             raise ValueError("pooling cls predicts one bin a window: neighbours must be 1")
         if self.pooling == "cls" and self.bin_layers:
             raise ValueError("pooling cls predicts one bin a window: bin_layers must be 0")
+        if self.pooling == "cls" and self.middle:
+            raise ValueError("pooling cls predicts one bin a window: middle must be 0")
         for window in (self.window, self.compare_window):
             if window is not None and (window < self.bin or (window - self.bin) % 2):
                 raise ValueError(

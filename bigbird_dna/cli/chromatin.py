@@ -262,6 +262,7 @@ def chromatin_predictions(
         bins,
         Reference(reference or results / "genome/reference.fa.gz"),
         rows,
+        middle=settings.chromatin.middle,
         batch_size=batch_size,
         device=device,
     )

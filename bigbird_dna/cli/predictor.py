@@ -15,9 +15,10 @@ if TYPE_CHECKING:  # slow to import: inside the function
 
 
 class Predictor(NamedTuple):
-    """`predict` gives (N, T) probabilities of `tracks` for the middle bin of N windows of `window` bp.
+    """`predict` gives (N, K, T) probabilities of `tracks`, of the K bins in the middle of N windows.
 
-    `bin` is the size of the bin in bp, `sha256` the checksum of the model's weights.
+    `window` is the size of a window in bp, `bin` that of a bin, `together` is K, `sha256` the checksum of the
+    model's weights.
     """
 
     predict: "Callable[[Sequence[str]], NDArray[np.float32]]"
@@ -25,6 +26,7 @@ class Predictor(NamedTuple):
     bin: int
     tracks: "Sequence[Track]"
     sha256: str
+    together: int = 1
 
     def columns(self, pattern: str | None) -> list[int]:
         """Columns of the tracks that `pattern` chooses (see `select_tracks`), in order; None: all."""
@@ -36,15 +38,22 @@ class Predictor(NamedTuple):
 
 
 def open_predictor(
-    model_dir: Path, *, both_strands: bool, batch_size: int, device: str, threads: int | None
+    model_dir: Path,
+    *,
+    both_strands: bool,
+    batch_size: int,
+    device: str,
+    threads: int | None,
+    middle: float = 0.0,
 ) -> Predictor:
     """Load a chromatin model; `ModelError` if the directory holds none.
 
-    With `both_strands` a window's probabilities are the mean of it and its reverse complement.
+    With `both_strands` a window's probabilities are the mean of it and its reverse complement. `middle` is
+    the part of a window whose bins are predicted together; 0: the one bin in its middle.
     """
     from bigbird_dna.genome.tracks import Track
     from bigbird_dna.model.checkpoint import load_task
-    from bigbird_dna.tasks.profile_inference import predict_profiles
+    from bigbird_dna.tasks.profile_inference import bins_together, predict_profiles
 
     check_at_least_one({"--batch-size": batch_size, "--threads": threads})
     use_device(device, threads)
@@ -55,6 +64,7 @@ def open_predictor(
             return predict_profiles(
                 model,
                 sequences,
+                middle=middle,
                 both_strands=both_strands,
                 batch_size=batch_size,
                 device=device,
@@ -62,4 +72,5 @@ def open_predictor(
 
     tracks = [Track(track["track"], track["group"]) for track in model.settings["tracks"]]
     window, size = int(model.settings["window"]), int(model.settings["bin"])
-    return Predictor(predict, window, size, tracks, model.sha256)
+    together = bins_together(model, middle)
+    return Predictor(predict, window, size, tracks, model.sha256, together)

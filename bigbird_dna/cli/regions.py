@@ -39,6 +39,13 @@ def predict_tracks(
     summary: str = typer.Option(
         "max", metavar="max|mean", help="Of the bins of a region longer than the model's bin."
     ),
+    middle: float = typer.Option(
+        0.0,
+        metavar="FRACTION",
+        help="Predict all bins in this middle part of a window at once: many times as fast where regions are "
+        "close, but bins see less on one side. [default: each in the middle of its own window]",
+        show_default=False,
+    ),
     max_n: float = typer.Option(
         0.25, metavar="FRACTION", help="Bins with a larger share of N around them don't count."
     ),
@@ -52,6 +59,7 @@ def predict_tracks(
     """
     output = None if str(output) == "-" else output
     check_choice("--summary", summary, ("max", "mean"))
+    check_fraction("--middle", middle)
     check_fraction("--max-n", max_n)
     check_output(output, [regions, reference])
 
@@ -60,14 +68,25 @@ def predict_tracks(
 
     chosen: Summary = next(one for one in get_args(Summary) if one == summary)
     model = open_predictor(
-        model_dir, both_strands=True, batch_size=batch_size, device=device, threads=threads
+        model_dir,
+        both_strands=True,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+        middle=middle,
     )
     columns = model.columns(tracks)
     names = [model.tracks[column].name for column in columns]
     command = command_line(
         "predict-tracks",
         [model_dir, regions],
-        {"--reference": reference, "--tracks": tracks, "--summary": summary, "--max-n": max_n},
+        {
+            "--reference": reference,
+            "--tracks": tracks,
+            "--summary": summary,
+            "--middle": middle or None,
+            "--max-n": max_n,
+        },
     )
     with Reference(reference) as genome, destination(output, "tsv") as temporary:
         found = read_regions(regions, genome)
@@ -77,6 +96,7 @@ def predict_tracks(
             model.predict,
             window=model.window,
             bin_size=model.bin,
+            together=model.together,
             summary=chosen,
             max_n=max_n,
         )

@@ -116,7 +116,7 @@ def score_variants(
     names = [model.tracks[column].name for column in columns]
 
     def predict(sequences: Sequence[str]) -> "NDArray[np.float32]":
-        values = model.predict(sequences)
+        values = model.predict(sequences)[:, 0]
         return values if len(columns) == len(model.tracks) else values[:, columns]
 
     command = command_line(

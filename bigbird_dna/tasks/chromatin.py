@@ -36,7 +36,7 @@ LEAST_POSITIVES = 5  # of a track among the validation bins, to count in their m
 NOT_TRAINING = {
     *("evaluate_every", "checkpoint_every", "baseline_kmer", "models", "test_bins", "tracks"),
     *("compare_window", "label", "widen", "negative_fraction", "minimum_positives", "blacklist"),
-    *("max_n", "valid_regions", "test_regions"),
+    *("max_n", "valid_regions", "test_regions", "middle", "report_positives", "variants"),
 }
 
 
@@ -146,11 +146,12 @@ class ChromatinObjective:
             self.tokenizer,
             sequences,
             self.bins,
+            1,
             size,
             self.positions,
             min(16, self.config.batch_size),
             self.world.device,
-        )
+        )[:, 0]
         parts = self.world.gather((scores, self.data.labels.rows(mine)))
         logits = np.concatenate([part for part, _ in parts if len(part)])
         labels = np.concatenate([part for _, part in parts if len(part)])

@@ -1,6 +1,7 @@
 """Predictions of held-out bins, by models and by the k-mer baseline, as arrays that `auc-report` reads."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from bigbird_dna.files import atomic_directory, atomic_path
 from bigbird_dna.genome.chromatin_data import ChromatinData
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.checkpoint import Model
-from bigbird_dna.tasks.profile_inference import predict_profiles
+from bigbird_dna.tasks.profile_inference import bins_together, predict_profiles
+from bigbird_dna.tasks.shared_windows import WINDOWS_AT_ONCE, share_windows
 
 # Axes: n bins, T tracks.
 
@@ -44,10 +46,13 @@ def predict_bins(
     reference: Reference,
     rows: npt.NDArray[np.intp],
     *,
+    middle: float = 0.0,
     batch_size: int = 16,
     device: str = "auto",
 ) -> npt.NDArray[np.float32]:
     """Probabilities (n, T) of some bins: mean of the models and of both strands.
+
+    With `middle` neighbouring bins share a window (see `share_windows`): those in this part of it.
 
     Raises
     ------
@@ -63,17 +68,21 @@ def predict_bins(
                 f"{model.path}: predicts bins of {model.settings['bin']} bp, "
                 f"the data set has bins of {data.bin_size} bp"
             )
-    result = np.empty((len(rows), len(data.tracks)), np.float32)
-    starts = range(0, len(rows), BINS_AT_ONCE)
-    for first in progress(starts, "predicting bins", len(starts)):
-        some = rows[first : first + BINS_AT_ONCE]
-        total = np.zeros((len(some), len(data.tracks)))
-        for model in models:
-            windows = data.windows(int(model.settings["window"]), some)
-            sequences = [reference.fetch(window) for window in windows]
-            total += predict_profiles(model, sequences, batch_size=batch_size, device=device)
-        result[first : first + BINS_AT_ONCE] = total / len(models)
-    return result
+    contigs = data.bins["contig"].astype(str).to_numpy()[rows].tolist()
+    starts = data.bins["start"].to_numpy()[rows]
+    total = np.zeros((len(rows), len(data.tracks)))
+    for number, model in enumerate(models, start=1):
+        together = bins_together(model, middle)
+        window = int(model.settings["window"])
+        shared = share_windows(contigs, starts, data.bin_size, window, together)
+        predict = partial(
+            predict_profiles, model, middle=middle, batch_size=batch_size, device=device
+        )
+        batches = shared.predicted(reference, predict)
+        steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
+        for bins, values in progress(batches, f"model {number} of {len(models)}", steps):
+            total[bins] += values
+    return np.asarray(total / len(models), np.float32)
 
 
 def baseline_bins(

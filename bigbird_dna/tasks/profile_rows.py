@@ -21,6 +21,12 @@ def whole_bins(window: int, size: int) -> int:
     return 2 * ((window - size) // 2 // size) + 1
 
 
+def middle_bins(window: int, size: int, part: float) -> int:
+    """How many bins fit the middle `part` (0 to 1) of a window whole: an odd number, at least one."""
+    count = int(part * window / size + 1e-9)  # 0.3 * 2000 / 200 is meant to be 3
+    return max(1, count - 1 + count % 2)
+
+
 def bins_shown(window: int, size: int, bin_layers: int) -> int:
     """How many bins a network is shown at once: all whole ones if it has bin layers, else one."""
     return whole_bins(window, size) if bin_layers else 1

@@ -1,6 +1,6 @@
 """Chromatin tracks over the regions of a BED file."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -9,16 +9,14 @@ import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import read_lines
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.peaks import read_intervals
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.variants import contig_finder
+from bigbird_dna.tasks.shared_windows import Predictor, share_windows
 
-# Axes: N windows, T tracks.
+# Axes: W windows, K bins in the middle of a window, T tracks.
 
 Summary = Literal["max", "mean"]
-Predictor = Callable[[Sequence[str]], npt.NDArray[np.float32]]
 
 
 class Region(NamedTuple):
@@ -83,48 +81,57 @@ def predict_regions(
     *,
     window: int,
     bin_size: int,
+    together: int = 1,
     summary: Summary = "max",
     max_n: float = 0.25,
-    batch_windows: int = 1024,
+    bins_at_once: int = 4096,
 ) -> Iterator[PredictedRegion]:
     """Probabilities of every region: of its bin, or the largest or mean one where it has several.
 
     A bin's window may reach beyond the contig, where it is filled with N and noted. Bins whose window has a
     larger fraction of N than `max_n` are left out; a region of such bins only isn't scored.
+
+    Parameters
+    ----------
+    predict
+        From windows (W) to the probabilities (W, K, T) of the K = `together` bins in the middle of each. Bins
+        on the same grid share windows, those of several regions too (see `share_windows`).
     """
-    waiting: list[tuple[Region, list[str | None], bool]] = []
+
+    def predicted(some: Sequence[Region], bins: Sequence[list[int]]) -> Iterator[PredictedRegion]:
+        owner = np.repeat(np.arange(len(some)), [len(starts) for starts in bins])
+        contigs = [some[number].contig for number in owner.tolist()]
+        shared = share_windows(contigs, np.concatenate(bins), bin_size, window, together)
+        beyond = np.zeros(len(some), bool)
+        np.logical_or.at(beyond, owner, shared.reach_beyond(reference)[shared.owner])
+        scored = np.zeros(len(some), np.int64)
+        found: npt.NDArray[np.float64] | None = None
+        for numbers, values in shared.predicted(reference, predict, max_n):
+            if found is None:
+                shape = (len(some), values.shape[1])
+                found = np.full(shape, -np.inf) if summary == "max" else np.zeros(shape)
+            (np.maximum if summary == "max" else np.add).at(found, owner[numbers], values)
+            np.add.at(scored, owner[numbers], 1)
+        for number, region in enumerate(some):
+            left_out = len(bins[number]) - int(scored[number])
+            notes = ["contig_edge"] if beyond[number] else []
+            if left_out:
+                notes.append(f"too_many_n={left_out}bins" if scored[number] else "too_many_n")
+            row = None
+            if found is not None and scored[number]:
+                row = found[number] / (scored[number] if summary == "mean" else 1)
+                row = row.astype(np.float32)
+            yield PredictedRegion(region, row, ";".join(notes) or ".")
+
+    waiting: list[Region] = []
+    bins: list[list[int]] = []
     count = 0
     for region in regions:
-        sequences: list[str | None] = []
-        length = reference.contigs[region.contig]
-        beyond = False
-        for start in bins_of(region, bin_size):
-            opens = start + bin_size // 2 - window // 2
-            sequence = reference.fetch(Interval(region.contig, opens, opens + window))
-            beyond |= opens < 0 or opens + window > length
-            sequences.append(sequence if fraction_n(sequence) <= max_n else None)
-        waiting.append((region, sequences, beyond))
-        count += len(sequences)
-        if count >= batch_windows:
-            yield from _predicted(waiting, predict, summary)
-            waiting, count = [], 0
-    yield from _predicted(waiting, predict, summary)
-
-
-def _predicted(
-    waiting: Sequence[tuple[Region, list[str | None], bool]], predict: Predictor, summary: Summary
-) -> Iterator[PredictedRegion]:
-    sequences = [one for _, many, _ in waiting for one in many if one is not None]
-    values = predict(sequences) if sequences else np.empty((0, 0), np.float32)
-    used = 0
-    for region, many, beyond in waiting:
-        scored = sum(one is not None for one in many)
-        mine = values[used : used + scored]
-        used += scored
-        notes = ["contig_edge"] if beyond else []
-        if scored < len(many):
-            notes.append("too_many_n" if not scored else f"too_many_n={len(many) - scored}bins")
-        found = None
-        if scored:
-            found = mine.max(axis=0) if summary == "max" else mine.mean(axis=0)
-        yield PredictedRegion(region, found, ";".join(notes) or ".")
+        waiting.append(region)
+        bins.append(bins_of(region, bin_size))
+        count += len(bins[-1])
+        if count >= bins_at_once:
+            yield from predicted(waiting, bins)
+            waiting, bins, count = [], [], 0
+    if waiting:
+        yield from predicted(waiting, bins)

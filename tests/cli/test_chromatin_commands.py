@@ -83,6 +83,7 @@ def _write_models(home: Path) -> None:
         "small": {"bin": 20},
         "other": {"tracks": tracks[::-1]},
         "tokens": {},
+        "paper": {"pooling": "cls"},
     }
     for seed, (name, changed) in enumerate(variations.items()):
         torch.manual_seed(seed)
@@ -365,6 +366,37 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
     assert list(fewer.columns)[5:] == ["two"]
     assert float(fewer.loc[1, "two"]) < scored.loc[1, "two"]
     assert float(fewer.loc[0, "two"]) == pytest.approx(scored.loc[0, "two"], abs=2e-6)
+
+
+def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+    bed.write_text("c\t440\t480\nb\t3600\t3640\nc\t400\t440\nc\t440\t480\n")
+    further = (bed, "--reference", home / "reference.fa.gz")
+    rows = table(run("predict-tracks", home / "first", *further).out)
+    result = run("predict-tracks", home / "first", *further, "--middle", 0.7)
+    assert result.code == 0 and " --middle 0.7 " in result.out.splitlines()[2]
+    shared = table(result.out)
+    columns = ["#contig", "start", "end", "name"]
+    pd.testing.assert_frame_equal(shared[columns], rows[columns])
+    # Bin 10 of contig c is in the middle of three and as before, bin 11 beside it is not.
+    assert shared.loc[2, "one"] == rows.loc[2, "one"]
+    assert shared.loc[0, "one"] == shared.loc[3, "one"] != rows.loc[0, "one"]
+    bed.write_text("c\t440\t480\n")
+    alone = table(run("predict-tracks", home / "first", *further, "--middle", 0.7).out)
+    assert alone.loc[0, list(MOTIFS)].tolist() == shared.loc[0, list(MOTIFS)].tolist()
+    # It is what chromatin-predictions says of the bin.
+    array = tmp_path / "all.npy"
+    predict = [*words_of(home, "chromatin-predictions", home / "first"), "-o", array]
+    for key in ("pooling=bin", "middle=0.7", "test_bins=0"):
+        predict += ["--set", f"chromatin.{key}"]
+    assert run(*predict).code == 0
+    bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
+    place = bins["start"].tolist().index(440)
+    np.testing.assert_allclose(
+        alone.loc[0, list(MOTIFS)].astype(float), np.load(array)[place], atol=2e-6
+    )
+    words = ("predict-tracks", home / "paper", *further, "--middle", 0.7)
+    refused(run(*words), 2, "paper: predicts one bin a window (pooling cls)")
+    refused(run(*words[:-1], 1.5), 2, "--middle 1.5")
 
 
 def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:

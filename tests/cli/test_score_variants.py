@@ -23,7 +23,7 @@ HEADER = "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n#CHROM\tPOS\tID\tREF\tALT\tQ
 
 def hashed(sequences: Sequence[str]) -> np.ndarray:
     sums = [[zlib.crc32(text.encode(), salt) for salt in range(3)] for text in sequences]
-    return (np.array(sums, np.float64) / 2**32).astype(np.float32)
+    return (np.array(sums, np.float64) / 2**32).astype(np.float32)[:, None]
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_a_failure_while_scoring_leaves_the_old_output(
     assert run(vcf, "--reference", fasta, "-o", output).code == 0
     before = {path: path.read_bytes() for path in tmp_path.glob("*x*")}
     monkeypatch.setattr(
-        sys.modules[__name__], "hashed", lambda texts: np.full((len(texts), 3), np.nan)
+        sys.modules[__name__], "hashed", lambda texts: np.full((len(texts), 1, 3), np.nan)
     )
     refused(run(vcf, "--reference", fasta, "-o", output), 1, "no probabilities")
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before

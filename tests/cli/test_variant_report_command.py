@@ -116,7 +116,7 @@ def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
 
     def hashed(sequences: Sequence[str]) -> np.ndarray:
         sums = [[zlib.crc32(text.encode(), salt) for salt in range(2)] for text in sequences]
-        return (np.array(sums, np.float64) / 2**32).astype(np.float32)
+        return (np.array(sums, np.float64) / 2**32).astype(np.float32)[:, None]
 
     known = [Track(name, "TF") for name in TRACKS]
     monkeypatch.setattr(

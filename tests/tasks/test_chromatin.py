@@ -147,6 +147,12 @@ def test_training_finds_the_motifs(made: Path, model_dir: Path) -> None:
     labels = data.labels.rows(rows)
     figures = [auroc(labels[:, t], values[:, t]).value for t in range(2)]
     assert min(figures) > 0.9, figures
+    # Neighbours that share windows are told as well.
+    shared = predict_bins([model], data, reference, rows, middle=0.6)
+    assert min(auroc(labels[:, t], shared[:, t]).value for t in range(2)) > 0.9
+    assert np.abs(shared - values).max() > 1e-3
+    third = (data.bins["start"].to_numpy()[rows] // 40) % 3 == 1  # those in the middle as before
+    np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
     baseline = baseline_bins(settings().chromatin, data, reference, rows)
@@ -160,8 +166,15 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: P
     together = predict_profiles(model, sequences, batch_size=20)
     alone = np.concatenate([predict_profiles(model, [one], batch_size=1) for one in sequences])
     np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert together.shape == (20, 1, 2)
     turned = predict_profiles(model, [reverse_complement(one) for one in sequences])
     np.testing.assert_allclose(turned, together, atol=1e-5)
+    # All five bins at once: the one in the middle is as before, the other way round they turn.
+    several = predict_profiles(model, sequences, middle=1)
+    assert several.shape == (20, 5, 2)
+    np.testing.assert_allclose(several[:, 2:3], together, atol=1e-5)
+    turned = predict_profiles(model, [reverse_complement(one) for one in sequences], middle=1)
+    np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
     with pytest.raises(ValueError, match="a window of 3 bp, the model's are 200 bp"):
         predict_profiles(model, ["ACG"])
 
@@ -341,9 +354,11 @@ def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
     turned = predict_profiles(
         model, [reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)]
     )
-    np.testing.assert_allclose(values, turned, atol=1e-5)
+    np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
     with pytest.raises(ConfigError, match="bin_layers must be 0"):
         settings(pooling="cls", neighbours=1, bin_layers=1)
+    with pytest.raises(ConfigError, match="middle must be 0"):
+        settings(pooling="cls", neighbours=1, middle=0.5)
 
 
 def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ SOURCE_JOBS = {
     "yeast": {"fetch": 2},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 8}
+    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 9}
     | CHROMATIN
     | {"chromatin_predictions": 1},
 }
@@ -67,7 +67,7 @@ CHROMATIN_ALONE = {
     "all": 1,
     "attention_figure": 1,
     "prepare_reference": 1,
-    "stage_config": 4,
+    "stage_config": 5,
     "summary": 1,
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
@@ -182,7 +182,7 @@ def test_the_paper_s_values() -> None:
 def test_the_demo_is_the_default(demo_run: str) -> None:
     variants = {"score_variants": 1, "variant_report": 1}
     assert jobs(demo_run) == (
-        COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 8}
+        COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 9}
     )
     assert "results/demo/report/summary.txt" in demo_run
 
@@ -221,6 +221,7 @@ def test_each_stage_gets_a_valid_configuration_with_its_keys(demo_run: str) -> N
         "attention",
         "labels",
         "profiles",
+        "evaluation",
     }
     whole = load_config(REPOSITORY / "workflow/config/demo.yaml").model_dump(mode="json")
     for values in stages.values():
@@ -263,7 +264,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--tracks {tmp_path}/peaks" in text
     expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
-    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 8}
+    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 9}
     assert "--compare window" not in text
 
 
@@ -286,7 +287,7 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     changes = {"genome": {"valid": ["22"]}, "chromatin": {"initial": "pretrained"}}
     changes["chromatin"] |= {"valid_regions": []}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
-    pretraining = {"tokenize": 1, "pretrain": 1, "pretraining_report": 1, "stage_config": 5}
+    pretraining = {"tokenize": 1, "pretrain": 1, "pretraining_report": 1, "stage_config": 6}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
@@ -363,6 +364,8 @@ def test_stages_hear_of_nothing_else(demo_run: str) -> None:
     assert set(stages["windows"]) == {"seed", "genome", "promoters"}
     assert "steps" not in stages["windows"]["promoters"]
     assert set(stages["finetuning"]["pretraining"]) == {"sequence_tokens"}
+    # Other figures of the same models don't train them again.
+    assert not {"test_bins", "middle", "report_positives"} & set(stages["profiles"]["chromatin"])
 
 
 def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ rule combine_chromatin:
 
 rule chromatin_predictions:
     input:
-        config=f"{RESULTS}/config/profiles.yaml",
+        config=f"{RESULTS}/config/evaluation.yaml",
         bins=rules.chromatin_data.output.bins,
         rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
@@ -153,7 +153,7 @@ rule chromatin_predictions:
 
 rule chromatin_baseline:
     input:
-        config=f"{RESULTS}/config/profiles.yaml",
+        config=f"{RESULTS}/config/evaluation.yaml",
         bins=rules.chromatin_data.output.bins,
         rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,

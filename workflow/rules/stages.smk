@@ -12,7 +12,13 @@ LABELS = {
 }
 # What the rules themselves read: files, and what the report and the ensemble are made of.
 RULES = {"tracks", "variants", "report_positives", "models", "compare_window"}
-PROFILES = set(type(CONFIG.chromatin).model_fields) - (LABELS - {"bin", "window", "shift"}) - RULES
+EVALUATION = {"test_bins", "middle", "baseline_kmer"}
+PROFILES = (
+    set(type(CONFIG.chromatin).model_fields)
+    - (LABELS - {"bin", "window", "shift"})
+    - RULES
+    - EVALUATION
+)
 
 # The keys that a stage reads: a change of any other key doesn't run it again.
 STAGES = {
@@ -45,6 +51,7 @@ STAGES = {
         "pretraining": {"sequence_tokens"},
         "chromatin": PROFILES,
     },
+    "evaluation": {"chromatin": EVALUATION | {"seed", "pooling"}},
     "attention": {"encoder": True, "pretraining": {"sequence_tokens"}},
 }
 
