@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.labels import PackedLabels
-from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model import checkpoint
 from bigbird_dna.reporting.auroc import auroc
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run, refused
+from tests.genome.motif_genome import MOTIFS, write_motif_genome
 
-MOTIFS = {"one": "GATTACAGATTACA", "two": "CCGGTATACCGGAT"}
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
 CHROMATIN = {
     **{"tracks": "tracks.tsv", "bin": 40, "window": 200, "compare_window": None, "shift": 3},
@@ -34,22 +34,7 @@ RULES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Configuration, reference, peaks with their table, data set and models; don't write there."""
     home = tmp_path_factory.mktemp("chromatin-commands")
-    rng = np.random.default_rng(0)
-    peaks: dict[str, list[str]] = {name: [] for name in MOTIFS}
-    with (home / "genome.fa").open("w") as stream:
-        for contig, length in LENGTHS.items():
-            letters = rng.choice(list("ACGT"), length)
-            for number, start in enumerate(range(60, length - 60, 110)):
-                name = list(MOTIFS)[number % 2]
-                letters[start : start + 14] = list(MOTIFS[name])
-                peaks[name].append(f"{contig}\t{start - 13}\t{start + 27}\n")
-            if contig == "b":
-                letters[3500:3900] = "N"
-            stream.write(f">{contig}\n{''.join(letters)}\n")
-    prepare_reference(home / "genome.fa", home / "reference.fa.gz")
-    (home / "peaks").mkdir()
-    for name, lines in peaks.items():
-        (home / f"peaks/{name}.bed").write_text("".join(lines))
+    write_motif_genome(home, LENGTHS, spacing=110, gaps={"b": (3500, 3900)})
     rows = "".join(f"{name}\tTF\tpeaks/{name}.bed\n" for name in MOTIFS)
     (home / "tracks.tsv").write_text(f"track\tgroup\tfile\n{rows}")
     values = {

@@ -12,7 +12,7 @@ from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin_build import build_dataset
 from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
-from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.regions import RegionSplits
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.tracks import Track
@@ -31,8 +31,8 @@ from bigbird_dna.tasks.profile_rows import profile_rows
 from bigbird_dna.tasks.regions import Region, bins_of, predict_regions, read_regions
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import world
+from tests.genome.motif_genome import MOTIFS, write_motif_genome
 
-MOTIFS = {"one": "GATTACAGATTACA", "two": "CCGGTATACCGGAT"}
 SETTINGS = {
     "genome": {"valid": ["b"], "test": ["c"]},
     "encoder": {
@@ -68,24 +68,8 @@ SETTINGS = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Reference, peaks, tokenizer and data set."""
     home = tmp_path_factory.mktemp("chromatin")
-    rng = np.random.default_rng(0)
-    peaks: dict[str, list[str]] = {name: [] for name in MOTIFS}
-    with (home / "genome.fa").open("w") as stream:
-        for contig, length in (("a", 24_000), ("b", 6_000), ("c", 8_000)):
-            letters = rng.choice(list("ACGT"), length)
-            for number, start in enumerate(range(60, length - 60, 170)):
-                name = ("one", "two")[number % 2]
-                motif = MOTIFS[name]
-                if rng.random() < 0.5:
-                    motif = reverse_complement(motif)
-                letters[start : start + len(motif)] = list(motif)
-                peaks[name].append(f"{contig}\t{start - 10}\t{start + 30}\n")
-            stream.write(f">{contig}\n{''.join(letters)}\n")
-    prepare_reference(home / "genome.fa", home / "reference.fa.gz")
-    tracks = []
-    for name, lines in peaks.items():
-        (home / f"{name}.bed").write_text("".join(lines))
-        tracks.append(Track(name, "TF", file=home / f"{name}.bed"))
+    write_motif_genome(home, {"a": 24_000, "b": 6_000, "c": 8_000}, spacing=170, both_strands=True)
+    tracks = [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS]
     reference = Reference(home / "reference.fa.gz")
     DnaTokenizer.train(
         (reference.fetch(w) for w in _pieces(reference)), home / "tokenizer.model", 24, 4
