@@ -80,8 +80,9 @@ rule finetune_chromatin:
         f"{RESULTS}/logs/finetune-chromatin-{{window}}-{{member}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/finetune-chromatin-{{window}}-{{member}}.tsv"
-    # More work follows than after the other models: predictions, variants, the report.
-    priority: 1
+    # More work follows than after the other models: predictions, variants, the report. Then what takes long
+    # comes before what is short, so that the cores run out of work together.
+    priority: 2
     # One: the models then train side by side, which is faster than one after the other on more cores.
     threads: 1
     resources:

@@ -43,6 +43,7 @@ rule finetune_promoter:
         f"{RESULTS}/logs/finetune-promoter-{{model}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/finetune-promoter-{{model}}.tsv"
+    priority: 1
     # One: the models then train side by side, which is faster than one after the other on more cores.
     threads: 1
     resources:
