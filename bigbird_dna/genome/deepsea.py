@@ -32,7 +32,7 @@ from bigbird_dna.genome.deepsea_bundle import (
     read_bundle_bins,
     unpacked,
 )
-from bigbird_dna.genome.deepsea_check import check_rows
+from bigbird_dna.genome.deepsea_check import check_prevalence, check_rows
 from bigbird_dna.genome.labels import LabelBuilder, PackedLabels
 from bigbird_dna.genome.matlab import MatArray, open_mat
 from bigbird_dna.genome.reference import Reference
@@ -72,6 +72,8 @@ def build_deepsea(
         A file is missing or damaged; arrays are missing or have other shapes; the numbers of bins,
         windows, labels and tracks differ; the second half of the rows isn't the reverse complement
         of the first; a window isn't the reference's sequence.
+
+    A list of tracks with other shares of positives than the labels is warned of (`check_prevalence`).
     """
     check_writable(out, directory=True)
     bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking
@@ -116,7 +118,9 @@ def build_deepsea(
         for split, path in files.items():
             info["sources"][split] = {"file": path.name, "sha256": checksum(path)}
     packed = PackedLabels(np.concatenate([part.packed for part in labels]), len(tracks))
-    return write_dataset(out, frame, packed, tracks, info)
+    data = write_dataset(out, frame, packed, tracks, info)
+    check_prevalence(data)
+    return data
 
 
 def _split_rows(

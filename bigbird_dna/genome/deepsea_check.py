@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.bins import Rule, label_bins, window_start
@@ -78,6 +79,27 @@ def check_rows(
                 f"{_describe_difference(found, expected, place, reference)}"
             )
     return len(chosen)
+
+
+def check_prevalence(data: ChromatinData) -> None:
+    """Warn of tracks whose share of positive test bins isn't the one that the list of tracks gives.
+
+    Labels have no names: this is how a list in another order than the labels' is noticed. Tracks without
+    a `published_prevalence` are not looked at; published figures have three digits.
+    """
+    test = data.rows("test")
+    found = data.labels.positives(test) / max(len(test), 1)
+    listed = pd.to_numeric(
+        pd.Series([track.extra.get("published_prevalence") for track in data.tracks]), "coerce"
+    ).to_numpy(np.float64)
+    unlike = np.flatnonzero(np.abs(found - listed) > 0.01 * listed)  # False where none is listed
+    if len(unlike):
+        first = int(unlike[0])
+        log(
+            f"warning: {len(unlike):,} of {np.count_nonzero(~np.isnan(listed)):,} tracks have another share "
+            f"of positive test bins than the list says (the first is {data.tracks[first].name}: "
+            f"{found[first]:.3g} and {listed[first]:.3g}): is the list in the order of the labels?"
+        )
 
 
 def one_hot(sequence: str) -> Bytes:

@@ -321,3 +321,26 @@ def test_labels_are_compared_with_peaks(world, bundle, build, tmp_path):
     assert loose.values.tolist() == [["t3", positives, 0, len(rows) - positives]]
     with pytest.raises(DataError, match="'zz' is not in the data set"):
         compare_with_peaks(data, [Track("zz", "TF")], contigs, HUMAN)
+
+
+def test_a_list_in_another_order_is_noticed(
+    build, bundle: Path, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares = world.labels[world.rows["test"]].mean(axis=0)
+    listed = tuple(
+        Track(f"t{number}", "TF", extra={"published_prevalence": f"{share:.2E}"})
+        for number, share in enumerate(shares)
+    )
+    build(bundle, tracks=listed)
+    assert "warning" not in capsys.readouterr().err
+    # The rarest and the commonest change places, and one has no figure.
+    low, high = sorted((int(shares.argmin()), int(shares.argmax())))
+    swapped = list(listed)
+    swapped[low], swapped[high] = listed[high], listed[low]
+    swapped[min({0, 1, 2} - {low, high})] = TRACKS[min({0, 1, 2} - {low, high})]
+    build(bundle, tracks=tuple(swapped))
+    error = capsys.readouterr().err
+    assert f"warning: 2 of {len(TRACKS) - 1} tracks have another share" in error
+    assert f"the first is t{high}" in error
+    build(bundle)
+    assert "warning" not in capsys.readouterr().err
