@@ -17,7 +17,9 @@ from bigbird_dna.errors import ConfigError
 
 NegativeSet = Literal["substituted", "permuted", "genomic"]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
-DEEPSEA = "deepsea"  # a value of chromatin.tracks
+# Values of chromatin.tracks that are no file.
+SIMULATED = "simulated"
+DEEPSEA = "deepsea"
 # What the bundle has decided about bins, labels and splits: another value would have no effect.
 _BUNDLE: Mapping[str, Any] = {
     "bin": 200,
@@ -267,7 +269,9 @@ class ChromatinConfig(TrainingConfig):
     minimum_held_out: int = Field(
         default=0, ge=0, description="of a track in validation and in test bins, likewise"
     )
-    blacklist: str | None = Field(default=None, description="BED of regions left out")
+    blacklist: str | None = Field(
+        default=None, description="BED of regions left out, looked for likewise"
+    )
     max_n: float = Field(default=0.25, ge=0, le=1, description="largest share of N in a window")
     valid_regions: tuple[str, ...] = Field(
         default=(), description="contig:first-last, 1-based; besides genome.valid"

@@ -68,6 +68,9 @@ def chromatin_data(
     ),
     bundle: Path | None = BUNDLE,
     bins: Path | None = BINS,
+    blacklist: Path | None = typer.Option(
+        None, metavar="BED", help="Regions whose bins are left out. [default: chromatin.blacklist]"
+    ),
     reference: Path | None = REFERENCE,
     output: Path | None = typer.Option(
         None, "-o", "--output", help="[default: RESULTS/chromatin/data]"
@@ -91,6 +94,8 @@ def chromatin_data(
     settings = load_config(config, overrides)
     results, chromatin = Path(settings.results), settings.chromatin
     if chromatin.tracks == DEEPSEA:
+        if blacklist is not None:
+            raise UsageError(f"--blacklist {blacklist}: DeepSEA's bins are taken as published")
         _published_data(settings, tracks, bundle, bins, reference, output)
         return
     if bins is not None:
@@ -120,7 +125,7 @@ def chromatin_data(
         bin_size=chromatin.bin,
         rule=chromatin.label,
         widen=chromatin.widen,
-        blacklist=Path(chromatin.blacklist) if chromatin.blacklist else None,
+        blacklist=blacklist or _blacklist_of(settings),
         max_n=chromatin.max_n,
         negative_fraction=chromatin.negative_fraction,
         min_positives=chromatin.minimum_positives,
@@ -165,14 +170,22 @@ def _published_data(
 
 
 def _tracks_of(settings: "Config") -> Path:
+    from bigbird_dna.config import SIMULATED
     from bigbird_dna.genome.local_files import locate
 
     named = settings.chromatin.tracks
     if named is None:
         raise ConfigError("chromatin.tracks: name a track table or a folder of peak files")
-    if named == "simulated":
+    if named == SIMULATED:
         return Path(settings.results) / "simulated/tracks.tsv"
     return locate(named, settings.local_data)
+
+
+def _blacklist_of(settings: "Config") -> Path | None:
+    from bigbird_dna.genome.local_files import locate
+
+    named = settings.chromatin.blacklist
+    return None if named is None else locate(named, settings.local_data)
 
 
 def finetune_chromatin(

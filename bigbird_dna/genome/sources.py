@@ -19,7 +19,7 @@ from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import atomic_path, checksum
 from bigbird_dna.genome.assembly import DEMO
 from bigbird_dna.genome.download import DownloadError, download
-from bigbird_dna.genome.local_files import locate
+from bigbird_dna.genome.local_files import locate, where_looked
 
 GZIP_MAGIC = b"\x1f\x8b"
 DEEPSEA_KEYS = {"bundle": "DeepSEA.bundle", "bins": "DeepSEA.bins", "tracks": "DeepSEA.tracks"}
@@ -160,7 +160,7 @@ def own_files(config: Config) -> dict[str, Path]:
             raise ConfigError(f"genome.{role}: {_unknown(name)}")
         found[role] = locate(name, config.local_data)
         if not found[role].is_file():
-            where = "here" if config.local_data is None else f"in {config.local_data} or here"
+            where = where_looked(config.local_data)
             keys = ", ".join(sorted(load_sources()))
             raise ConfigError(f"genome.{role}: {name!r} is no file {where}, and no source ({keys})")
     return found

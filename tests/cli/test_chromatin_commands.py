@@ -152,6 +152,19 @@ def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) ->
     assert [path.name for path in out.parent.iterdir()] == ["data"]
 
 
+def test_a_blacklist_in_the_directory_of_local_data(run: Run, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local/black.bed").write_text("a\t0\t400\n")
+    local = ("--set", f"local_data={tmp_path}/local", "--set", "chromatin.blacklist=black.bed")
+    given = ("--blacklist", tmp_path / "local/black.bed")
+    for further in (local, given):
+        assert run(*data_words(home, tmp_path / "data", *further)).code == 0
+        info = json.loads((tmp_path / "data/dataset.json").read_text())
+        assert info["dropped_bins"]["blacklist"] > 0
+    black = ("--blacklist", tmp_path / "no.bed")
+    refused(run(*data_words(home, tmp_path / "x", *black)), 1, "no.bed: no such file")
+
+
 def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "data"
     assert run(*data_words(home, out)).code == 0

@@ -157,6 +157,7 @@ def test_files_of_any_place(
         (("{all}", "--set", "genome.assembly=sacCer3"), 2, "deepsea is GRCh37, the genome is sac"),
         (("{all}", "--set", "chromatin.bin=100"), 2, "labels and splits: bin can only be 200"),
         (("--set", "chromatin.tracks=null", "--bed", "{bins}"), 2, "goes with --bundle only"),
+        (("{all}", "--blacklist", "{tracks}"), 2, "DeepSEA's bins are taken as published"),
         (("--set", "chromatin.tracks=null"), 2, "name a track table or a folder of peak files"),
     ],
 )

@@ -259,10 +259,11 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
 
 def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     (tmp_path / "peaks").mkdir()
-    chromatin = {"tracks": "peaks", "models": 2, "compare_window": None}
+    (tmp_path / "black.bed").write_text("demo1\t0\t1000\n")
+    chromatin = {"tracks": "peaks", "models": 2, "compare_window": None, "blacklist": "black.bed"}
     changes = {"local_data": str(tmp_path), "chromatin": chromatin}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
-    assert f"--tracks {tmp_path}/peaks" in text
+    assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
     expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
     assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 9}
     assert "--compare window" not in text
@@ -423,10 +424,20 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
             },
             "local_data: nowhere is no directory",
         ),
+        (
+            {"chromatin": {"tracks": "my.tsv"}},
+            "chromatin.tracks: 'my.tsv' is no file or folder here",
+        ),
+        ({"chromatin": {"blacklist": "x.bed"}}, "chromatin.blacklist: 'x.bed' is no file here"),
+        (
+            {"local_data": "data", "chromatin": {"variants": "x.vcf"}},
+            "chromatin.variants: 'x.vcf' is no file in data or here",
+        ),
     ],
     ids=[
         *("unknown-key", "wrong-type", "no-test-contig", "no-scoring-model"),
         *("bundle-is-published", "bundle-of-another-genome", "no-local-data"),
+        *("no-tracks", "no-blacklist", "no-variants"),
     ],
 )
 def test_wrong_configurations(tmp_path: Path, changed: dict[str, Any], message: str) -> None:

@@ -2,7 +2,7 @@
 
 CHROMATIN = CONFIG.chromatin
 PROFILE_WINDOWS = [w for w in (CHROMATIN.window, CHROMATIN.compare_window) if w is not None]
-SIMULATED_TRACKS = CHROMATIN.tracks == "simulated"
+SIMULATED_TRACKS = CHROMATIN.tracks == SIMULATED
 PUBLISHED_TRACKS = CHROMATIN.tracks == DEEPSEA
 if SIMULATED_TRACKS:
     TRACK_TABLE = rules.simulate.output.tracks
@@ -42,6 +42,7 @@ rule chromatin_data:
         peaks=rules.simulate.output.peaks if SIMULATED_TRACKS else [],
         bundle=rules.unpack_deepsea.output if PUBLISHED_TRACKS else [],
         bins=RAW["bins"] if PUBLISHED_TRACKS else [],
+        blacklist=located(CHROMATIN.blacklist),
     output:
         bins=f"{RESULTS}/chromatin/data/bins.parquet",
         labels=f"{RESULTS}/chromatin/data/labels.npz",
@@ -58,10 +59,14 @@ rule chromatin_data:
         bundle=lambda wildcards, input: (
             ["--bundle", *input.bundle, "--bed", input.bins] if input.bundle else []
         ),
+        blacklist=lambda wildcards, input: (
+            ["--blacklist", input.blacklist] if input.blacklist else []
+        ),
         directory=subpath(output.bins, parent=True),
         version=VERSION,
     shell:
         "bigbird-dna chromatin-data {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
+        " {params.blacklist:q}"
         " --reference {input.reference:q} -o {params.directory:q} > {log} 2>&1"
 
 

@@ -6,9 +6,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from bigbird_dna.config import DEEPSEA, NEGATIVE_SETS, parse_config
+from bigbird_dna.config import DEEPSEA, NEGATIVE_SETS, SIMULATED, parse_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError
-from bigbird_dna.genome.local_files import locate
+from bigbird_dna.genome.local_files import check_chromatin_files, locate
 from bigbird_dna.genome.sources import check_sources, own_files
 
 # `snakemake` may be called by its path, without its environment activated.
@@ -59,6 +59,7 @@ try:
     SOURCES = check_sources(CONFIG)
     OWN_FILES = own_files(CONFIG)
     check_targets(CONFIG)
+    check_chromatin_files(CONFIG)
 except BigBirdDnaError as error:
     # Snakemake's own exceptions would wrap this line in the traceback of the Snakefile.
     sys.exit(f"bigbird-dna: error: {error}")
