@@ -68,8 +68,8 @@ def predict_bins(
                 f"{model.path}: predicts bins of {model.settings['bin']} bp, "
                 f"the data set has bins of {data.bin_size} bp"
             )
-    contigs = data.bins["contig"].astype(str).to_numpy()[rows].tolist()
-    starts = data.bins["start"].to_numpy()[rows]
+    bins = data.bins.iloc[rows]
+    contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
     total = np.zeros((len(rows), len(data.tracks)))
     for number, model in enumerate(models, start=1):
         together = bins_together(model, middle)
@@ -80,8 +80,8 @@ def predict_bins(
         )
         batches = shared.predicted(reference, predict)
         steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
-        for bins, values in progress(batches, f"model {number} of {len(models)}", steps):
-            total[bins] += values
+        for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):
+            total[numbers] += values
     return np.asarray(total / len(models), np.float32)
 
 

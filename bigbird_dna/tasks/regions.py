@@ -1,6 +1,6 @@
 """Chromatin tracks over the regions of a BED file."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -97,24 +97,23 @@ def predict_regions(
         From windows (W) to the probabilities (W, K, T) of the K = `together` bins in the middle of each. Bins
         on the same grid share windows, those of several regions too (see `share_windows`).
     """
-
-    def predicted(some: Sequence[Region], bins: Sequence[list[int]]) -> Iterator[PredictedRegion]:
-        owner = np.repeat(np.arange(len(some)), [len(starts) for starts in bins])
-        contigs = [some[number].contig for number in owner.tolist()]
-        shared = share_windows(contigs, np.concatenate(bins), bin_size, window, together)
-        beyond = np.zeros(len(some), bool)
-        np.logical_or.at(beyond, owner, shared.reach_beyond(reference)[shared.owner])
-        scored = np.zeros(len(some), np.int64)
+    reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
+    for batch in _batches(regions, bin_size, bins_at_once):
+        owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
+        contigs = [region.contig for region, starts in batch for _ in starts]
+        all_starts = np.concatenate([starts for _, starts in batch])
+        shared = share_windows(contigs, all_starts, bin_size, window, together)
+        at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
+        scored = np.zeros(len(batch), np.int64)
         found: npt.NDArray[np.float64] | None = None
         for numbers, values in shared.predicted(reference, predict, max_n):
             if found is None:
-                shape = (len(some), values.shape[1])
-                found = np.full(shape, -np.inf) if summary == "max" else np.zeros(shape)
-            (np.maximum if summary == "max" else np.add).at(found, owner[numbers], values)
-            np.add.at(scored, owner[numbers], 1)
-        for number, region in enumerate(some):
-            left_out = len(bins[number]) - int(scored[number])
-            notes = ["contig_edge"] if beyond[number] else []
+                found = np.full((len(batch), values.shape[1]), initial)
+            reduce.at(found, owner[numbers], values)
+            scored += np.bincount(owner[numbers], minlength=len(batch))
+        for number, (region, starts) in enumerate(batch):
+            left_out = len(starts) - int(scored[number])
+            notes = ["contig_edge"] if number in at_edge else []
             if left_out:
                 notes.append(f"too_many_n={left_out}bins" if scored[number] else "too_many_n")
             row = None
@@ -123,15 +122,19 @@ def predict_regions(
                 row = row.astype(np.float32)
             yield PredictedRegion(region, row, ";".join(notes) or ".")
 
-    waiting: list[Region] = []
-    bins: list[list[int]] = []
+
+def _batches(
+    regions: Iterable[Region], bin_size: int, bins_at_once: int
+) -> Iterator[list[tuple[Region, list[int]]]]:
+    """Regions with the starts of their bins, so many together that they have `bins_at_once` or more."""
+    batch: list[tuple[Region, list[int]]] = []
     count = 0
     for region in regions:
-        waiting.append(region)
-        bins.append(bins_of(region, bin_size))
-        count += len(bins[-1])
+        starts = bins_of(region, bin_size)
+        batch.append((region, starts))
+        count += len(starts)
         if count >= bins_at_once:
-            yield from predicted(waiting, bins)
-            waiting, bins, count = [], [], 0
-    if waiting:
-        yield from predicted(waiting, bins)
+            yield batch
+            batch, count = [], 0
+    if batch:
+        yield batch

@@ -5,11 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from bigbird_dna.genome.bins import window_start
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.windows import inside
 
 # Axes: n bins, W windows, K bins in the middle of a window, T tracks.
 
@@ -28,8 +30,7 @@ class SharedWindows(NamedTuple):
 
     def reach_beyond(self, reference: Reference) -> npt.NDArray[np.bool_]:
         """Whether each window (W,) reaches beyond its contig."""
-        lengths = reference.contigs
-        return np.array([one.start < 0 or one.end > lengths[one.contig] for one in self.windows])
+        return np.array([not inside(window, reference.contigs) for window in self.windows])
 
     def predicted(
         self, reference: Reference, predict: Predictor, max_n: float = 1.0
@@ -69,15 +70,13 @@ def share_windows(
     """
     number, phase = np.divmod(np.asarray(starts, np.int64), size)
     group, place = np.divmod(number, count)
-    names = {name: index for index, name in enumerate(dict.fromkeys(contigs))}
-    codes = np.array([names[name] for name in contigs], np.int64)
+    codes, names = pd.factorize(np.asarray(contigs, object))
     keys = np.column_stack([codes, group, phase])
     found, owner = np.unique(keys, axis=0, return_inverse=True)
     middles = (found[:, 1] * count + count // 2) * size + found[:, 2]
     opens = window_start(middles, size, window).tolist()
-    listed = list(names)
     windows = [
-        Interval(listed[code], start, start + window)
+        Interval(names[code], start, start + window)
         for code, start in zip(found[:, 0].tolist(), opens, strict=True)
     ]
     return SharedWindows(windows, owner.reshape(-1), place)
