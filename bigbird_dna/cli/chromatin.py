@@ -15,6 +15,7 @@ from bigbird_dna.cli.training import (
     use_threads,
 )
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.files import check_writable
 
 if TYPE_CHECKING:  # slow to import: inside the commands
     from bigbird_dna.config import Config
@@ -265,6 +266,9 @@ def chromatin_predictions(
     from bigbird_dna.model.checkpoint import load_task
     from bigbird_dna.tasks import chromatin_evaluation as evaluation
 
+    check_writable(output)
+    if labels is not None:
+        check_writable(labels, directory=True)
     settings = load_config(config, overrides)
     results = Path(settings.results)
     use_threads(threads)
@@ -299,6 +303,9 @@ def chromatin_baseline(
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.tasks import chromatin_evaluation as evaluation
 
+    check_writable(output)
+    if labels is not None:
+        check_writable(labels, directory=True)
     settings = load_config(config, overrides)
     results = Path(settings.results)
     use_threads(threads)
