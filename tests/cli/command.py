@@ -15,14 +15,26 @@ class Result(NamedTuple):
 Run = Callable[..., Result]
 
 
-def refused(result: Result, code: int, *parts: object) -> str:
-    """Assert that a command gave up with one sentence, after the log, that has these parts.
+def silent(run: Run) -> Run:
+    """`run` for commands that write files: nothing may be on standard output."""
 
-    Nothing may be on standard output. Gives the sentence.
+    def call(*words: object) -> Result:
+        result = run(*words)
+        assert result.out == ""
+        return result
+
+    return call
+
+
+def refused(result: Result, code: int, *parts: object, after_log: bool = False) -> str:
+    """Assert that a command gave up with one sentence that has these parts, and said nothing else.
+
+    With `after_log` lines of the log may come before it. Gives the sentence.
     """
     assert (result.code, result.out) == (code, ""), result
-    sentence = result.err.splitlines()[-1]
+    *log, sentence = result.err.splitlines()
     assert sentence.startswith("bigbird-dna: error: "), sentence
     assert result.err.count("bigbird-dna: error: ") == 1, result.err
+    assert after_log or not log, result.err
     assert all(str(part) in sentence for part in parts), sentence
     return sentence

@@ -265,7 +265,8 @@ def test_data_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, command
     refused(run(*words, "--reference", tmp_path / "no.fa"), 1, "no.fa: no such file")
     # A reference of another assembly.
     (tmp_path / "other.fa").write_text(f">z\n{'ACGT' * 100}\n")
-    refused(run(*words, "--reference", tmp_path / "other.fa"), 1, "no contig '")
+    other = run(*words, "--reference", tmp_path / "other.fa")
+    refused(other, 1, "no contig '", after_log=True)
     # A data set without a contig to test on.
     made = run(*data_words(home, tmp_path / "data", "--set", "genome.test=[]"))
     assert made.code == 0, made.err

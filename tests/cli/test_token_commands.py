@@ -12,7 +12,12 @@ from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
-from tests.cli.command import Run
+from tests.cli.command import Run, silent
+
+
+@pytest.fixture
+def run(run: Run) -> Run:
+    return silent(run)
 
 
 @pytest.fixture

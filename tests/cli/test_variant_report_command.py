@@ -13,7 +13,7 @@ from bigbird_dna.cli import variants
 from bigbird_dna.cli.predictor import Predictor
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.tracks import Track
-from tests.cli.command import Run, refused
+from tests.cli.command import Run, refused, silent
 
 TRACKS = ["CTCF", "open chromatin"]
 COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
@@ -23,6 +23,11 @@ HEADER = (
     "mean over both strands and the windows' offsets: for each ALT the tracks CTCF,open%20chromatin"
     '",Source="bigbird-dna",Version="0.1.0">\n'
 )
+
+
+@pytest.fixture
+def run(run: Run) -> Run:
+    return silent(run)
 
 
 def record(pos: int, alts: str, info: str, contig: str = "c1") -> str:
