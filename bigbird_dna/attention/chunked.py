@@ -206,7 +206,8 @@ class _Work:
         self.size = pattern.block_size
         self.plan = make_plan(pattern, blocks, q.shape[1], layer, q.device)
         self.bias = bias
-        self.others_bias = class_bias(bias, pattern, q)
+        others = class_bias(bias, pattern, q)  # one row for all sequences where none is padded
+        self.others_bias = None if others is None else others.expand(q.shape[0], -1)
         self.triangle = triangle(pattern.block_size, q) if pattern.causal else None
 
     def chunks(self) -> Iterator[_Chunk]:

@@ -129,6 +129,33 @@ def test_each_implementation_equals_the_oracle(
     assert_same(value_and_gradients(gathered, made), value_and_gradients(whole, made), 1e-10)
 
 
+VARIANTS = {
+    "itc": {},
+    "etc": {"extra_globals": 70},
+    "causal": {"causal": True},
+    "huggingface": {"huggingface": True},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("lengths", [None, [1024] * 3, [1024, 705, 1000]])
+@pytest.mark.parametrize("chunk", [1 << 14, 1 << 18, 1 << 22])
+def test_batches_of_a_models_size(variant: str, lengths: list[int] | None, chunk: int) -> None:
+    """Several sequences of 16 blocks of 64 tokens: chunks of some heads, of one and of all sequences."""
+    pattern = Pattern(64, 2, 3, 3, **VARIANTS[variant])  # type: ignore[arg-type]
+    made = inputs(3, 12, 1024, 64, dtype=torch.float32)
+
+    def attend(route: str) -> list[Tensor]:
+        return value_and_gradients(
+            lambda q, k, v: bigbird_attention(q, k, v, pattern, lengths=lengths, route=route),  # type: ignore[arg-type]
+            made,
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
+        assert_same(attend("blocked"), attend("dense"), 1e-5)
+
+
 @pytest.mark.parametrize("lengths", [None, [300, 287, 64]])
 def test_blocked_equals_the_oracle_in_single_precision(lengths: list[int] | None) -> None:
     pattern = Pattern(block_size=16, seed=3)

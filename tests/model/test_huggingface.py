@@ -68,6 +68,13 @@ def quiet() -> Iterator[None]:
     yield
 
 
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def routes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything here holds on a machine without a compiler too, where `blocked` serves."""
+    if request.param == "torch":
+        monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
+
+
 Checkpoint = Callable[..., Path]
 
 
