@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
     from bigbird_dna.config import EncoderConfig
-    from bigbird_dna.model.checkpoint import load
+    from bigbird_dna.model.directory import load
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
@@ -21,7 +21,7 @@ _HOMES = {
     "Encoder": "bigbird_dna.model.encoder",
     "EncoderConfig": "bigbird_dna.config",
     "bigbird_attention": "bigbird_dna.attention",
-    "load": "bigbird_dna.model.checkpoint",
+    "load": "bigbird_dna.model.directory",
 }
 
 

@@ -1,9 +1,17 @@
 """Fixtures shared by all tests."""
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import pysam
 import pytest
+
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.simulate import simulate
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.toys import MEGABASES, Demo, lines, random_dna
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -23,3 +31,41 @@ def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests import tiny_run
 
     return tiny_run.make(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    directory = tmp_path_factory.mktemp("demo")
+    simulate(directory, seed=3, megabases=MEGABASES)
+    with pysam.FastaFile(str(directory / "genome.fa.gz")) as fasta:
+        sequences = {name: fasta.fetch(name) for name in fasta.references}
+    loci: dict[str, list[tuple[int, int, str, str]]] = {name: [] for name in sequences}
+    for contig, start, end, name, _, strand in lines(directory / "loci.bed.gz"):
+        loci[contig].append((int(start), int(end), name, strand))
+    return Demo(directory, sequences, loci, json.loads((directory / "truth.json").read_text()))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    return DnaTokenizer.train([random_dna(500, seed) for seed in range(60)], path, 96, 6)
+
+
+@pytest.fixture(scope="session")
+def make_reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Reference]:
+    """Write a reference of the given contigs."""
+
+    def make(**contigs: str) -> Reference:
+        path: Path = tmp_path_factory.mktemp("reference") / "reference.fa.gz"
+        write_fasta(path, contigs.items())
+        return Reference(path)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def reference(make_reference: Callable[..., Reference]) -> Reference:
+    """Contigs a (9 kb), b (6 kb, N from 2,000 to 4,000), c (50 bp) and d (2,150 bp, 150 of them N)."""
+    b = random_dna(2000, 2) + "N" * 2000 + random_dna(2000, 3)
+    d = random_dna(1000, 5) + "N" * 150 + random_dna(1000, 6)
+    return make_reference(a=random_dna(9000, 1), b=b, c=random_dna(50, 4), d=d)

@@ -13,7 +13,7 @@ from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.splits import Splits
-from bigbird_dna.tasks.promoter_windows import build_windows, write_windows
+from bigbird_dna.tasks.promoters.windows import build_windows, write_windows
 
 MOTIF = "TATAAAGGCGCG"
 UPSTREAM, DOWNSTREAM = 60, 40

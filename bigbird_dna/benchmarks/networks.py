@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 
 from bigbird_dna.benchmarks.settings import EncoderSettings
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.huggingface.names import ARCHITECTURES, TIED, huggingface_name
 from bigbird_dna.model.encoder import Encoder, initialise
 from bigbird_dna.model.heads import MaskedTokenHead
-from bigbird_dna.model.huggingface_names import ARCHITECTURES, TIED, huggingface_name
 
 IGNORED = -100  # the label of a position that isn't masked, as HuggingFace has it
 

@@ -52,7 +52,7 @@ def auc_report(
 
     Writes tracks.tsv, groups.tsv and report.html. Tracks with one class only are left out and listed.
     """
-    from bigbird_dna.genome.tracks import read_tracks
+    from bigbird_dna.genome.chromatin.tracks import read_tracks
     from bigbird_dna.reporting.tracks.report import check_output, write_auc_report
 
     check_output(output.absolute())

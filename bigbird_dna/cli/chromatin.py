@@ -56,7 +56,7 @@ def unpack_deepsea(
     output: Path = typer.Option(..., "-o", "--output", metavar="DIR", help="For the three files."),
 ) -> None:
     """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; chromatin-data reads them."""
-    from bigbird_dna.genome.deepsea_bundle import unpack_bundle
+    from bigbird_dna.genome.deepsea.bundle import unpack_bundle
 
     unpack_bundle(bundle, output)
 
@@ -84,11 +84,11 @@ def chromatin_data(
     """
     from bigbird_dna.config import DEEPSEA, load_config
     from bigbird_dna.genome.assembly import load_assembly
-    from bigbird_dna.genome.chromatin_build import build_dataset
+    from bigbird_dna.genome.chromatin.building import build_dataset
+    from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+    from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
+    from bigbird_dna.genome.chromatin.tracks import read_tracks
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.genome.regions import RegionSplits
-    from bigbird_dna.genome.track_folder import tracks_from_folder
-    from bigbird_dna.genome.tracks import read_tracks
 
     if bundle is not None:
         overrides = [*overrides, f"chromatin.tracks={DEEPSEA}"]
@@ -145,10 +145,10 @@ def _published_data(
 ) -> None:
     """The data set of DeepSEA's bundle; what isn't given is looked for among the run's downloads."""
     from bigbird_dna.genome.assembly import load_assembly
-    from bigbird_dna.genome.deepsea import build_deepsea
+    from bigbird_dna.genome.chromatin.tracks import read_tracks
+    from bigbird_dna.genome.deepsea.dataset import build_deepsea
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.genome.sources import deepsea_sources
-    from bigbird_dna.genome.tracks import read_tracks
+    from bigbird_dna.genome.sources.public import deepsea_sources
 
     results = Path(settings.results)
     files = {"bundle": bundle, "bins": bins, "tracks": tracks}
@@ -172,7 +172,7 @@ def _published_data(
 
 def _tracks_of(settings: "Config") -> Path:
     from bigbird_dna.config import SIMULATED
-    from bigbird_dna.genome.local_files import locate
+    from bigbird_dna.genome.sources.local import locate
 
     named = settings.chromatin.tracks
     if named is None:
@@ -183,7 +183,7 @@ def _tracks_of(settings: "Config") -> Path:
 
 
 def _blacklist_of(settings: "Config") -> Path | None:
-    from bigbird_dna.genome.local_files import locate
+    from bigbird_dna.genome.sources.local import locate
 
     named = settings.chromatin.blacklist
     return None if named is None else locate(named, settings.local_data)
@@ -210,7 +210,7 @@ def finetune_chromatin(
     """Train a model of chromatin profiles; resumes by itself."""
     from bigbird_dna.config import load_config
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.chromatin import finetune_chromatin as run
+    from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin as run
     from bigbird_dna.training.distributed import world
 
     settings = load_config(config, overrides)
@@ -242,7 +242,7 @@ def combine_models(
     output: Path = typer.Option(..., "-o", "--output", help="Model directory to write."),
 ) -> None:
     """Make one model of several that were trained independently: it predicts their mean."""
-    from bigbird_dna.tasks.ensemble import combine_models as run
+    from bigbird_dna.tasks.chromatin.ensemble import combine_models as run
 
     run(models, output)
 
@@ -261,10 +261,10 @@ def chromatin_predictions(
 ) -> None:
     """Predict the test bins of the data set: what auc-report compares with their labels."""
     from bigbird_dna.config import load_config
-    from bigbird_dna.genome.chromatin_data import read_dataset
+    from bigbird_dna.genome.chromatin.dataset import read_dataset
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.checkpoint import load_task
-    from bigbird_dna.tasks import chromatin_evaluation as evaluation
+    from bigbird_dna.model.directory import load_task
+    from bigbird_dna.tasks.chromatin import evaluation as evaluation
 
     check_writable(output)
     if labels is not None:
@@ -299,9 +299,9 @@ def chromatin_baseline(
 ) -> None:
     """Fit a logistic regression on k-mers to every track and predict the same test bins."""
     from bigbird_dna.config import load_config
-    from bigbird_dna.genome.chromatin_data import read_dataset
+    from bigbird_dna.genome.chromatin.dataset import read_dataset
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks import chromatin_evaluation as evaluation
+    from bigbird_dna.tasks.chromatin import evaluation as evaluation
 
     check_writable(output)
     if labels is not None:

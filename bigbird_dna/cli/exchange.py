@@ -33,8 +33,8 @@ def import_hf(
     is run.
     """
     from bigbird_dna.console import log
-    from bigbird_dna.model.huggingface import import_huggingface
-    from bigbird_dna.model.huggingface_config import Compatibility
+    from bigbird_dna.huggingface.configuration import Compatibility
+    from bigbird_dna.huggingface.importing import import_huggingface
 
     for known in get_args(Compatibility):
         if compatibility == known:
@@ -54,6 +54,6 @@ def export_hf(
     A promoter model becomes a BigBirdForSequenceClassification with one output, the logit of a promoter.
     """
     from bigbird_dna.console import log
-    from bigbird_dna.model.huggingface_export import export_huggingface
+    from bigbird_dna.huggingface.exporting import export_huggingface
 
     log(f"{output}: {export_huggingface(model_dir, output)}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # slow to import: inside the function
     import numpy as np
     from numpy.typing import NDArray
 
-    from bigbird_dna.genome.tracks import Track
+    from bigbird_dna.genome.chromatin.tracks import Track
 
 
 class Predictor(NamedTuple):
@@ -30,7 +30,7 @@ class Predictor(NamedTuple):
 
     def columns(self, pattern: str | None) -> list[int]:
         """Columns of the tracks that `pattern` chooses (see `select_tracks`), in order; None: all."""
-        from bigbird_dna.genome.tracks import select_tracks
+        from bigbird_dna.genome.chromatin.tracks import select_tracks
 
         chosen = self.tracks if pattern is None else select_tracks(self.tracks, pattern)
         names = {track.name for track in chosen}
@@ -51,9 +51,9 @@ def open_predictor(
     With `both_strands` a window's probabilities are the mean of it and its reverse complement. `middle` is
     the part of a window whose bins are predicted together; 0: the one bin in its middle.
     """
-    from bigbird_dna.genome.tracks import Track
-    from bigbird_dna.model.checkpoint import load_task
-    from bigbird_dna.tasks.profile_inference import bins_together, predict_profiles
+    from bigbird_dna.genome.chromatin.tracks import Track
+    from bigbird_dna.model.directory import load_task
+    from bigbird_dna.tasks.chromatin.inference import bins_together, predict_profiles
 
     check_at_least_one({"--batch-size": batch_size, "--threads": threads})
     use_device(device, threads)

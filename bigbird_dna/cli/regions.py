@@ -14,7 +14,7 @@ from bigbird_dna.cli.predictor import open_predictor
 from bigbird_dna.console import log, progress
 
 if TYPE_CHECKING:  # slow to import: inside the command
-    from bigbird_dna.tasks.regions import PredictedRegion
+    from bigbird_dna.tasks.chromatin.regions import PredictedRegion
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def predict_tracks(
     check_output(output, [regions, reference])
 
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.regions import Summary, predict_regions, read_regions
+    from bigbird_dna.tasks.chromatin.regions import Summary, predict_regions, read_regions
 
     chosen: Summary = next(one for one in get_args(Summary) if one == summary)
     model = open_predictor(

@@ -11,7 +11,7 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
-    from bigbird_dna.reporting.predictions import Comparison
+    from bigbird_dna.reporting.promoters.predictions import Comparison
 
 FIGURE_OUT = typer.Option(..., "-o", "--output", help="Figure: .svg, .png or .pdf.")
 DIRECTORY_OUT = typer.Option(..., "-o", "--output", help="Directory for the tables and figures.")
@@ -47,7 +47,7 @@ def promoter_report(
     Writes promoters.tsv (AUROC with DeLong's interval, AUPRC, F1 and MCC at 0.5 with bootstrap intervals,
     and the AUROC lead over the k-mers), roc.svg, precision_recall.svg and score_histograms.svg.
     """
-    from bigbird_dna.reporting.classifier_figures import (
+    from bigbird_dna.reporting.promoters.figures import (
         histogram_figure,
         precision_recall_figure,
         roc_figure,
@@ -69,7 +69,7 @@ def pretraining_report(
     output: Path = DIRECTORY_OUT,
 ) -> None:
     """Draw pretraining's loss and its bits per base: loss.svg, bits_per_base.svg, bits_per_base.tsv."""
-    from bigbird_dna.reporting import figures
+    from bigbird_dna.reporting import training_figures as figures
     from bigbird_dna.reporting.tables import bits_per_base_table, read_object, write_tsv
     from bigbird_dna.reporting.training_log import read_training_log
 
@@ -86,7 +86,7 @@ def loss_figure(
     output: Path = FIGURE_OUT,
 ) -> None:
     """Draw the loss of one or more runs over their steps, with what was measured on held-out data."""
-    from bigbird_dna.reporting import figures
+    from bigbird_dna.reporting import training_figures as figures
     from bigbird_dna.reporting.training_log import read_training_log
 
     runs = {label: read_training_log(path) for label, path in _paths("LABEL=FILE", logs).items()}
@@ -111,8 +111,8 @@ def score_figure(
 ) -> None:
     """Draw scores along a contig, both strands, with known transcription start sites."""
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting import score_figure as figure
-    from bigbird_dna.reporting.score_track import Tss, read_score_track
+    from bigbird_dna.reporting.promoters import score_figure as figure
+    from bigbird_dna.reporting.promoters.score_track import Tss, read_score_track
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} is not above --start {start}")
@@ -145,7 +145,7 @@ def attention_figure(
     from bigbird_dna.attention.pattern import GLOBAL
     from bigbird_dna.config import load_config
     from bigbird_dna.files import atomic_path
-    from bigbird_dna.model.checkpoint import read_encoder_config
+    from bigbird_dna.model.directory import read_encoder_config
     from bigbird_dna.model.encoder import attention_pattern
     from bigbird_dna.reporting.attention_figure import save_attention_figure
     from bigbird_dna.reporting.style import check_format
@@ -211,7 +211,13 @@ def summary(
 def _comparisons(
     sets: dict[str, Path], baselines: dict[str, Path], control: Path | None
 ) -> "list[Comparison]":
-    from bigbird_dna.reporting.predictions import CONTROL, KMER, MODEL, compare, negative_set_of
+    from bigbird_dna.reporting.promoters.predictions import (
+        CONTROL,
+        KMER,
+        MODEL,
+        compare,
+        negative_set_of,
+    )
 
     for name in baselines:
         if name not in sets:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # slow to import: inside the command
     import numpy as np
     from numpy.typing import NDArray
 
-    from bigbird_dna.tasks.scoring import ScoredWindow
+    from bigbird_dna.tasks.promoters.scan import ScoredWindow
 
 FORMATS = {
     "tsv": (".tsv", ".txt"),
@@ -79,10 +79,10 @@ def score_promoters(
     check_output(output, [fasta])
 
     from bigbird_dna.genome.fasta import scan_fasta, spool_stdin
-    from bigbird_dna.model.checkpoint import load_task
-    from bigbird_dna.tasks.inference import predict_windows
-    from bigbird_dna.tasks.score_writers import WRITERS, ScanInfo
-    from bigbird_dna.tasks.scoring import expected_windows, scan_promoters
+    from bigbird_dna.model.directory import load_task
+    from bigbird_dna.tasks.promoters.inference import predict_windows
+    from bigbird_dna.tasks.promoters.scan import expected_windows, scan_promoters
+    from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
 
     use_device(device, threads)
     model = load_task(model_dir, "promoter")

@@ -18,7 +18,7 @@ def simulate(
     in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is meant for validation and
     demo6 for the test.
     """
-    from bigbird_dna.genome.simulate import simulate as write
+    from bigbird_dna.simulate import simulate as write
 
     write(out_dir, seed, megabases)
 

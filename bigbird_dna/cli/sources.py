@@ -19,7 +19,7 @@ def fetch(
     ),
 ) -> None:
     """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""
-    from bigbird_dna.genome.sources import fetch
+    from bigbird_dna.genome.sources.public import fetch
 
     fetch(key, output, local_data)
 

@@ -71,7 +71,7 @@ def promoter_windows(
     from bigbird_dna.genome.promoters import read_loci
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.genome.splits import Splits
-    from bigbird_dna.tasks.promoter_windows import build_windows, write_windows
+    from bigbird_dna.tasks.promoters.windows import build_windows, write_windows
 
     settings = load_config(config, overrides)
     results = Path(settings.results)
@@ -114,7 +114,7 @@ def finetune_promoter(
     """Fine-tune a promoter classifier and predict its held-out windows; resumes by itself."""
     from bigbird_dna.config import load_config
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.promoter import finetune_promoter as run
+    from bigbird_dna.tasks.promoters.finetuning import finetune_promoter as run
     from bigbird_dna.training.distributed import world
 
     settings = load_config(config, overrides)
@@ -150,7 +150,7 @@ def promoter_baseline(
     """Fit a logistic regression on k-mer counts and predict the same held-out windows."""
     from bigbird_dna.config import load_config
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.promoter import kmer_baseline
+    from bigbird_dna.tasks.promoters.finetuning import kmer_baseline
 
     settings = load_config(config, overrides)
     results = Path(settings.results)

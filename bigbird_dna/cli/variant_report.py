@@ -12,7 +12,7 @@ from bigbird_dna.files import check_writable
 if TYPE_CHECKING:  # slow to import: inside the command
     import pandas as pd
 
-    from bigbird_dna.reporting.variant_report import KnownEffect
+    from bigbird_dna.reporting.variants.table import KnownEffect
 
 
 def register(app: typer.Typer) -> None:
@@ -62,9 +62,9 @@ def variant_report(
     check_writable(output, directory=True)
 
     from bigbird_dna.reporting.tables import write_tsv
-    from bigbird_dna.reporting.variant_figure import variant_figure
-    from bigbird_dna.reporting.variant_report import variant_table
-    from bigbird_dna.tasks.variant_readers import Fields, read_known_effects
+    from bigbird_dna.reporting.variants.figure import variant_figure
+    from bigbird_dna.reporting.variants.reading import Fields, read_known_effects
+    from bigbird_dna.reporting.variants.table import variant_table
 
     fields = Fields(effect_field, track_field, place_field)
     variants, left_out = read_known_effects(scored, truth, fields, track)
@@ -92,7 +92,7 @@ def _say(
         if contig not in contigs:
             log(f"warning: no variant on {contig} (they are on {', '.join([*contigs][:8])})")
     from bigbird_dna.reporting.style import interval
-    from bigbird_dna.reporting.variant_report import ALL, HELD_OUT
+    from bigbird_dna.reporting.variants.table import ALL, HELD_OUT
 
     for row in table[table["subset"].isin([ALL, HELD_OUT])].to_dict("records"):
         area = interval(row["auroc"], row["auroc_low"], row["auroc_high"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # slow to import: inside the command
     from numpy.typing import NDArray
 
     from bigbird_dna.genome.vcf import VcfSummary
-    from bigbird_dna.tasks.variants import ScoredRecord
+    from bigbird_dna.tasks.variants.effects import ScoredRecord
 
 FORMATS = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
 TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
@@ -102,8 +102,8 @@ def score_variants(
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.genome.variants import window_offsets
     from bigbird_dna.genome.vcf import open_vcf, scan_vcf
-    from bigbird_dna.tasks.variant_writers import WRITERS, VariantInfo, write_index
-    from bigbird_dna.tasks.variants import score_variants as score
+    from bigbird_dna.tasks.variants.effects import score_variants as score
+    from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, write_index
 
     model = open_predictor(
         model_dir, both_strands=False, batch_size=batch_size, device=device, threads=threads

@@ -12,6 +12,9 @@ from typing import IO, NamedTuple
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import open_bytes
 
+PREFIX = "BBD_"
+"""Of the INFO keys that this software writes; those that a file has already are replaced."""
+
 _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
 _FURTHEST = 2**31 - 1  # a position of the format, bp
 _LONGEST_FIRST_LINE = 1 << 16  # bytes; of a file that may be no text at all

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.summary import Row
-from bigbird_dna.reporting.variant_report import ALL, COLUMNS, HELD_OUT
+from bigbird_dna.reporting.variants.table import ALL, COLUMNS, HELD_OUT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.predictions import CONTROL, KMER, MODEL
+from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL
 from bigbird_dna.reporting.tables import DIFFERENCE, number
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.files import atomic_path, read_json
-from bigbird_dna.reporting.auroc import UNDEFINED, Estimate
-from bigbird_dna.reporting.metrics import auroc_difference, binary_metrics
-from bigbird_dna.reporting.predictions import KMER, Comparison
+from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate
+from bigbird_dna.reporting.metrics.binary import auroc_difference, binary_metrics
+from bigbird_dna.reporting.promoters.predictions import KMER, Comparison
 
 if TYPE_CHECKING:
     import pandas as pd

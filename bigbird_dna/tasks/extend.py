@@ -5,7 +5,7 @@ from typing import Any
 
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import check_writable, read_json
-from bigbird_dna.model.checkpoint import load, save
+from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.positions import Extension
 
 
@@ -20,7 +20,7 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
     UsageError
         `output` is the model itself or can't be written, or the model has so many positions already.
     ModelError
-        As of `bigbird_dna.model.checkpoint.load`.
+        As of `bigbird_dna.model.directory.load`.
     """
     if output.resolve() == path.resolve():
         raise UsageError(f"{output}: is the model itself; name another directory")

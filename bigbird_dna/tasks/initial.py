@@ -8,7 +8,7 @@ from bigbird_dna.config import ChromatinConfig, EncoderConfig, PromoterConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.files import read_json
-from bigbird_dna.model.checkpoint import Model, encoder_for, load_task
+from bigbird_dna.model.directory import Model, encoder_for, load_task
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.positions import Extension, extend_positions

@@ -16,7 +16,7 @@ from bigbird_dna.config import Config, PretrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import check_writable, checksum
-from bigbird_dna.model.checkpoint import Model, build_network, encoder_for, save
+from bigbird_dna.model.directory import Model, build_network, encoder_for, save
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyarrow import csv
 
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin_build import build_dataset
-from bigbird_dna.genome.regions import RegionSplits
-from bigbird_dna.genome.tracks import Track
+from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.tracks import Track
 
 SECONDS, MEMORY, DISK = 600, 4000, 1000  # s, MB, MB
 MAIN = [*map(str, range(1, 23)), "X", "Y"]

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.tasks.score_writers import WRITERS, ScanInfo
-from bigbird_dna.tasks.scoring import Predictor, scan_promoters
+from bigbird_dna.tasks.promoters.scan import Predictor, scan_promoters
+from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
 
 LIMIT = 1000  # MB
 LINE = 60
@@ -43,8 +43,8 @@ def predictor(model_dir: Path | None) -> tuple[Predictor, int, int]:
     """The predictor and the bp before and after the TSS."""
     if model_dir is None:
         return gc_content, 5000, 3000
-    from bigbird_dna.model.checkpoint import load_task
-    from bigbird_dna.tasks.inference import predict_windows
+    from bigbird_dna.model.directory import load_task
+    from bigbird_dna.tasks.promoters.inference import predict_windows
 
     model = load_task(model_dir, "promoter")
     upstream, downstream = int(model.settings["upstream"]), int(model.settings["downstream"])

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.genome.labels import PackedLabels
+from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model import checkpoint
-from bigbird_dna.reporting.auroc import auroc
+from bigbird_dna.model import directory as checkpoint
+from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run, refused
-from tests.genome.motif_genome import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, write_motif_genome
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
 CHROMATIN = {

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.genome import sources
-from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.sources import public as sources
 from tests.cli.command import Run, refused
 from tests.genome.small_bundle import (
     SIZES,

@@ -12,7 +12,7 @@ import torch
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.files import checksum
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model import checkpoint
+from bigbird_dna.model import directory as checkpoint
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run, refused
 
@@ -115,7 +115,7 @@ def test_table_of_a_small_genome(run: Run, model: Path, fasta: Path) -> None:
 
 
 def test_scores_are_the_models(run: Run, model: Path, fasta: Path) -> None:
-    from bigbird_dna.tasks.inference import predict_windows
+    from bigbird_dna.tasks.promoters.inference import predict_windows
 
     loaded = checkpoint.load(model)
     rows = [row for row in table(run(model, fasta).out) if row["note"] == "."]
@@ -363,7 +363,7 @@ def test_outputs_that_cannot_be_written(run: Run, model: Path, fasta: Path, tmp_
 def test_a_failure_in_the_middle_leaves_the_old_output(
     run: Run, model: Path, fasta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    from bigbird_dna.tasks import scoring
+    from bigbird_dna.tasks.promoters import scan as scoring
 
     output = tmp_path / name
     output.write_text("old")

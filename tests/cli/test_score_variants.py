@@ -13,8 +13,8 @@ import pytest
 
 from bigbird_dna.cli import variants
 from bigbird_dna.cli.predictor import Predictor
+from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.genome.tracks import Track
 from tests.cli.command import Result, Run, refused
 
 TRACKS = [Track("CTCF", "TF"), Track("open chromatin", "DHS"), Track("H3K4me3", "HM")]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from bigbird_dna.cli.main import app
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tables import write_tsv
-from bigbird_dna.reporting.variant_report import KnownEffect, variant_table
+from bigbird_dna.reporting.variants.table import KnownEffect, variant_table
 
 Summary = Callable[..., tuple[str, pd.DataFrame]]
 # Track: group, and how much the wide and the narrow window see of it.

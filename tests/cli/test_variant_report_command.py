@@ -11,8 +11,8 @@ import pytest
 
 from bigbird_dna.cli import variants
 from bigbird_dna.cli.predictor import Predictor
+from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.genome.tracks import Track
 from tests.cli.command import Run, refused, silent
 
 TRACKS = ["CTCF", "open chromatin"]

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome import unknown
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin_build import build_dataset
-from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin import unknown
+from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.regions import RegionSplits
-from bigbird_dna.genome.tracks import Track, read_tracks
-from tests.genome.simulated import Demo, lines
+from tests.toys import Demo, lines
 
 DEMO = load_assembly("demo")
 
@@ -270,8 +270,8 @@ def test_incomplete_or_mixed_data_sets_are_refused(small):
 
 
 def test_yeast_and_human_peaks(shared_data, tmp_path):
+    from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
     from bigbird_dna.genome.reference import prepare_reference
-    from bigbird_dna.genome.track_folder import tracks_from_folder
 
     source = shared_data / "hg19"
     prepare_reference(source / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")

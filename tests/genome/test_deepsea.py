@@ -10,12 +10,12 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin_data import read_dataset
-from bigbird_dna.genome.deepsea import build_deepsea
-from bigbird_dna.genome.deepsea_bundle import unpack_bundle
-from bigbird_dna.genome.deepsea_check import compare_with_peaks, one_hot
+from bigbird_dna.genome.chromatin.dataset import read_dataset
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.deepsea.bundle import unpack_bundle
+from bigbird_dna.genome.deepsea.checks import compare_with_peaks, one_hot
+from bigbird_dna.genome.deepsea.dataset import build_deepsea
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.tracks import Track
 from tests.genome import small_bundle
 from tests.genome.small_bundle import (
     SIZES,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.labels import LabelBuilder, PackedLabels
+from bigbird_dna.genome.chromatin.labels import LabelBuilder, PackedLabels
 
 
 def random_labels(rows: int, tracks: int, seed: int) -> np.ndarray:

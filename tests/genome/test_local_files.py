@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.genome.local_files import locate
+from bigbird_dna.genome.sources.local import locate
 
 
 def test_local_data_comes_before_the_working_directory(

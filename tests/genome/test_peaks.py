@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.peaks import Peaks, merge, place_peaks, read_peaks
+from bigbird_dna.genome.chromatin.peaks import Peaks, merge, place_peaks, read_peaks
 
 DEMO = load_assembly("demo")
 HUMAN = load_assembly("GRCh37")

@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.bins import window_start
+from bigbird_dna.genome.chromatin.bins import window_start
+from bigbird_dna.genome.chromatin.region_splits import (
+    GAP,
+    RegionSplits,
+    format_region,
+    parse_region,
+)
 from bigbird_dna.genome.intervals import Interval
-from bigbird_dna.genome.regions import GAP, RegionSplits, format_region, parse_region
 
 HUMAN = load_assembly("GRCh37")
 DEMO = load_assembly("demo")

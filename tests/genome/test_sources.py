@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config import ChromatinConfig, Config, GenomeConfig
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.genome import sources
-from bigbird_dna.genome.download import DownloadError, download
-from bigbird_dna.genome.sources import Source, check_sources, fetch, load_sources, own_files
+from bigbird_dna.genome.sources import public as sources
+from bigbird_dna.genome.sources.download import DownloadError, download
+from bigbird_dna.genome.sources.public import Source, check_sources, fetch, load_sources, own_files
 
 CONTENT = bytes(range(256)) * 40
 

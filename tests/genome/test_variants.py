@@ -21,7 +21,7 @@ from bigbird_dna.genome.variants import (
     find_change,
     window_offsets,
 )
-from tests.genome.texts import texts
+from tests.toys import texts
 
 
 def shared(first: str, second: str) -> int:

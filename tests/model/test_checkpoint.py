@@ -9,7 +9,7 @@ import torch
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
-from bigbird_dna.model.checkpoint import Model, build_network, load, load_task, save
+from bigbird_dna.model.directory import Model, build_network, load, load_task, save
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 SETTINGS = {"upstream": 30, "downstream": 10, "pooling": "mean", "jitter": 4, "views": 2}

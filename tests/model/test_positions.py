@@ -13,7 +13,7 @@ import bigbird_dna
 from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.model.checkpoint import Model, build_network, load, save
+from bigbird_dna.model.directory import Model, build_network, load, save
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.positions import Extension, extend_positions, extended_table
 from bigbird_dna.model.rotary import rotation

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.profiles import BinLayers, ProfileNetwork, _pool_bins
+from bigbird_dna.model.chromatin import BinLayers, ProfileNetwork, _pool_bins
 
 ENCODER = EncoderConfig(
     vocabulary=20, layers=1, hidden=16, heads=2, positions=400, dropout=0.0, block_size=4

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import UsageError
-from bigbird_dna.reporting import classifier_figures, figures, score_figure
-from bigbird_dna.reporting.predictions import Comparison
-from bigbird_dna.reporting.score_track import ScoreTrack, Tss
+from bigbird_dna.reporting import training_figures as figures
+from bigbird_dna.reporting.promoters import figures as classifier_figures
+from bigbird_dna.reporting.promoters import score_figure
+from bigbird_dna.reporting.promoters.predictions import Comparison
+from bigbird_dna.reporting.promoters.score_track import ScoreTrack, Tss
 from bigbird_dna.reporting.style import interval
 from bigbird_dna.reporting.tables import bits_per_base_table, promoter_table
 from bigbird_dna.reporting.training_log import Curve, TrainingCurves

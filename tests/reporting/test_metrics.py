@@ -13,8 +13,8 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from bigbird_dna.reporting.auroc import Z95, auroc, auroc_difference
-from bigbird_dna.reporting.metrics import average_precision, binary_metrics
+from bigbird_dna.reporting.metrics.auroc import Z95, auroc, auroc_difference
+from bigbird_dna.reporting.metrics.binary import average_precision, binary_metrics
 
 # Few distinct scores, so that ties are common.
 ROWS = st.lists(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.predictions import compare, negative_set_of, read_predictions
+from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of, read_predictions
 
 
 def predictions(negative_set: str = "genomic", n: int = 6, seed: int = 0) -> pd.DataFrame:

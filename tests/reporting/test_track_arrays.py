@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.labels import PackedLabels
+from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.reporting.tracks.arrays import array as track_array
 from bigbird_dna.reporting.tracks.arrays.opening import open_array
 

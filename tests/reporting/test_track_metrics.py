@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from bigbird_dna.reporting import auroc as plain
+from bigbird_dna.reporting.metrics import auroc as plain
+from bigbird_dna.reporting.metrics.steps import Steps, auroc, average_precision, logit_interval
 from bigbird_dna.reporting.tracks.curves import decode_curve, encode_curve, thin_curve
-from bigbird_dna.reporting.tracks.metrics import Steps, auroc, average_precision, logit_interval
 
 SCORES = st.integers(0, 12)
 PROPERTY = settings(max_examples=300, deadline=None)

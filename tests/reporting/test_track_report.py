@@ -14,8 +14,8 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.tracks import Track
-from bigbird_dna.reporting import auroc
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.reporting.metrics import auroc
 from bigbird_dna.reporting.tracks import blocks
 from bigbird_dna.reporting.tracks.arrays import array as track_array
 from bigbird_dna.reporting.tracks.curves import decode_curve

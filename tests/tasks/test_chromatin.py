@@ -10,28 +10,28 @@ import torch
 from bigbird_dna.config import Config, parse_config
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin_build import build_dataset
-from bigbird_dna.genome.chromatin_data import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.regions import RegionSplits
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.tracks import Track
-from bigbird_dna.model.checkpoint import load
-from bigbird_dna.reporting.auroc import auroc
-from bigbird_dna.tasks.chromatin import (
+from bigbird_dna.model.directory import load
+from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.tasks.chromatin.ensemble import combine_models
+from bigbird_dna.tasks.chromatin.evaluation import baseline_bins, held_out_rows, predict_bins
+from bigbird_dna.tasks.chromatin.finetuning import (
     ChromatinObjective,
     _batch_size,
     _neighbours,
     finetune_chromatin,
 )
-from bigbird_dna.tasks.chromatin_evaluation import baseline_bins, held_out_rows, predict_bins
-from bigbird_dna.tasks.ensemble import combine_models
-from bigbird_dna.tasks.profile_inference import predict_profiles
-from bigbird_dna.tasks.profile_rows import profile_rows
-from bigbird_dna.tasks.regions import Region, bins_of, predict_regions, read_regions
+from bigbird_dna.tasks.chromatin.inference import predict_profiles
+from bigbird_dna.tasks.chromatin.regions import Region, bins_of, predict_regions, read_regions
+from bigbird_dna.tasks.chromatin.rows import profile_rows
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import world
-from tests.genome.motif_genome import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, write_motif_genome
 
 SETTINGS = {
     "genome": {"valid": ["b"], "test": ["c"]},
@@ -391,7 +391,7 @@ def test_other_tracks_are_refused(made: Path, model_dir: Path) -> None:
 
 def test_mean_probability_survives_large_logits() -> None:
     from bigbird_dna.config import EncoderConfig
-    from bigbird_dna.model.profiles import ProfileEnsemble
+    from bigbird_dna.model.chromatin import ProfileEnsemble
 
     ensemble = ProfileEnsemble(
         EncoderConfig(vocabulary=8, layers=1, hidden=8, heads=1, positions=16), 3, "cls", 2

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
-from bigbird_dna.model.checkpoint import load
+from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.model.directory import load
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.huggingface import import_huggingface
-from bigbird_dna.model.huggingface_export import export_huggingface
-from bigbird_dna.tasks.inference import predict_windows, sigmoid_rows
+from bigbird_dna.tasks.promoters.inference import predict_windows, sigmoid_rows
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.training.batches import pad
 from tests.tokens.test_json_tokenizer import content

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bigbird_dna.config import load_config
-from bigbird_dna.model.checkpoint import build_network
+from bigbird_dna.model.directory import build_network
 from bigbird_dna.tasks.pretrain import PairSampler, PretrainingObjective, ngram_baseline
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.tokenizer import DnaTokenizer

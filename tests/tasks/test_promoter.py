@@ -15,11 +15,11 @@ from bigbird_dna.cli.main import app
 from bigbird_dna.config import PromoterConfig, load_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.checkpoint import load
-from bigbird_dna.reporting.predictions import COLUMNS
-from bigbird_dna.tasks.inference import predict_windows, view_cuts
-from bigbird_dna.tasks.promoter import LabelledWindows, PromoterObjective
-from bigbird_dna.tasks.promoter_windows import read_windows, window_sequences
+from bigbird_dna.model.directory import load
+from bigbird_dna.reporting.promoters.predictions import COLUMNS
+from bigbird_dna.tasks.promoters.finetuning import LabelledWindows, PromoterObjective
+from bigbird_dna.tasks.promoters.inference import predict_windows, view_cuts
+from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
 from bigbird_dna.training.distributed import World
 
 ALONE = World(0, 1, torch.device("cpu"))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bigbird_dna.config import load_config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.reporting.predictions import POSITIVE
-from bigbird_dna.tasks.promoter_negatives import (
+from bigbird_dna.reporting.promoters.predictions import POSITIVE
+from bigbird_dna.tasks.promoters.negatives import (
     PARTS,
     draw_candidates,
     gc_fraction,
@@ -20,7 +20,7 @@ from bigbird_dna.tasks.promoter_negatives import (
     permute,
     substitute,
 )
-from bigbird_dna.tasks.promoter_windows import read_windows, window_sequences
+from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
 from tests.tiny_run import MOTIF, UPSTREAM
 
 dna = st.text("ACGTN", min_size=PARTS, max_size=300)

@@ -15,9 +15,9 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.sequence import clean, reverse_complement
 from bigbird_dna.genome.windows import centred_tiles
-from bigbird_dna.tasks.score_signal import Bin, signal_bins
-from bigbird_dna.tasks.score_writers import WRITERS, ScanInfo
-from bigbird_dna.tasks.scoring import ScoredWindow, expected_windows, scan_promoters
+from bigbird_dna.tasks.promoters.scan import ScoredWindow, expected_windows, scan_promoters
+from bigbird_dna.tasks.promoters.signal import Bin, signal_bins
+from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
 
 
 def toy(sequences: Sequence[str]) -> np.ndarray:
@@ -372,7 +372,7 @@ def test_bigwig_reads_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
 def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr("bigbird_dna.tasks.score_writers.ROW_GROUP", 4)
+    monkeypatch.setattr("bigbird_dna.tasks.promoters.writers.ROW_GROUP", 4)
     WRITERS["parquet"](tmp_path / "x.parquet", iter(ROWS), INFO)
     stored = pq.ParquetFile(tmp_path / "x.parquet")
     assert stored.num_row_groups == 2

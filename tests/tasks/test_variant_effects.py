@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.simulate import simulate
-from bigbird_dna.genome.simulate.motifs import FACTORS, find_sites
 from bigbird_dna.genome.variants import Note, window_offsets
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
-from bigbird_dna.tasks.variant_writers import WRITERS, VariantInfo, escape, write_index
-from bigbird_dna.tasks.variants import AlleleEffect, ScoredRecord, score_variants
-from tests.genome.texts import texts
+from bigbird_dna.simulate import simulate
+from bigbird_dna.simulate.motifs import FACTORS, find_sites
+from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord, score_variants
+from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, escape, write_index
+from tests.toys import texts
 
 TRACKS = 3
 WINDOW = 24

@@ -16,7 +16,7 @@ from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.training.batches import window_rows
-from tests.tokens.conftest import random_dna
+from tests.toys import random_dna
 
 pytest.importorskip(
     "tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'"

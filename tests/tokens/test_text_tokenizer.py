@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from bigbird_dna.errors import DataError, ModelError
-from bigbird_dna.tokens.huggingface import find_tokenizer
+from bigbird_dna.huggingface.tokenizers import find_tokenizer
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.text_tokenizer import TextTokenizer
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from bigbird_dna.config import Config, load_config
-from bigbird_dna.genome.chromatin_data import read_dataset
-from bigbird_dna.genome.sources import check_sources
+from bigbird_dna.genome.chromatin.dataset import read_dataset
+from bigbird_dna.genome.sources.public import check_sources
 from tests.conftest import REPOSITORY
 from tests.genome import small_bundle
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bigbird_dna.config import DEEPSEA, NEGATIVE_SETS, SIMULATED, parse_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError
-from bigbird_dna.genome.local_files import check_chromatin_files, locate
-from bigbird_dna.genome.sources import check_sources, own_files
+from bigbird_dna.genome.sources.local import check_chromatin_files, locate
+from bigbird_dna.genome.sources.public import check_sources, own_files
 
 # `snakemake` may be called by its path, without its environment activated.
 os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))

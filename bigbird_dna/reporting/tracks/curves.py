@@ -12,7 +12,7 @@ import base64
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.reporting.tracks.metrics import Steps
+from bigbird_dna.reporting.metrics.steps import Steps
 
 POINTS = 80
 

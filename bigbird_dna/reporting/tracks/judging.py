@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
-from bigbird_dna.reporting.auroc import UNDEFINED, Estimate, auroc_difference
+from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc_difference
+from bigbird_dna.reporting.metrics.steps import Steps, auroc, average_precision
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
 from bigbird_dna.reporting.tracks.blocks import block_bounds, read_block
 from bigbird_dna.reporting.tracks.curves import encode_curve, thin_curve
-from bigbird_dna.reporting.tracks.metrics import Steps, auroc, average_precision
 
 # Sorting, copying and counting leave Python's lock, but more threads find nothing more to do.
 _THREADS = 4

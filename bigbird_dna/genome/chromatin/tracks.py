@@ -1,0 +1,242 @@
+"""Tracks: what a chromatin model predicts, one assay each, listed in a table.
+
+A table is tab-separated with a header. `track` (a name) and `group` are needed; `cell`, `target`,
+`treatment`, `file` (relative to the table), `description` and `published_auroc` are known; further
+columns are kept. Lines that begin with `#` are comments. The published list of DeepSEA's 919 tracks
+is read as it is (see `deepsea_tracks`).
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.files import atomic_path
+from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.deepsea.track_list import deepsea_layout
+
+_TEXTS = ("cell", "target", "treatment", "description")
+
+
+@dataclass(frozen=True)
+class Track:
+    """One assay: its unique name, its group, and what else its table says."""
+
+    name: str
+    group: str
+    cell: str = ""
+    target: str = ""
+    treatment: str = ""
+    file: Path | None = None  # of its peaks
+    description: str = ""
+    published_auroc: float | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)  # further columns of the table
+
+    def peak_file(self) -> Path:
+        """The file of the peaks; with `.gz` at its end where only that is there.
+
+        Raises
+        ------
+        DataError
+            The table names no file, or there is none.
+        """
+        if self.file is None:
+            raise DataError(f"track {self.name!r}: the table of tracks names no file of peaks")
+        for path in (self.file, self.file.with_name(f"{self.file.name}.gz")):
+            if path.is_file():
+                return path
+        raise DataError(f"{self.file}: no such file (peaks of track {self.name!r})")
+
+
+def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
+    """Read a table of tracks, in file order.
+
+    Parameters
+    ----------
+    files
+        The directory that peak files are relative to; by default that of the table.
+
+    Raises
+    ------
+    DataError
+        The table can't be read; a column is missing or repeated; a row has another number of
+        columns, an empty or repeated name or no group, or an AUROC outside 0 to 1.
+    """
+    path = Path(path)
+    rows = [
+        (number, line.split("\t"))
+        for number, line in read_lines(path)
+        if line.strip() and not line.startswith("#")
+    ]
+    if not rows:
+        raise DataError(f"{path}: no table of tracks in the file")
+    number, header = rows.pop(0)
+    columns = [name.strip() for name in header]
+    where = f"{path}: line {number}"
+    if len(set(columns)) < len(columns) or "" in columns:
+        raise DataError(f"{where}: a column without a name, or two with one name")
+    deepsea = deepsea_layout(columns)
+    for name in ("track", "group"):
+        if deepsea is None and name not in columns:
+            raise DataError(f"{where}: no column {name!r} in the header ({', '.join(columns)})")
+    if not rows:
+        raise DataError(f"{path}: the table has no tracks")
+    directory = path.parent if files is None else Path(files)
+    tracks: list[Track] = []
+    for number, fields in rows:
+        where = f"{path}: line {number}"
+        if len(fields) != len(columns):
+            raise DataError(f"{where}: {len(fields)} columns, the header has {len(columns)}")
+        values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
+        if deepsea is not None:
+            values = deepsea(values, len(tracks), where)
+        tracks.append(make_track(values, directory, where))
+    if deepsea is not None:
+        return distinct(tracks, "|")
+    lines: dict[str, int] = {}
+    for (number, _), track in zip(rows, tracks, strict=True):
+        if track.name in lines:
+            raise DataError(
+                f"{path}: line {number}: track {track.name!r} stands in line {lines[track.name]} too"
+            )
+        lines[track.name] = number
+    return tuple(tracks)
+
+
+def write_tracks(
+    path: Path, tracks: Sequence[Track], columns: Mapping[str, Sequence[object]] | None = None
+) -> None:
+    """Write a table that `read_tracks` reads, whole or not at all.
+
+    Files are written relative to the table. Columns without any value are left out.
+
+    Parameters
+    ----------
+    columns
+        Further columns at the end, one value a track each; they replace those of the same name.
+    """
+    path = Path(path)
+    table: dict[str, list[str]] = {
+        "track": [track.name for track in tracks],
+        "group": [track.group for track in tracks],
+    }
+    table |= {name: [getattr(track, name) for track in tracks] for name in _TEXTS}
+    home = path.absolute().parent
+    table["file"] = [
+        "" if track.file is None else os.path.relpath(track.file.absolute(), home)
+        for track in tracks
+    ]
+    table["published_auroc"] = [
+        "" if track.published_auroc is None else repr(track.published_auroc) for track in tracks
+    ]
+    for name in dict.fromkeys(name for track in tracks for name in track.extra):
+        table[name] = [track.extra.get(name, "") for track in tracks]
+    for name, values in (columns or {}).items():
+        table[name] = [str(value) for value in values]
+    table = {k: v for k, v in table.items() if k in ("track", "group") or any(v)}
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        stream.write("\t".join(table) + "\n")
+        for row in zip(*table.values(), strict=True):
+            stream.write("\t".join(row) + "\n")
+
+
+def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
+    """The tracks that a comma-separated list of names, groups or shell patterns chooses.
+
+    Upper and lower case count as the same. The order is that of `tracks`.
+
+    Raises
+    ------
+    UsageError
+        An element of the list chooses no track; the text has the names and groups nearest to it.
+    """
+    chosen: set[str] = set()
+    elements = [element.strip() for element in pattern.split(",") if element.strip()]
+    if not elements:
+        raise UsageError(f"tracks {pattern!r}: an empty list")
+    for element in elements:
+        found = _matching(tracks, element)
+        if not found:
+            raise UsageError(
+                f"tracks: {element!r} is no track, group or pattern{_near(tracks, element)}"
+            )
+        chosen |= found
+    return tuple(track for track in tracks if track.name in chosen)
+
+
+def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
+    """A track from the columns of its row; `where` is what an error calls the row."""
+    name, group = values.pop("track"), values.pop("group")
+    if not name or "," in name:
+        raise DataError(f"{where}: track {name!r}: a name is not empty and has no comma")
+    if not group or "," in group:
+        raise DataError(f"{where}: track {name!r}: group {group!r} is empty or has a comma")
+    file, figure = values.pop("file", ""), values.pop("published_auroc", "")
+    texts = {key: values.pop(key, "") for key in _TEXTS}
+    return Track(
+        name,
+        group,
+        file=directory / file if file else None,
+        published_auroc=_auroc(figure, where),
+        extra=values,
+        **texts,
+    )
+
+
+def _auroc(text: str, where: str) -> float | None:
+    if not text or text.startswith("NA"):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise DataError(f"{where}: published AUROC {text!r} is no number from 0 to 1")
+    return value
+
+
+def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
+    """The same tracks, the second of one name called NAME`mark`2 and so on."""
+    taken = {track.name for track in tracks}
+    seen: Counter[str] = Counter()
+    result = []
+    for track in tracks:
+        seen[track.name] += 1
+        name = track.name
+        if seen[name] > 1:
+            name = f"{name}{mark}{seen[name]}"
+            if name in taken:
+                raise DataError(f"track {name!r} stands for two tracks: rename one")
+        result.append(replace(track, name=name))
+    return tuple(result)
+
+
+def _matching(tracks: Sequence[Track], element: str) -> set[str]:
+    """Names of the tracks an element means: a name before a group, a group before a pattern."""
+    wanted = element.casefold()
+    for found in (
+        {track.name for track in tracks if track.name.casefold() == wanted},
+        {track.name for track in tracks if track.group.casefold() == wanted},
+    ):
+        if found:
+            return found
+    return {
+        track.name
+        for track in tracks
+        if fnmatchcase(track.name.casefold(), wanted) or fnmatchcase(track.group.casefold(), wanted)
+    }
+
+
+def _near(tracks: Sequence[Track], element: str) -> str:
+    known = {text.casefold(): text for track in tracks for text in (track.group, track.name)}
+    # Whoever writes a cell or target alone, well or badly, means the tracks whose names hold it.
+    parts = {text for track in tracks for text in (track.cell, track.target)} - {"", "None"}
+    known = {text.casefold(): f"*{text}*" for text in sorted(parts)} | known
+    near = [known[text] for text in get_close_matches(element.casefold(), known, cutoff=0.6)]
+    if near:
+        return f"; near to it are {', '.join(map(repr, near))}"
+    return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"

@@ -1,0 +1,144 @@
+"""Writes models as checkpoints of HuggingFace's BigBird; see `bigbird_dna.huggingface.importing`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import ModelError
+from bigbird_dna.files import atomic_directory, check_writable, write_json
+from bigbird_dna.huggingface.configuration import huggingface_config
+from bigbird_dna.huggingface.names import (
+    ARCHITECTURES,
+    OWN_KEY,
+    UNUSED_FILE,
+    Architecture,
+    huggingface_name,
+    is_attention_bias,
+    pooler_names,
+)
+from bigbird_dna.huggingface.tensor_files import read_tensor_file
+from bigbird_dna.huggingface.tokenizers import write_tokenizer
+from bigbird_dna.model.directory import Model, load
+
+
+def export_huggingface(path: Path, output: Path) -> str:
+    """Write the model directory `path` as a checkpoint of HuggingFace's to `output`; returns its class.
+
+    A promoter model becomes a `BigBirdForSequenceClassification` with one output, the logit of a promoter.
+    The tokenizer goes with it, in files that `AutoTokenizer` reads.
+
+    Raises
+    ------
+    ModelError
+        `path` is no model directory, or the model has something that HuggingFace's BigBird lacks.
+    """
+    check_writable(output, directory=True)
+    model = load(path)
+    remembered = model.settings.get("huggingface") or {}
+    architecture = _exported_architecture(model, remembered, path)
+    values = huggingface_config(model.config, remembered.get("config"), str(path))
+    if not remembered:
+        values |= _fresh_values(model)
+    values["architectures"] = [architecture.name]
+    tensors = _exported_tensors(model, architecture, remembered, path)
+    kind = _stored_type(tensors, remembered.get("dtype", "float32"))
+    key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
+    if key in values or not remembered:
+        values[key] = str(kind).removeprefix("torch.")
+    # Copies: safetensors refuses tensors that share memory.
+    tensors = {
+        name: t.to(kind).clone(memory_format=torch.contiguous_format) for name, t in tensors.items()
+    }
+    with atomic_directory(output) as temporary:
+        write_json(temporary / "config.json", values)
+        save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+        (temporary / "model.safetensors").chmod(0o644)
+        write_tokenizer(model.tokenizer, temporary, model.config.positions)
+    if model.config.attention == "bigbird" and model.config.compatibility == "none":
+        full = (5 + 2 * model.config.random_blocks) * model.config.block_size
+        log(
+            f"{output}: HuggingFace's evaluation draws no random blocks: above {full:,} tokens its outputs "
+            "differ from this model's"
+        )
+    return architecture.name
+
+
+def _exported_architecture(model: Model, remembered: Mapping[str, Any], path: Path) -> Architecture:
+    if remembered.get("architecture") in ARCHITECTURES:
+        return ARCHITECTURES[remembered["architecture"]]
+    if model.settings.get("pooling", "cls") != "cls":
+        raise ModelError(
+            f"{path}: pooling {model.settings['pooling']!r}: HuggingFace's BigBird classifies by [CLS] only"
+        )
+    if model.task == "pretraining":
+        trained = model.settings.get("next_sentence", True)
+        return ARCHITECTURES["BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"]
+    task = "classification" if model.task == "promoter" else model.task
+    for found in ARCHITECTURES.values():
+        if found.task == task:
+            return found
+    raise ModelError(f"{path}: HuggingFace's BigBird has nothing like a {model.task} model")
+
+
+def _fresh_values(model: Model) -> dict[str, Any]:
+    """The part of config.json that heads and tokenizer decide, for a model that was never imported."""
+    tokenizer = model.tokenizer
+    values: dict[str, Any] = {
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.cls_id,
+        "eos_token_id": tokenizer.sep_id,
+        "sep_token_id": tokenizer.sep_id,
+        OWN_KEY: {
+            "task": model.task,
+            "settings": model.settings,
+            "random_seed": model.config.random_seed,
+        },
+    }
+    labels = {"promoter": ["promoter"], "classification": model.settings.get("labels", [])}
+    if model.task in labels:
+        names = labels[model.task]
+        values["id2label"] = {str(index): name for index, name in enumerate(names)}
+        values["label2id"] = {name: index for index, name in enumerate(names)}
+    if model.task == "promoter":
+        # One output means regression there unless this says that it is a logit.
+        values["problem_type"] = "multi_label_classification"
+    return values
+
+
+def _exported_tensors(
+    model: Model, architecture: Architecture, remembered: Mapping[str, Any], path: Path
+) -> dict[str, Tensor]:
+    has_biases = remembered.get("config", {}).get("use_bias", True)
+    tensors = {}
+    for name, tensor in model.network.state_dict().items():
+        if is_attention_bias(name) and not has_biases:
+            if tensor.any():
+                raise ModelError(f"{path}: {name} isn't zero, though its config.json had no biases")
+            continue
+        theirs = huggingface_name(name, architecture)
+        if theirs is None:
+            raise ModelError(f"{path}: {name!r} has no counterpart in {architecture.name}")
+        tensors[theirs] = tensor
+    if (path / UNUSED_FILE).is_file():
+        tensors |= read_tensor_file(path / UNUSED_FILE)
+    elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
+        # Nothing reads it, but HuggingFace would draw it at random and warn.
+        weight, bias = pooler_names(architecture)
+        tensors.setdefault(weight, torch.zeros(model.config.hidden, model.config.hidden))
+        tensors.setdefault(bias, torch.zeros(model.config.hidden))
+    for first, names in remembered.get("tied", {}).items():
+        tensor = tensors.pop(first)
+        tensors |= dict.fromkeys(names, tensor)
+    return tensors
+
+
+def _stored_type(tensors: Mapping[str, Tensor], name: str) -> torch.dtype:
+    """The type named `name` if it holds every number, as it does in a model that was only imported."""
+    kind: torch.dtype = getattr(torch, name)
+    exact = all(torch.equal(t.float(), t.to(kind).float()) for t in tensors.values())
+    return kind if exact else torch.float32

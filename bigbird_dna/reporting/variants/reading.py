@@ -1,0 +1,270 @@
+"""Reading back what `score-variants` wrote, beside what is known of the variants.
+
+The truth is in INFO: whether a variant has an effect, on which track, and the kind of place it is at. A field
+has one value for the record or one for each ALT; `%` and two digits stand for what INFO can't hold.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.vcf import PREFIX, VcfRecord, open_vcf
+from bigbird_dna.reporting.variants.table import KnownEffect
+
+TABLES = (".tsv", ".txt", ".tsv.gz", ".txt.gz")
+_KEY_COLUMNS = ("contig", "position", "ref", "alt")
+
+_Key = tuple[str, ...]  # contig, position, REF, ALT, as written
+
+
+class Fields(NamedTuple):
+    """INFO keys of the truth."""
+
+    effect: str = "EFFECT"
+    track: str = "TRACK"
+    place: str = "PLACE"
+
+
+DEFAULT_FIELDS = Fields()
+
+
+class Truth(NamedTuple):
+    """What INFO says of an allele; "" where it says nothing."""
+
+    effect: str
+    track: str
+    place: str
+
+
+UNKNOWN = Truth("", "", "")
+
+
+class KnownEffects(NamedTuple):
+    """Scored alleles of known effect in the file's order, and how many others there were, by reason."""
+
+    variants: list[KnownEffect]
+    left_out: Counter[str]
+
+
+class _Scored(NamedTuple):
+    """An allele as it was scored: changes of every track as text, None if it has none."""
+
+    where: str
+    key: _Key
+    truth: Truth
+    note: str
+    deltas: Sequence[str] | None
+    log_odds: Sequence[str] | None
+    columns: Mapping[str, int]  # of the tracks
+
+
+def read_known_effects(
+    scored: Path,
+    truth: Path | None = None,
+    fields: Fields = DEFAULT_FIELDS,
+    track: str | None = None,
+) -> KnownEffects:
+    """Predicted effects of the alleles whose effect is known, each on the track that it is known for.
+
+    Parameters
+    ----------
+    scored
+        VCF or table of `score-variants`, with the values of each track.
+    truth
+        VCF with the truth, matched by contig, position, REF and ALT; None: it is in `scored`.
+    fields
+        INFO keys of the truth. Effects are read in lower case.
+    track
+        The track that all effects are known for; None: the one that `fields.track` names.
+
+    Raises
+    ------
+    DataError
+        A file can't be read or has no values of each track; or no allele is left, the text says why.
+    UsageError
+        `scored` is a table and `truth` None; or there is no such `track`.
+    """
+    is_table = scored.name.lower().endswith(TABLES)
+    if is_table and truth is None:
+        raise UsageError(f"{scored}: a table holds no known effects: name their VCF with --truth")
+    known = None if truth is None else _read_truth(truth, fields)
+    found = KnownEffects([], Counter())
+    alleles = (
+        _read_table(scored) if is_table else _read_vcf(scored, fields if known is None else None)
+    )
+    for allele in alleles:
+        if track is not None and track not in allele.columns:
+            raise UsageError(f"--track {track!r}: {scored} has no values of it")
+        # Popped: a variant that is listed twice in both files isn't counted four times.
+        truths = [allele.truth] if known is None else known.pop(allele.key, [])
+        for one in truths or [UNKNOWN]:
+            named = one if track is None else one._replace(track=track)
+            reason = _left_out(allele, named, fields)
+            if reason:
+                found.left_out[reason] += 1
+            else:
+                found.variants.append(_known_effect(allele, named))
+    unmatched = sum(map(len, known.values())) if known else 0
+    if unmatched:
+        found.left_out["not among the scored"] = unmatched
+    if not found.variants:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in found.left_out.most_common(3))
+        raise DataError(f"{scored}: no variant to judge ({why or 'the file has none'})")
+    return found
+
+
+def _left_out(allele: _Scored, truth: Truth, fields: Fields) -> str:
+    """Why an allele can't be judged, "" if it can."""
+    if not truth.effect:
+        return f"without {fields.effect}"
+    if allele.deltas is None:
+        return f"not scored ({allele.note})" if allele.note else "not scored"
+    if not truth.track:
+        return f"without {fields.track}"
+    return "" if truth.track in allele.columns else f"on {truth.track}, which was not predicted"
+
+
+def _known_effect(allele: _Scored, truth: Truth) -> KnownEffect:
+    assert allele.deltas is not None and allele.log_odds is not None
+    column = allele.columns[truth.track]
+    texts = allele.deltas[column], allele.log_odds[column]
+    try:
+        delta, log_odds = map(float, texts)
+    except ValueError:
+        delta = log_odds = math.nan
+    if not (math.isfinite(delta) and math.isfinite(log_odds)):
+        raise DataError(f"{allele.where}: {truth.track}: {' and '.join(texts)} are no numbers")
+    return KnownEffect(allele.key[0], truth.track, truth.place, truth.effect, delta, log_odds)
+
+
+def _read_truth(path: Path, fields: Fields) -> dict[_Key, list[Truth]]:
+    known: dict[_Key, list[Truth]] = {}
+    with open_vcf(path) as vcf:
+        for record in vcf.records:
+            info = _info(record)
+            for number, key in enumerate(_keys(record)):
+                truth = _truth(info, fields, record, number, f"{path}: line {record.line}")
+                if truth.effect:
+                    known.setdefault(key, []).append(truth)
+    if not known:
+        raise DataError(f"{path}: no record has {fields.effect} in INFO")
+    return known
+
+
+def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_Scored]:
+    """Alleles of a scored VCF; without `fields` nothing is known of them."""
+    with open_vcf(path) as vcf:
+        columns = _columns(vcf.meta, path)
+        for record in vcf.records:
+            where = f"{path}: line {record.line}"
+            info = _info(record)
+            deltas, log_odds = (
+                _by_allele(info.get(f"{PREFIX}{key}"), len(record.alts), len(columns), where)
+                for key in ("DELTA", "LOGODDS")
+            )
+            notes = info.get(f"{PREFIX}NOTE", "").split(",")
+            for number, key in enumerate(_keys(record)):
+                yield _Scored(
+                    where,
+                    key,
+                    _truth(info, fields, record, number, where) if fields else UNKNOWN,
+                    notes[number].strip(".") if number < len(notes) else "",
+                    deltas[number],
+                    log_odds[number],
+                    columns,
+                )
+
+
+def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
+    """Track → place among the values of an ALT, from the header line that lists them."""
+    for line in meta:
+        if line.startswith(f"##INFO=<ID={PREFIX}DELTA,"):
+            listed = re.search(r': for each ALT the tracks ([^"]*)"', line)
+            if listed:
+                names = map(unquote, listed[1].split(","))
+                return {name: number for number, name in enumerate(names)}
+    raise DataError(
+        f"{path}: the header has no {PREFIX}DELTA: score the variants with --tracks '*'"
+    )
+
+
+def _by_allele(
+    text: str | None, alleles: int, tracks: int, where: str
+) -> Sequence[Sequence[str] | None]:
+    """The values of each ALT, None where it was not scored."""
+    if text is None:
+        return [None] * alleles
+    values = text.split(",")
+    if len(values) != alleles * tracks:
+        raise DataError(
+            f"{where}: {len(values):,} values, not one for each of {alleles} ALT and {tracks:,} tracks"
+        )
+    parts = [values[first : first + tracks] for first in range(0, len(values), tracks)]
+    return [None if part[0] == "." else part for part in parts]
+
+
+def _info(record: VcfRecord) -> dict[str, str]:
+    parts = (part.partition("=") for part in record.columns[7].split(";"))
+    return {key: value for key, _, value in parts}
+
+
+def _keys(record: VcfRecord) -> Iterator[_Key]:
+    contig, position, _, ref = record.columns[:4]
+    return ((contig, position, ref, alt) for alt in record.alts)
+
+
+def _truth(
+    info: Mapping[str, str], fields: Fields, record: VcfRecord, number: int, where: str
+) -> Truth:
+    """The truth of ALT `number`."""
+    found = []
+    for key in fields:
+        values = info.get(key, "").split(",")
+        if len(values) not in (1, len(record.alts)):
+            raise DataError(f"{where}: {key} has {len(values)} values for {len(record.alts)} ALT")
+        value = values[number] if len(values) > 1 else values[0]
+        found.append("" if value == "." else unquote(value))
+    return Truth(found[0].lower(), *found[1:])
+
+
+def _read_table(path: Path) -> Iterator[_Scored]:
+    header: list[str] = []
+    columns: dict[str, int] = {}
+    for number, line in read_lines(path):
+        if line.startswith("##"):
+            continue
+        fields = line.split("\t")
+        where = f"{path}: line {number}"
+        if not header:
+            header = [fields[0].lstrip("#"), *fields[1:]]
+            missing = {*_KEY_COLUMNS, "note"} - set(header)
+            names = [name.removesuffix(":delta") for name in header if name.endswith(":delta")]
+            if missing or not names:
+                what = f"column {sorted(missing)[0]!r}" if missing else "values of each track"
+                raise DataError(f"{where}: no {what}: not a table of score-variants --tracks '*'")
+            columns = {name: index for index, name in enumerate(names)}
+            places = {name: index for index, name in enumerate(header)}
+            continue
+        if len(fields) != len(header):
+            raise DataError(f"{where}: {len(fields)} columns, the header has {len(header)}")
+        deltas, log_odds = (
+            [fields[places[f"{name}:{value}"]] for name in columns]
+            for value in ("delta", "logodds")
+        )
+        key = tuple(fields[places[name]] for name in _KEY_COLUMNS)
+        scored = deltas[0] != "NA"
+        yield _Scored(
+            where,
+            key,
+            UNKNOWN,
+            fields[places["note"]].strip("."),
+            deltas if scored else None,
+            log_odds if scored else None,
+            columns,
+        )

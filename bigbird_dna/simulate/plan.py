@@ -1,0 +1,164 @@
+"""What is planted where: loci made of motif instances, laid along a contig without overlap.
+
+A locus has a width and elements at offsets inside it, in its own orientation. `place` gives every locus a
+place on the contig, and `plant` writes the elements' instances into the sequence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.simulate.motifs import (
+    COMPLEMENT,
+    CORE,
+    MOTIFS,
+    Codes,
+    Flags,
+    Positions,
+    break_sites,
+    core_fidelity,
+    factor_fidelity,
+    sample_sites,
+)
+from bigbird_dna.simulate.parameters import Parameters
+
+KINDS = (
+    "promoter-tata",
+    "promoter-dpe",
+    "decoy-order",
+    "decoy-distance",
+    "decoy-strand",
+    "enhancer-1",
+    "enhancer-2",
+    "activator",
+    "silencer",
+    "site",
+    "gap",
+)
+KIND = {name: index for index, name in enumerate(KINDS)}
+
+WIDTHS: Positions = np.array([motif.width for motif in MOTIFS], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Loci (arrays of one length) and their elements (arrays of another); offsets from the locus's start.
+
+    `anchor` is the offset of the TSS in promoters, of the would-be TSS in decoys, of the middle in others.
+    `locus` is an element's index into the loci; `reverse` and `offset` are in the locus's own orientation.
+    """
+
+    kind: Positions
+    width: Positions
+    anchor: Positions
+    locus: Positions
+    motif: Positions
+    offset: Positions
+    reverse: Flags
+    broken: Flags
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A plan on a contig, forward-strand coordinates; loci sorted by start, elements (`site_…`) not."""
+
+    kind: Positions
+    start: Positions
+    end: Positions
+    anchor: Positions
+    minus: Flags
+    motif: Positions
+    site_start: Positions
+    site_reverse: Flags
+    site_broken: Flags
+    site_kind: Positions
+
+    def of(self, *kinds: str) -> NDArray[np.int64]:
+        """Indices of the loci of the given kinds."""
+        return np.flatnonzero(np.isin(self.kind, [KIND[name] for name in kinds]))
+
+
+def join(plans: Sequence[Plan]) -> Plan:
+    """One plan of all loci."""
+    shifts = np.cumsum([0] + [len(plan.kind) for plan in plans[:-1]])
+    moved = [
+        replace(plan, locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)
+    ]
+    return Plan(
+        *(
+            np.concatenate([getattr(plan, name) for plan in moved])
+            for name in (field.name for field in fields(Plan))
+        )
+    )
+
+
+def gaps(lengths: Positions) -> Plan:
+    """Loci without elements, for runs of N."""
+    none: Positions = np.empty(0, dtype=np.int64)
+    return Plan(
+        kind=np.full(len(lengths), KIND["gap"]),
+        width=lengths,
+        anchor=lengths // 2,
+        locus=none,
+        motif=none,
+        offset=none,
+        reverse=none.astype(bool),
+        broken=none.astype(bool),
+    )
+
+
+def place(plan: Plan, length: int, rng: np.random.Generator) -> Placed:
+    """Lay the loci in random order and orientation along a contig, with exponential gaps between them."""
+    count = len(plan.kind)
+    free = length - int(plan.width.sum())
+    if free < 0:
+        raise ValueError(f"loci of {plan.width.sum()} bp do not fit into {length} bp")
+    order = rng.permutation(count)
+    minus = rng.random(count) < 0.5
+    shares = np.cumsum(rng.exponential(size=count + 1))
+    before = (shares[:-1] / shares[-1] * free).astype(np.int64)
+    taken = np.concatenate(([0], np.cumsum(plan.width[order])[:-1]))
+    start = np.empty(count, dtype=np.int64)
+    start[order] = before + taken
+    end = start + plan.width
+    anchor = np.where(minus, end - 1 - plan.anchor, start + plan.anchor)
+
+    owner_minus = minus[plan.locus]
+    width = WIDTHS[plan.motif]
+    site_start = np.where(
+        owner_minus, end[plan.locus] - plan.offset - width, start[plan.locus] + plan.offset
+    )
+    return Placed(
+        kind=plan.kind[order],
+        start=start[order],
+        end=end[order],
+        anchor=anchor[order],
+        minus=minus[order],
+        motif=plan.motif,
+        site_start=site_start,
+        site_reverse=plan.reverse ^ owner_minus,
+        site_broken=plan.broken,
+        site_kind=plan.kind[plan.locus],
+    )
+
+
+def plant(codes: Codes, placed: Placed, parameters: Parameters, rng: np.random.Generator) -> Flags:
+    """Write an instance of every element into `codes`; the flags mark the bases written."""
+    written = np.zeros(len(codes), dtype=bool)
+    for index, motif in enumerate(MOTIFS):
+        rows = np.flatnonzero(placed.motif == index)
+        if motif in CORE:
+            fidelity = core_fidelity(motif, parameters.core_fidelity)
+        else:
+            fidelity = factor_fidelity(motif, parameters.weak_fidelity)
+        sites = sample_sites(motif, fidelity, rng, len(rows))
+        broken = placed.site_broken[rows]
+        sites[broken] = break_sites(motif, sites[broken], rng)
+        reverse = placed.site_reverse[rows]
+        sites[reverse] = COMPLEMENT[sites[reverse, ::-1]]
+        where = placed.site_start[rows, None] + np.arange(motif.width)
+        codes[where] = sites
+        written[where] = True
+    return written

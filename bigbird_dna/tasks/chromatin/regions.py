@@ -1,0 +1,140 @@
+"""Chromatin tracks over the regions of a BED file."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.chromatin.peaks import read_intervals
+from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.variants import contig_finder
+from bigbird_dna.tasks.chromatin.shared_windows import Predictor, share_windows
+
+# Axes: W windows, K bins in the middle of a window, T tracks.
+
+Summary = Literal["max", "mean"]
+
+
+class Region(NamedTuple):
+    """A line of a BED file; `contig` is the reference's name, `start` and `end` are 0-based, half-open."""
+
+    contig: str
+    start: int
+    end: int
+    name: str
+
+
+class PredictedRegion(NamedTuple):
+    """Probabilities (T,) of a region, None where it was not scored; `note` says what was special."""
+
+    region: Region
+    probabilities: npt.NDArray[np.float32] | None
+    note: str
+
+
+def read_regions(path: Path, reference: Reference) -> list[Region]:
+    """Read a BED file (three columns or more, plain or compressed) in its order.
+
+    Raises
+    ------
+    DataError
+        A line is no interval, its contig is unknown, or it reaches beyond its contig; or there is no line.
+    """
+    find = contig_finder(reference.contigs)
+    names = {number: line.split("\t") for number, line in read_lines(path)}
+    regions = []
+    for number, name, start, end in read_intervals(path):
+        contig = find(name)
+        where = f"{path}: line {number}"
+        if contig is None:
+            raise DataError(f"{where}: the reference has no contig {name!r}")
+        length = reference.contigs[contig]
+        if end > length:
+            raise DataError(f"{where}: ends at {end:,}, {contig} has {length:,} bp")
+        fields = names[number]
+        label = fields[3].strip() if len(fields) > 3 else ""
+        regions.append(Region(contig, start, end, label or f"{contig}:{start}-{end}"))
+    if not regions:
+        raise DataError(f"{path}: no regions in the file")
+    return regions
+
+
+def bins_of(region: Region, size: int) -> list[int]:
+    """Starts of the bins of a region: as many as cover it, side by side around its middle.
+
+    A region no longer than a bin has one, with the same middle.
+    """
+    length = region.end - region.start
+    count = max(1, -(-length // size))
+    first = region.start + (length - count * size) // 2
+    return [first + number * size for number in range(count)]
+
+
+def predict_regions(
+    regions: Iterable[Region],
+    reference: Reference,
+    predict: Predictor,
+    *,
+    window: int,
+    bin_size: int,
+    together: int = 1,
+    summary: Summary = "max",
+    max_n: float = 0.25,
+    bins_at_once: int = 4096,
+) -> Iterator[PredictedRegion]:
+    """Probabilities of every region: of its bin, or the largest or mean one where it has several.
+
+    A bin's window may reach beyond the contig, where it is filled with N and noted. Bins whose window has a
+    larger fraction of N than `max_n` are left out; a region of such bins only isn't scored.
+
+    Parameters
+    ----------
+    predict
+        From windows (W) to the probabilities (W, K, T) of the K = `together` bins in the middle of each. Bins
+        on the same grid share windows, those of several regions too (see `share_windows`).
+    """
+    reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
+    for batch in _batches(regions, bin_size, bins_at_once):
+        owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
+        contigs = [region.contig for region, starts in batch for _ in starts]
+        all_starts = np.concatenate([starts for _, starts in batch])
+        shared = share_windows(contigs, all_starts, bin_size, window, together)
+        at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
+        scored = np.zeros(len(batch), np.int64)
+        found: npt.NDArray[np.float64] | None = None
+        for numbers, values in shared.predicted(reference, predict, max_n):
+            if found is None:
+                found = np.full((len(batch), values.shape[1]), initial)
+            reduce.at(found, owner[numbers], values)
+            scored += np.bincount(owner[numbers], minlength=len(batch))
+        for number, (region, starts) in enumerate(batch):
+            left_out = len(starts) - int(scored[number])
+            notes = ["contig_edge"] if number in at_edge else []
+            if left_out:
+                notes.append(f"too_many_n={left_out}bins" if scored[number] else "too_many_n")
+            row = None
+            if found is not None and scored[number]:
+                row = found[number] / (scored[number] if summary == "mean" else 1)
+                row = row.astype(np.float32)
+            yield PredictedRegion(region, row, ";".join(notes) or ".")
+
+
+def _batches(
+    regions: Iterable[Region], bin_size: int, bins_at_once: int
+) -> Iterator[list[tuple[Region, list[int]]]]:
+    """Regions with the starts of their bins, so many together that they have `bins_at_once` or more."""
+    batch: list[tuple[Region, list[int]]] = []
+    count = 0
+    for region in regions:
+        starts = bins_of(region, bin_size)
+        batch.append((region, starts))
+        count += len(starts)
+        if count >= bins_at_once:
+            yield batch
+            batch, count = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,236 @@
+"""The promoter data set: windows around every TSS with their negatives, by split (App. F.2).
+
+`windows.parquet` holds one row a window (contig, start, end, strand, split, negative_set, pair, name) and
+`labels.npz` its label; sequences come from the reference on demand. A positive and its negatives share the
+number in `pair` and the split.
+"""
+
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.files import atomic_path, write_json
+from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.splits import Split, Splits
+from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.reporting.promoters.predictions import POSITIVE
+from bigbird_dna.tasks.promoters.negatives import (
+    CANDIDATES_PER_NEGATIVE,
+    draw_candidates,
+    gc_fraction,
+    match_gc,
+    permute,
+    substitute,
+)
+
+COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
+MAX_N = 0.1
+
+
+class WindowSet(NamedTuple):
+    """Rows of `windows.parquet` with their labels (N,), 1 for promoters."""
+
+    rows: pd.DataFrame
+    labels: npt.NDArray[np.uint8]
+
+
+class Positive(NamedTuple):
+    """A promoter's window, in its contig's split."""
+
+    window: Interval
+    split: Split
+    name: str
+
+
+def build_windows(
+    reference: Reference,
+    loci: Sequence[Locus],
+    splits: Splits,
+    *,
+    upstream: int,
+    downstream: int,
+    negative_sets: Sequence[str],
+    negatives: int,
+    distance: int,
+    seed: int,
+) -> tuple[WindowSet, dict[str, int]]:
+    """Positives and the named negative sets; also counts of what was left out and why.
+
+    A training promoter has `negatives` of each set, any other promoter one.
+
+    Left out are promoters on excluded contigs, those whose window leaves the contig, and those whose
+    window is more than 10 % N.
+    """
+    positives, counts = _positives(reference, loci, splits, upstream, downstream)
+    rows = [
+        (*_place(window), split, POSITIVE, pair, name)
+        for pair, (window, split, name) in enumerate(positives)
+    ]
+    # Only training promoters have several negatives: held-out figures set one against one.
+    owners = [
+        pair
+        for pair, positive in enumerate(positives)
+        for _ in range(negatives if positive.split == "train" else 1)
+    ]
+    for negative_set in negative_sets:
+        if negative_set == "genomic":
+            found = _genomic(
+                reference, loci, positives, owners, splits, upstream, downstream, distance, seed
+            )
+            counts["genomic negatives not found"] = found.count(None)
+        else:
+            found = [positives[pair].window for pair in owners]
+        rows += [
+            (*_place(window), positives[pair].split, negative_set, pair, positives[pair].name)
+            for pair, window in zip(owners, found, strict=True)
+            if window is not None
+        ]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    labels = (frame["negative_set"] == POSITIVE).to_numpy().astype(np.uint8)
+    return WindowSet(frame, labels), counts
+
+
+def _place(window: Interval) -> tuple[str, int, int, str]:
+    return window.contig, window.start, window.end, window.strand
+
+
+def _positives(
+    reference: Reference, loci: Sequence[Locus], splits: Splits, upstream: int, downstream: int
+) -> tuple[list[Positive], dict[str, int]]:
+    counts: Counter[str] = Counter()
+    positives = []
+    for locus in loci:
+        window = window_around(locus, upstream, downstream)
+        split = splits.of(locus.contig)
+        if split is None:
+            counts["on an excluded contig"] += 1
+        elif not inside(window, reference.contigs):
+            counts["window leaves the contig"] += 1
+        elif fraction_n(reference.fetch(window)) > MAX_N:
+            counts["window holds too many N"] += 1
+        else:
+            positives.append(Positive(window, split, locus.name))
+    if not positives:
+        raise DataError(
+            f"{reference.path}: no promoter window of {upstream}+{downstream} bp lies inside it"
+        )
+    counts["promoters"] = len(positives)
+    return positives, dict(counts)
+
+
+def _genomic(
+    reference: Reference,
+    loci: Sequence[Locus],
+    positives: Sequence[Positive],
+    owners: Sequence[int],
+    splits: Splits,
+    upstream: int,
+    downstream: int,
+    distance: int,
+    seed: int,
+) -> list[Interval | None]:
+    """For each owner, a positive's index, a window of like GC elsewhere on its split; none used twice."""
+    found: list[Interval | None] = [None] * len(owners)
+    for number, split in enumerate(get_args(Split)):
+        rng = np.random.default_rng((seed, 3, number))
+        members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
+        contigs = splits.contigs(split)
+        bases = sum(reference.contigs[contig] for contig in contigs)
+        offers = []
+        for contig in contigs:
+            length = reference.contigs[contig]
+            offers.append(
+                draw_candidates(
+                    contig,
+                    reference.fetch(Interval(contig, 0, length)),
+                    np.array(
+                        [locus.position for locus in loci if locus.contig == contig], np.int64
+                    ),
+                    upstream=upstream,
+                    downstream=downstream,
+                    distance=distance,
+                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * length / bases),
+                    rng=rng,
+                )
+            )
+        windows = [window for offer in offers for window in offer.windows]
+        gc = {
+            pair: gc_fraction(reference.fetch(positives[pair].window))
+            for pair in {owners[place] for place in members}
+        }
+        wanted = np.array([gc[owners[place]] for place in members])
+        offered = np.concatenate([offer.gc for offer in offers]) if offers else np.empty(0)
+        for place, choice in zip(members, match_gc(wanted, offered, rng), strict=True):
+            if choice >= 0:
+                found[place] = windows[choice]
+    return found
+
+
+def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
+    """The sequence of each row, in transcription order.
+
+    Derived negatives are remade from the seed, their pair, and their place among the pair's negatives.
+    """
+    sequences = []
+    columns = [rows[name].tolist() for name in ("contig", "start", "end", "strand")]
+    columns += [rows["negative_set"].tolist(), rows["pair"].tolist(), variants(rows).tolist()]
+    for *place, negative_set, pair, variant in zip(*columns, strict=True):
+        sequence = reference.fetch(Interval(*place))
+        if negative_set == "substituted":
+            sequence = substitute(sequence, np.random.default_rng((seed, 1, pair, variant)))
+        elif negative_set == "permuted":
+            sequence = permute(sequence, np.random.default_rng((seed, 2, pair, variant)))
+        sequences.append(sequence)
+    return sequences
+
+
+def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """The number of each row (N,) among the rows of its pair and negative set, in file order."""
+    return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
+
+
+def write_windows(directory: Path, windows: WindowSet, counts: dict[str, int]) -> None:
+    """Write `windows.parquet`, `labels.npz` (packed bits) and `windows.json` (what was left out)."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with atomic_path(directory / "windows.parquet") as path:
+        windows.rows.to_parquet(path, index=False)
+    with atomic_path(directory / "labels.npz") as path:
+        packed = np.packbits(windows.labels[:, None], axis=1)  # (N, ceil(tracks / 8))
+        np.savez_compressed(path, packed=packed, tracks=np.array(["promoter"]))
+    write_json(directory / "windows.json", counts)
+    for reason, count in counts.items():
+        log(f"{count:,} {reason}")
+
+
+def read_windows(directory: Path, negative_set: str) -> WindowSet:
+    """Positives and the negatives of one set, in file order."""
+    path = directory / "windows.parquet"
+    for needed in (path, directory / "labels.npz"):
+        if not needed.is_file():
+            raise DataError(f"{needed}: no such file; `bigbird-dna promoter-windows` makes it")
+    try:
+        rows = pd.read_parquet(path)
+        with np.load(directory / "labels.npz") as stored:
+            labels = np.unpackbits(stored["packed"], axis=1)[:, 0]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{directory}: damaged promoter windows: {error}") from None
+    if list(rows.columns) != COLUMNS or len(rows) != len(labels):
+        raise DataError(
+            f"{path}: not a file of promoter windows, or labels.npz belongs to another one"
+        )
+    if negative_set not in set(rows["negative_set"]):
+        made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
+        raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")
+    chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
+    return WindowSet(rows[chosen].reset_index(drop=True), labels[chosen])

@@ -1,0 +1,188 @@
+"""Effects of variants as files: the VCF with further INFO, or a table (TSV).
+
+Both take a stream. The same effects give the same bytes: nothing depends on time or machine.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigbird_dna.genome.variants import NOTES
+from bigbird_dna.genome.vcf import PREFIX
+from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord
+
+_META = "##bigbird_dna_"
+_RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
+
+
+class VariantInfo(NamedTuple):
+    """What the writers say or need to know beside the effects.
+
+    `meta` and `column_line` are the input's header; `version` is this software's, `model` a checksum,
+    `command` the command line. `tracks` are the names that effects have values of. With `per_track` the
+    values of every one of them are written beside the largest.
+    """
+
+    meta: Sequence[str]
+    column_line: str
+    version: str
+    model: str
+    command: str
+    tracks: Sequence[str]
+    per_track: bool
+
+
+Write = Callable[[str], Any]
+
+
+def write_vcf(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
+    """The input's lines with `BBD_…` in INFO, described in the header.
+
+    FILTER and all other columns stay as they are. Keys have one value for each ALT (BBD_DELTA and BBD_LOGODDS
+    one for each ALT and track, all tracks of the first ALT first), `.` where an ALT was not scored, and
+    are left out where no ALT has any.
+    """
+    names = [escape(name) for name in info.tracks]
+    with _text(path) as write:
+        for line in _vcf_header(info, names):
+            write(f"{line}\n")
+        for record, effects in scored:
+            *columns, old = record.columns
+            kept = [] if old == "." else [part for part in old.split(";") if not _is_own(part)]
+            fields = [*columns, ";".join([*kept, *_info(effects, names, info.per_track)])]
+            write("\t".join([*fields, record.rest] if record.rest else fields) + "\n")
+
+
+def write_tsv(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
+    """A row for each ALT: `#contig position ref alt id note max_delta max_track`, then the tracks' values.
+
+    `position` is the VCF's, from 1 on. `NA` where an ALT was not scored, note `.` where there is none.
+    With `per_track` each track has the columns `TRACK:delta` and `TRACK:logodds`.
+    """
+    header = ["#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track"]
+    if info.per_track:
+        header += [f"{name}:{value}" for name in info.tracks for value in ("delta", "logodds")]
+    with _text(path) as write:
+        write(f"## bigbird-dna {info.version}\n## model {info.model}\n## command {info.command}\n")
+        write("\t".join(header) + "\n")
+        for record, effects in scored:
+            contig, position, name, ref = record.columns[:4]
+            for alt, effect in zip(record.alts, effects, strict=True):
+                fields = [contig, position, ref, alt, name, _note(effect)]
+                write("\t".join([*fields, *_row(effect, info)]) + "\n")
+
+
+Writer = Callable[[Path, Iterable[ScoredRecord], VariantInfo], None]
+
+WRITERS: dict[str, Writer] = {"vcf": write_vcf, "tsv": write_tsv}
+
+
+def write_index(path: Path, index: Path, format: str) -> None:
+    """Write the tabix index of a bgzip file of sorted records; CSI if `index` ends in `.csi`.
+
+    `path` must end in `.gz`.
+    """
+    import pysam
+
+    columns: dict[str, Any] = (
+        {"preset": "vcf"} if format == "vcf" else {"seq_col": 0, "start_col": 1, "end_col": 1}
+    )
+    pysam.tabix_index(
+        str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns
+    )
+
+
+def escape(name: str) -> str:
+    """A track's name as INFO may hold it: what the format reserves becomes `%` and two digits."""
+    if name == ".":
+        return "%2E"
+    return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
+
+
+def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
+    own = (_META, f"##INFO=<ID={PREFIX}")
+    yield from (line for line in info.meta if not line.startswith(own))
+    for key in ("version", "model", "command"):
+        yield f"{_META}{key}={getattr(info, key)}"
+    number = len(names)
+    averaged = "mean over both strands and the windows' offsets"
+    order = f"for each ALT the tracks {','.join(names)}"
+    keys = [
+        ("MAX", "A", "Float", f"Largest change of probability, ALT minus REF, of {number} tracks"),
+        ("MAXTRACK", "A", "String", f"Track with the largest change, of {number}"),
+    ]
+    if info.per_track:
+        keys += [
+            ("DELTA", ".", "Float", f"Change of probability, ALT minus REF, {averaged}: {order}"),
+            ("LOGODDS", ".", "Float", f"Change of the natural log-odds, ALT minus REF: {order}"),
+        ]
+    notes = "; ".join(f"{note} {meaning}" for note, meaning in NOTES.items())
+    keys.append(("NOTE", ".", "String", f"For each ALT what is to be said, joined by &: {notes}"))
+    for key, count, kind, text in keys:
+        yield (
+            f'##INFO=<ID={PREFIX}{key},Number={count},Type={kind},Description="{text}",'
+            f'Source="bigbird-dna",Version="{info.version}">'
+        )
+    yield info.column_line
+
+
+def _is_own(part: str) -> bool:
+    return part.startswith(PREFIX)
+
+
+def _info(effects: Sequence[AlleleEffect], names: Sequence[str], per_track: bool) -> Iterator[str]:
+    scored = [effect for effect in effects if effect.delta is not None]
+    if scored:
+        largest = [_largest(effect, names, ".") for effect in effects]
+        yield f"{PREFIX}MAX={','.join(value for value, _ in largest)}"
+        yield f"{PREFIX}MAXTRACK={','.join(name for _, name in largest)}"
+    if scored and per_track:
+        for key, field in (("DELTA", "delta"), ("LOGODDS", "log_odds")):
+            values = (getattr(effect, field) for effect in effects)
+            missing = ["."] * len(names)
+            texts = (missing if row is None else map(_decimal, row.tolist()) for row in values)
+            yield f"{PREFIX}{key}={','.join(map(','.join, texts))}"
+    if any(effect.notes for effect in effects):
+        yield f"{PREFIX}NOTE={','.join(map(_note, effects))}"
+
+
+def _row(effect: AlleleEffect, info: VariantInfo) -> Iterator[str]:
+    yield from _largest(effect, info.tracks, "NA")
+    if not info.per_track:
+        return
+    if effect.delta is None or effect.log_odds is None:
+        yield from ["NA"] * (2 * len(info.tracks))
+        return
+    pairs = np.stack([effect.delta, effect.log_odds], axis=1)  # (T, 2)
+    yield from map(_decimal, pairs.ravel().tolist())
+
+
+def _largest(effect: AlleleEffect, names: Sequence[str], missing: str) -> tuple[str, str]:
+    if effect.delta is None:
+        return missing, missing
+    return _decimal(float(effect.delta[effect.largest])), names[effect.largest]
+
+
+def _note(effect: AlleleEffect) -> str:
+    return "&".join(effect.notes) or "."
+
+
+def _decimal(value: float) -> str:
+    return f"{value + 0.0:.6g}"  # no -0
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[Write]:
+    """A function that writes text to a file, bgzip if the name ends in `.gz`; see `genome.vcf` on bytes."""
+    if path.suffix == ".gz":
+        import pysam
+
+        opened: Any = pysam.BGZFile(str(path), "w", None)
+    else:
+        opened = path.open("wb")
+    with opened as stream:
+        yield lambda text: stream.write(text.encode("utf-8", "surrogateescape"))

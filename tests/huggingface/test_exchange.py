@@ -1,0 +1,583 @@
+"""Models exchanged with HuggingFace's BigBird: equal outputs, and the same bits back."""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ModelError
+from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface.tokenizers import write_tokenizer
+from bigbird_dna.model.directory import Model, build_network, load, save
+from bigbird_dna.model.heads import question_lengths
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
+)
+
+CLASSES = {
+    "BigBirdForPreTraining": "pretraining",
+    "BigBirdForMaskedLM": "pretraining",
+    "BigBirdForSequenceClassification": "classification",
+    "BigBirdForQuestionAnswering": "question-answering",
+    "BigBirdModel": "encoder",
+}
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 512,
+    "block_size": 16,
+    "num_random_blocks": 2,
+}
+LARGE: dict[str, Any] = {
+    **SMALL,
+    "hidden_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 1024,
+    "block_size": 64,
+    "num_random_blocks": 3,
+}
+SMALL_FULL, LARGE_FULL = 9 * 16, 11 * 64  # tokens up to which block-sparse attention is full
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    return DnaTokenizer.train(["ACGTTGCA" * 50, "GGATCCTTAA" * 50], path, 24)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    yield
+
+
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def routes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything here holds on a machine without a compiler too, where `blocked` serves."""
+    if request.param == "torch":
+        monkeypatch.setenv("BIGBIRD_DNA_NATIVE", "0")
+
+
+Checkpoint = Callable[..., Path]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, tokenizer: DnaTokenizer) -> Checkpoint:
+    """Write a checkpoint of random weights, large enough for attention to choose."""
+
+    def make(name: str = "BigBirdForMaskedLM", seed: int = 0, **settings: Any) -> Path:
+        special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
+        sizes = {**SMALL, "vocab_size": tokenizer.vocabulary}
+        config = transformers.BigBirdConfig(**{**sizes, **special, **settings})
+        network = getattr(transformers, name)(config)
+        torch.manual_seed(seed)
+        for part in network.modules():
+            if isinstance(part, nn.Linear | nn.Embedding):
+                part.weight.data.normal_(std=1.2 / config.hidden_size**0.5)
+            if isinstance(part, nn.LayerNorm):
+                part.weight.data.normal_(1, 0.1)
+            if getattr(part, "bias", None) is not None:
+                part.bias.data.normal_(0, 0.1)
+        network.save_pretrained(tmp_path / "hf")
+        write_tokenizer(tokenizer, tmp_path / "hf", config.max_position_embeddings)
+        return tmp_path / "hf"
+
+    return make
+
+
+def their(path: Path, **inputs: Any) -> Any:
+    """Their outputs; the network is loaded anew, as a short input leaves it with full attention."""
+    name = json.loads((path / "config.json").read_text())["architectures"][0]
+    network = getattr(transformers, name).from_pretrained(path, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        return network(**inputs)
+
+
+def batch(length: int, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids (3, L) with [CLS] in front, true lengths L, 0.9 L and 0.4 L, and where there is a token."""
+    generator = torch.Generator().manual_seed(length)
+    ids = torch.randint(5, vocabulary, (3, length), generator=generator)
+    ids[:, 0] = DnaTokenizer.cls_id
+    lengths = torch.tensor([length, length * 9 // 10, length * 2 // 5])
+    present = torch.arange(length) < lengths[:, None]
+    return torch.where(present, ids, DnaTokenizer.pad_id), lengths, present
+
+
+def token_logits(model: Model, ids: Tensor, lengths: Tensor, segments: Tensor | None) -> Tensor:
+    everywhere = torch.arange(ids.numel())
+    with torch.inference_mode():
+        output = model.network(ids, lengths, segments, everywhere)
+    return output.tokens.view(*ids.shape, -1)  # type: ignore[no-any-return]
+
+
+def far(a: Tensor, b: Tensor) -> float:
+    return (a - b).abs().max().item()
+
+
+@pytest.mark.parametrize(
+    ("attention", "sizes", "length"),
+    [("original_full", SMALL, n) for n in (9, 171, 512)]
+    + [("block_sparse", SMALL, n) for n in (16, SMALL_FULL, SMALL_FULL + 1, 160, 171, 333, 512)]
+    + [("original_full", LARGE, 1000)]
+    + [("block_sparse", LARGE, n) for n in (LARGE_FULL, LARGE_FULL + 1, 1000)],
+)
+def test_masked_token_logits_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, attention: str, sizes: dict[str, Any], length: int
+) -> None:
+    path = checkpoint(attention_type=attention, **sizes)
+    model = import_huggingface(path, tmp_path / "ours")
+    assert model.task == "pretraining"
+    ids, lengths, present = batch(length, model.config.vocabulary)
+    segments = (torch.arange(length) > length // 3).long().expand(3, -1)
+    expected = their(path, input_ids=ids, attention_mask=present.long(), token_type_ids=segments)
+    found = token_logits(load(tmp_path / "ours"), ids, lengths, segments)
+    assert expected.logits[present].std() > 0.5  # so that the bound means something
+    assert far(found[present], expected.logits[present]) < TOLERANCE
+
+    unpadded = their(path, input_ids=ids[:1]).logits
+    assert far(token_logits(model, ids[:1], lengths[:1], None), unpadded) < TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [700, 1500, 4096])
+def test_logits_of_the_published_size_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, length: int
+) -> None:
+    published = transformers.BigBirdConfig().to_dict()
+    path = checkpoint(**{name: published[name] for name in LARGE})
+    model = import_huggingface(path, tmp_path / "ours")
+    ids, lengths, present = (part[:2] for part in batch(length, model.config.vocabulary))
+    expected = their(path, input_ids=ids, attention_mask=present.long()).logits[present]
+    found = token_logits(model, ids, lengths, None)[present]
+    assert expected.std() > 0.5 and far(found, expected) < 1e-4
+
+
+def test_without_compatibility_attention_is_the_papers(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    path = checkpoint()
+    model = import_huggingface(path, tmp_path / "ours", "none")
+    assert (model.config.attention, model.config.compatibility) == ("bigbird", "none")
+    for length, equal in ((SMALL_FULL // 2, True), (400, False)):
+        ids, lengths, _ = batch(length, model.config.vocabulary)
+        found = token_logits(model, ids[:1], lengths[:1], None)
+        assert (far(found, their(path, input_ids=ids[:1]).logits) < TOLERANCE) == equal
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hidden_act": "gelu"},
+        {"hidden_act": "relu", "layer_norm_eps": 1e-3},
+        {"hidden_act": "gelu_pytorch_tanh", "rescale_embeddings": True},
+        {"use_bias": False, "type_vocab_size": 3},
+    ],
+)
+def test_variants_of_the_encoder(
+    checkpoint: Checkpoint, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    path = checkpoint(**settings)
+    model = import_huggingface(path, tmp_path / "ours")
+    ids, lengths, present = batch(200, model.config.vocabulary)
+    segments = (torch.arange(200) % model.config.segments).expand(3, -1)
+    expected = their(path, input_ids=ids, attention_mask=present.long(), token_type_ids=segments)
+    found = token_logits(model, ids, lengths, segments)
+    assert far(found[present], expected.logits[present]) < TOLERANCE
+    assert_same_checkpoint(tmp_path, path)
+
+
+@pytest.mark.parametrize("length", [100, 300])
+def test_next_sentence_logits_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, length: int
+) -> None:
+    path = checkpoint("BigBirdForPreTraining")
+    model = import_huggingface(path, tmp_path / "ours")
+    ids, lengths, present = batch(length, model.config.vocabulary)
+    expected = their(path, input_ids=ids, attention_mask=present.long())
+    with torch.inference_mode():
+        found = model.network(ids, lengths, None, present.flatten().nonzero()[:, 0])
+    assert far(found.next_sentence, expected.seq_relationship_logits) < TOLERANCE
+    assert far(found.tokens, expected.prediction_logits[present]) < TOLERANCE
+
+
+@pytest.mark.parametrize("length", [100, 300])
+@pytest.mark.parametrize("labels", [1, 2, 5])
+def test_class_logits_are_theirs(
+    checkpoint: Checkpoint, tmp_path: Path, length: int, labels: int
+) -> None:
+    path = checkpoint("BigBirdForSequenceClassification", num_labels=labels)
+    model = import_huggingface(path, tmp_path / "ours")
+    assert model.settings["labels"] == [f"LABEL_{index}" for index in range(labels)]
+    ids, lengths, present = batch(length, model.config.vocabulary)
+    expected = their(path, input_ids=ids, attention_mask=present.long()).logits
+    with torch.inference_mode():
+        found = model.network(ids, lengths)
+    assert found.shape == (3, labels) and far(found, expected) < TOLERANCE
+
+
+def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    text = "the gene begins, then the gene ends"
+    stream = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text] * 20),
+        model_writer=stream,
+        vocab_size=24,
+        pad_id=0,
+        eos_id=1,
+        bos_id=2,
+        unk_id=3,
+        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        hard_vocab_limit=False,  # fewer pieces than the model has ids
+        minloglevel=2,
+    )
+    path = checkpoint("BigBirdForQuestionAnswering", sep_token_id=5)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (path / name).unlink()
+    (path / "bigbird_dna.model").unlink()
+    (path / "spiece.model").write_bytes(stream.getvalue())
+    import_huggingface(path, tmp_path / "ours")
+    pieces = load(tmp_path / "ours").tokenizer
+    assert not pieces.is_dna and (pieces.cls_id, pieces.sep_id, pieces.mask_id) == (4, 5, 6)
+    expected = sentencepiece.SentencePieceProcessor(model_proto=stream.getvalue()).encode(text)
+    assert pieces.encode(text).tolist() == expected
+    assert_same_checkpoint(tmp_path, path)
+    assert (tmp_path / "back" / "spiece.model").read_bytes() == stream.getvalue()
+    again = import_huggingface(tmp_path / "back", tmp_path / "again")
+    assert again.tokenizer.description() == pieces.description()
+    config = json.loads((path / "config.json").read_text()) | {"sep_token_id": 66}
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="sep_token_id 66, the tokenizer's is 5"):
+        import_huggingface(path, tmp_path / "other")
+
+
+@pytest.mark.parametrize("length", [100, 300])
+def test_answers_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int) -> None:
+    path = checkpoint("BigBirdForQuestionAnswering")
+    model = import_huggingface(path, tmp_path / "ours")
+    ids, lengths, present = batch(length, model.config.vocabulary)
+    ids[0, 7] = ids[1, 20] = ids[1, 30] = model.tokenizer.sep_id  # the third has no separator
+    expected = their(path, input_ids=ids, attention_mask=present.long())
+    asked = question_lengths(ids, model.tokenizer.sep_id)
+    assert asked.tolist() == [8, 21, 1]
+    with torch.inference_mode():
+        found = model.network(ids, lengths, asked)
+    context = present & (torch.arange(length) >= asked[:, None])
+    context[:, 0] = True
+    for ours, theirs in ((found.start, expected.start_logits), (found.end, expected.end_logits)):
+        assert far(ours[context], theirs[context]) < TOLERANCE
+        assert (ours[0, 1:8] < -1e5).all() and (theirs[0, 1:8] < -1e5).all()
+
+
+def test_hidden_states_are_theirs(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoint("BigBirdModel")
+    model = import_huggingface(path, tmp_path / "ours")
+    ids, lengths, present = batch(250, model.config.vocabulary)
+    expected = their(path, input_ids=ids, attention_mask=present.long()).last_hidden_state
+    with torch.inference_mode():
+        found = model.network(ids, lengths)
+    assert far(found[present], expected[present]) < TOLERANCE
+
+
+def assert_same_checkpoint(tmp_path: Path, path: Path, file: str = "model.safetensors") -> None:
+    """Export the imported model: the same configuration and the same tensors, bit for bit."""
+    export_huggingface(tmp_path / "ours", tmp_path / "back")
+    read = load_file if file.endswith("safetensors") else torch.load
+    before, after = read(path / file), load_file(tmp_path / "back" / "model.safetensors")
+    before = {name: t for name, t in before.items() if not name.endswith("position_ids")}
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        assert after[name].dtype == tensor.dtype and torch.equal(after[name], tensor), name
+    configs = [json.loads((d / "config.json").read_text()) for d in (path, tmp_path / "back")]
+    assert configs[0] == configs[1]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(
+    ("attention", "compatibility"),
+    [("original_full", "huggingface"), ("block_sparse", "huggingface"), ("block_sparse", "none")],
+)
+def test_there_and_back_is_bit_identical(
+    checkpoint: Checkpoint, tmp_path: Path, name: str, attention: str, compatibility: Any
+) -> None:
+    path = checkpoint(name, attention_type=attention)
+    model = import_huggingface(path, tmp_path / "ours", compatibility)
+    assert model.task == CLASSES[name]
+    assert_same_checkpoint(tmp_path, path)
+    again = import_huggingface(tmp_path / "back", tmp_path / "again", compatibility)
+    for key, value in model.network.state_dict().items():
+        assert torch.equal(again.network.state_dict()[key], value)
+    assert (again.config, again.settings) == (model.config, model.settings)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_narrow_numbers_stay_as_they_are(
+    checkpoint: Checkpoint, tmp_path: Path, kind: torch.dtype
+) -> None:
+    path = checkpoint()
+    transformers.BigBirdForMaskedLM.from_pretrained(path, dtype=kind).save_pretrained(path)
+    model = import_huggingface(path, tmp_path / "ours")
+    assert all(p.dtype == torch.float32 for p in model.network.parameters())
+    assert_same_checkpoint(tmp_path, path)
+
+
+def as_old_checkpoint(path: Path) -> dict[str, Tensor]:
+    """The tensors as older releases wrote them: tied ones twice, position ids among them."""
+    tensors = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
+    tensors["bert.embeddings.position_ids"] = torch.arange(512)[None]
+    return tensors
+
+
+def test_old_pytorch_file(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoint()
+    torch.save(as_old_checkpoint(path), path / "pytorch_model.bin")
+    import_huggingface(path, tmp_path / "ours")
+    assert_same_checkpoint(tmp_path, path, "pytorch_model.bin")
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
+    path = checkpoint()
+    whole = import_huggingface(path, tmp_path / "whole").network.state_dict()
+    tensors = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    stem = "model" if suffix == "safetensors" else "pytorch_model"
+    write = save_file if suffix == "safetensors" else torch.save
+    names, places = sorted(tensors), {}
+    for number, part in enumerate((names[::2], names[1::2]), 1):
+        file = f"{stem}-{number:05d}-of-00002.{suffix}"
+        write({name: tensors[name] for name in part}, path / file)
+        places |= dict.fromkeys(part, file)
+    index = path / f"{stem}.{suffix}.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    network = import_huggingface(path, tmp_path / "ours").network.state_dict()
+    assert all(torch.equal(network[name], value) for name, value in whole.items())
+    (path / file).unlink()
+    with pytest.raises(ModelError, match=f"{file}: no such file"):
+        import_huggingface(path, tmp_path / "other")
+    index.write_text(json.dumps({"weight_map": {"a": "../secret"}}))
+    with pytest.raises(ModelError, match="is no plain file name"):
+        import_huggingface(path, tmp_path / "other")
+
+
+def ours(tmp_path: Path, tokenizer: DnaTokenizer, task: Any, **settings: Any) -> Path:
+    """A model directory of our own with random weights."""
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary,
+        layers=2,
+        hidden=16,
+        heads=2,
+        positions=256,
+        block_size=16,
+        random_seed=7,
+    )
+    torch.manual_seed(3)
+    network = build_network(task, config, settings)
+    for parameter in network.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    save(tmp_path / "own", Model(task, network, tokenizer, config, settings), {}, {}, {})
+    return tmp_path / "own"
+
+
+PROMOTER = {"upstream": 30, "downstream": 10, "pooling": "cls", "jitter": 4, "views": 2}
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "name"),
+    [
+        ("pretraining", {"next_sentence": True}, "BigBirdForPreTraining"),
+        ("pretraining", {"next_sentence": False}, "BigBirdForMaskedLM"),
+        ("pretraining", {}, "BigBirdForPreTraining"),
+        ("promoter", PROMOTER, "BigBirdForSequenceClassification"),
+    ],
+)
+def test_our_models_are_exported_and_come_back(
+    tmp_path: Path, tokenizer: DnaTokenizer, task: Any, settings: dict[str, Any], name: str
+) -> None:
+    own = load(ours(tmp_path, tokenizer, task, **settings))
+    assert export_huggingface(tmp_path / "own", tmp_path / "hf") == name
+    network, report = getattr(transformers, name).from_pretrained(
+        tmp_path / "hf", output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+
+    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    sequence = "ACGTTGCANNGGATCCTTAA" * 6
+    inputs = pieces(sequence, return_tensors="pt")
+    row = [tokenizer.cls_id, *tokenizer.encode(sequence).tolist(), tokenizer.sep_id]
+    assert inputs["input_ids"].tolist() == [row]
+    ids, lengths = torch.tensor([row]), torch.tensor([len(row)])
+    assert len(row) < 11 * 16  # full attention in both
+    with torch.inference_mode():
+        expected = network.eval()(**inputs)
+        if task == "promoter":
+            assert far(own.network(ids, lengths), expected.logits) < TOLERANCE
+            assert network.config.id2label == {0: "promoter"}
+        else:
+            found = token_logits(own, ids, lengths, None)
+            theirs = expected[0]
+            assert far(found, theirs) < TOLERANCE
+
+    back = import_huggingface(tmp_path / "hf", tmp_path / "back", "none")
+    assert back.task == task and back.tokenizer.sha256 == tokenizer.sha256
+    assert settings.items() <= back.settings.items()
+    assert back.config == own.config.model_copy(
+        update={"intermediate": 64, "global_blocks": 2, "window_blocks": 3}
+    )
+    after = back.network.state_dict()
+    assert after.keys() == own.network.state_dict().keys()
+    assert all(torch.equal(after[key], t) for key, t in own.network.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position": "rotary"}, "encoder.position rotary"),
+        ({"extra_globals": 4}, "encoder.extra_globals 4"),
+        ({"window_blocks": 5}, "encoder.window_blocks 5"),
+        ({"random_blocks": 0}, "encoder.random_blocks 0"),
+    ],
+)
+def test_what_they_lack_is_refused(
+    tmp_path: Path, tokenizer: DnaTokenizer, change: dict[str, Any], message: str
+) -> None:
+    config = EncoderConfig(
+        **{"vocabulary": 24, "layers": 1, "hidden": 8, "heads": 2, "positions": 64} | change
+    )
+    network = build_network("pretraining", config, {})
+    save(tmp_path / "own", Model("pretraining", network, tokenizer, config, {}), {}, {}, {})
+    with pytest.raises(ModelError, match=message):
+        export_huggingface(tmp_path / "own", tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_mean_pooling_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
+    own = ours(tmp_path, tokenizer, "promoter", **{**PROMOTER, "pooling": "mean"})
+    with pytest.raises(ModelError, match=r"pooling 'mean'.*\[CLS\] only"):
+        export_huggingface(own, tmp_path / "hf")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architectures": ["BigBirdForTokenClassification"]}, "BigBirdForTokenClassification"),
+        ({"architectures": None}, "none named"),
+        ({"model_type": "bert"}, "model_type 'bert'"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"hidden_act": "silu"}, "hidden_act 'silu'"),
+        ({"attention_type": "other"}, "attention_type 'other'"),
+        ({"vocab_size": "many"}, "vocab_size"),
+        ({"num_attention_heads": 5}, "hidden 32 is no multiple of heads 5"),
+        ({"vocab_size": 30}, "24 pieces, the model has 30 ids"),
+        ({"num_hidden_layers": 4}, r"bert.encoder.layer.3.\S+ is missing"),
+        ({"num_hidden_layers": 2}, r"unexpected tensor 'bert.encoder.layer.2."),
+        ({"intermediate_size": 40}, r"has shape \(48, 32\), config.json asks for \(40, 32\)"),
+    ],
+)
+def test_what_has_no_counterpart_is_named(
+    checkpoint: Checkpoint, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    path = checkpoint()
+    values = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(values | change))
+    with pytest.raises(ModelError, match=message) as caught:
+        import_huggingface(path, tmp_path / "ours")
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoint()
+    with pytest.raises(ModelError, match="no such checkpoint directory"):
+        import_huggingface(path / "nowhere", tmp_path / "ours")
+    weights = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(ModelError, match=r"model\.safetensors: damaged"):
+        import_huggingface(path, tmp_path / "ours")
+    (path / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"no weights: neither model\.safetensors nor"):
+        import_huggingface(path, tmp_path / "ours")
+    (path / "tokenizer.json").unlink()
+    (path / "bigbird_dna.model").rename(tmp_path / "tokenizer.model")
+    with pytest.raises(ModelError, match="name one with --tokenizer"):
+        import_huggingface(path, tmp_path / "ours")
+    (path / "model.safetensors").write_bytes(weights)
+    model = import_huggingface(path, tmp_path / "ours", tokenizer=tmp_path / "tokenizer.model")
+    assert isinstance(model.tokenizer, DnaTokenizer)
+    (path / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"config\.json is missing"):
+        import_huggingface(path, tmp_path / "ours")
+
+
+def test_untied_weights_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoint()
+    tensors = as_old_checkpoint(path)
+    tensors["cls.predictions.decoder.weight"] = tensors["cls.predictions.decoder.weight"] + 1
+    torch.save(tensors, path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"decoder\.weight' differs from"):
+        import_huggingface(path, tmp_path / "ours")
+
+
+class _Bomb:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("exploded"),)
+
+
+def test_code_in_a_pickle_is_not_run(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = checkpoint()
+    torch.save(as_old_checkpoint(path) | {"bomb": _Bomb()}, path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin: holds other things than tensors"):
+        import_huggingface(path, tmp_path / "ours")
+    assert not Path("exploded").exists()
+
+
+def test_exchange_needs_neither_of_their_libraries(
+    checkpoint: Checkpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from bigbird_dna.cli.main import main
+
+    path = checkpoint("BigBirdForSequenceClassification", num_labels=3)
+    values = json.loads((path / "config.json").read_text())
+    values["auto_map"] = {"AutoModel": "evil.Model"}
+    (path / "config.json").write_text(json.dumps(values))
+    (path / "bigbird_dna.model").unlink()  # so that the tokenizer is tokenizer.json
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    for words in (["import-hf", path, tmp_path / "ours"], ["export-hf", tmp_path / "ours"]):
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words), str(tmp_path / "back")])
+        if words[0] == "import-hf":
+            sys.argv.pop()
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert not left.value.code
+    messages = capsys.readouterr().err
+    assert "auto_map is ignored" in messages and "a classification model" in messages
+    assert_same_checkpoint(tmp_path, path)
+    model = load(tmp_path / "ours")
+    with pytest.raises(ModelError, match=r"needs the tokenizers library.*\[hf\]"):
+        model.tokenizer.encode("ACGT")

@@ -1,0 +1,114 @@
+"""Toy genomes and models that tests share, small enough to check by hand or to learn in seconds."""
+
+import gzip
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.simulate.motifs import Motif
+
+
+def random_dna(length: int, seed: int) -> str:
+    """Bases whose frequencies are uneven enough for merges to be worth it."""
+    rng = np.random.default_rng(seed)
+    return "".join(rng.choice(list("ACGT"), length, p=[0.35, 0.15, 0.2, 0.3]))
+
+
+class Texts:
+    """Contigs as texts, with the members of `Reference` that variants need."""
+
+    def __init__(self, **sequences: str) -> None:
+        self.sequences = sequences
+        self.contigs = {name: len(sequence) for name, sequence in sequences.items()}
+
+    def fetch(self, interval: Interval) -> str:
+        sequence = self.sequences[interval.contig]
+        places = range(interval.start, interval.end)
+        return "".join(sequence[i] if 0 <= i < len(sequence) else "N" for i in places)
+
+
+def texts(**sequences: str) -> Any:
+    return Texts(**sequences)
+
+
+MOTIFS = {"one": "GATTACAGATTACA", "two": "CCGGTATACCGGAT"}
+PEAK = 40  # bp, the motif in its middle
+
+
+def write_motif_genome(
+    home: Path,
+    lengths: Mapping[str, int],
+    *,
+    spacing: int,
+    both_strands: bool = False,
+    gaps: Mapping[str, tuple[int, int]] | None = None,
+) -> None:
+    """Write `reference.fa.gz`, and `peaks/` with a BED file of peaks of 40 bp for each motif, into `home`.
+
+    The motifs take turns, one every `spacing` bp of random bases, with `both_strands` half of them the
+    other way round. `gaps` are runs of N.
+    """
+    rng = np.random.default_rng(0)
+    peaks: dict[str, list[str]] = {name: [] for name in MOTIFS}
+    with (home / "genome.fa").open("w") as stream:
+        for contig, length in lengths.items():
+            letters = rng.choice(list("ACGT"), length)
+            for number, start in enumerate(range(60, length - 60, spacing)):
+                name = list(MOTIFS)[number % 2]
+                motif = MOTIFS[name]
+                if both_strands and rng.random() < 0.5:
+                    motif = reverse_complement(motif)
+                letters[start : start + len(motif)] = list(motif)
+                first = start - (PEAK - len(motif)) // 2
+                peaks[name].append(f"{contig}\t{first}\t{first + PEAK}\n")
+            if gaps and contig in gaps:
+                letters[slice(*gaps[contig])] = "N"
+            stream.write(f">{contig}\n{''.join(letters)}\n")
+    prepare_reference(home / "genome.fa", home / "reference.fa.gz")
+    (home / "peaks").mkdir()
+    for name, lines in peaks.items():
+        (home / f"peaks/{name}.bed").write_text("".join(lines))
+
+
+# A simulated genome, read by other means than the simulation's.
+
+MEGABASES = 1.2
+IUPAC = {"R": "[AG]", "Y": "[CT]", "S": "[CG]", "W": "[AT]", "K": "[GT]", "M": "[AC]"}
+
+
+class Demo(NamedTuple):
+    """A simulated directory, read plainly."""
+
+    directory: Path
+    sequences: dict[str, str]
+    loci: dict[str, list[tuple[int, int, str, str]]]
+    truth: dict
+
+
+def lines(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt") as stream:
+        return [line.rstrip("\n").split("\t") for line in stream if not line.startswith("#")]
+
+
+def encode(sequence: str) -> np.ndarray:
+    return np.array(["ACGTN".index(letter) for letter in sequence.upper()], dtype=np.uint8)
+
+
+def turned(sequence: str) -> str:
+    return sequence[::-1].translate(str.maketrans("ACGTN", "TGCAN"))
+
+
+def regex_sites(motif: Motif, sequence: str) -> tuple[list[int], list[int]]:
+    """Starts of a motif's sites on either strand, from its consensus as text."""
+    pattern = "".join(
+        "[ACGT]" if letter.islower() else IUPAC.get(letter, letter) for letter in motif.consensus
+    )
+    found = [match.start() for match in re.finditer(f"(?={pattern})", sequence)]
+    mirrored = [match.start() for match in re.finditer(f"(?={pattern})", turned(sequence))]
+    return found, sorted(len(sequence) - start - motif.width for start in mirrored)
