@@ -6,7 +6,7 @@ configuration may use to these functions; another mechanism joins by an entry th
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from torch import Tensor
 
@@ -36,21 +36,21 @@ __all__ = [
 ]
 
 
+class Options(TypedDict, total=False):
+    """What an attention takes by name; see `bigbird_attention` for the meaning and what is left out."""
+
+    lengths: Tensor | Sequence[int] | None
+    layer: int
+    dropout: float
+    route: Route
+    relative: RelativeKeys | None
+
+
 class Attention(Protocol):
     """What an entry of `ATTENTIONS` can be called with; see `bigbird_attention` for the contract."""
 
     def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        pattern: Pattern,
-        *,
-        lengths: Tensor | Sequence[int] | None = None,
-        layer: int = 0,
-        dropout: float = 0.0,
-        route: Route = "auto",
-        relative: RelativeKeys | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, **options: Unpack[Options]
     ) -> Tensor: ...
 
 

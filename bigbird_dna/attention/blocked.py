@@ -20,6 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention.bias import class_bias, triangle
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.chunked import chunked_attention, sum_dtype
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.plan import Layout, Plan, QueryClass, make_layout, make_plan
@@ -29,39 +30,24 @@ from bigbird_dna.attention.relative import RelativeKeys, label_ids, relative_sco
 # W block size, F full query blocks, M query blocks of a class, S key blocks that each of these sees.
 
 
-def blocked_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: Pattern,
-    lengths: tuple[int, ...],
-    layer: int = 0,
-    dropout: float = 0.0,
-    relative: RelativeKeys | None = None,
-) -> Tensor:
-    """Block-sparse attention of sequences that have equally many blocks; (B, H, L, K) → (B, H, L, K).
-
-    Equal to `dense_attention` up to rounding; positions from a row's length on are zero. Time and memory are
-    linear in L. All of `lengths` must give the same number of blocks.
-    """
-    tokens = q.shape[2]
-    counts = {pattern.graph_blocks(length, tokens) for length in lengths}
-    if len(counts) != 1:
-        raise ValueError(f"sequences have different numbers of blocks: {sorted(counts)}")
-    blocks = counts.pop()
+def blocked_attention(call: Call) -> Tensor:
+    """Attention block by block, (B, H, L, K); time and memory are linear in L."""
+    q, k, v, pattern, lengths, layer, dropout, relative = call
+    blocks = call.blocks
     layout = make_layout(pattern, blocks)
     bias = layout.padding_bias(lengths, q)
-    q, k, v = (layout.spread(x) for x in (q, k, v))
-    if relative is not None:
-        out = _with_relative_keys(q, k, v, bias, pattern, blocks, layer, dropout, relative)
-    elif q.device.type == "cpu" and not dropout:
-        out = chunked_attention(q, k, v, bias, pattern, blocks, layer)
+    laid = call._replace(q=layout.spread(q), k=layout.spread(k), v=layout.spread(v))
+    if q.device.type == "cpu" and not dropout and relative is None:
+        out = chunked_attention(*laid[:3], bias, pattern, blocks, layer)
     else:
         plan = make_plan(pattern, blocks, q.shape[1], layer, q.device)
-        out = gathered_attention(q, k, v, bias, pattern, plan, dropout)
+        if relative is None:
+            out = gathered_attention(laid, bias, plan)
+        else:
+            out = _with_relative_keys(laid, bias, plan, layout, relative)
     if bias is not None:
         out = out.masked_fill((bias < 0)[:, None, :, None], 0)
-    return layout.collect(out, tokens)
+    return layout.collect(out, q.shape[2])
 
 
 class Relative:
@@ -85,19 +71,14 @@ class Relative:
 
 
 def gathered_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    pattern: Pattern,
-    plan: Plan,
-    dropout: float,
-    relative: Relative | None = None,
+    call: Call, bias: Tensor | None, plan: Plan, relative: Relative | None = None
 ) -> Tensor:
     """Attention of whole blocks on any device, (B, H, N, K) → (B, H, N, K).
 
-    `bias` (B, N) is added to the scores of each key; none: nothing is padded.
+    `bias` (B, N) is added to the scores of each key; none: nothing is padded. The call's own relative keys
+    are not looked at.
     """
+    q, k, v, pattern, _, _, dropout, _ = call
     batch, heads, tokens, width = q.shape
     size = pattern.block_size
     q_blocks = q.reshape(batch, heads, plan.blocks, size, width)
@@ -138,11 +119,7 @@ def _token_ids(blocks: Tensor, size: int) -> Tensor:
 
 
 def _class_mask(
-    one: QueryClass,
-    query: Tensor,
-    bias: Tensor | None,
-    pattern: Pattern,
-    relative: Relative | None,
+    one: QueryClass, query: Tensor, bias: Tensor | None, pattern: Pattern, relative: Relative | None
 ) -> Tensor | None:
     """What is added to the scores of a class, (B or 1, H·M, 1 or W, S·W); query (B, H, M, W, K)."""
     size = pattern.block_size
@@ -163,31 +140,21 @@ def _class_mask(
 
 
 def _with_relative_keys(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    pattern: Pattern,
-    blocks: int,
-    layer: int,
-    dropout: float,
-    relative: RelativeKeys,
+    call: Call, bias: Tensor | None, plan: Plan, layout: Layout, relative: RelativeKeys
 ) -> Tensor:
     """`gathered_attention` head by head: the labels' scores of one head at a time are in memory."""
-    heads = q.shape[1]
-    plan = make_plan(pattern, blocks, heads, layer, q.device)
-    layout = make_layout(pattern, blocks)
 
     def attend(head: int, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
         one = slice(head, head + 1)
         own = plan._replace(classes=tuple(QueryClass(c.queries, c.keys[one]) for c in plan.classes))
-        keys = Relative(relative._replace(table=table), pattern.extra_globals, layout)
-        return gathered_attention(q, k, v, bias, pattern, own, dropout, keys)
+        keys = Relative(relative._replace(table=table), call.pattern.extra_globals, layout)
+        return gathered_attention(call._replace(q=q, k=k, v=v), bias, own, keys)
 
     outs: list[Tensor] = []
-    for head in range(heads):
+    for head in range(call.q.shape[1]):
         one = slice(head, head + 1)
-        arguments = head, q[:, one], k[:, one], v[:, one], relative.table[one]
+        q, k, v = (x[:, one] for x in call[:3])
+        arguments = head, q, k, v, relative.table[one]
         if torch.is_grad_enabled():
             outs.append(checkpoint(attend, *arguments, use_reentrant=False))
         else:

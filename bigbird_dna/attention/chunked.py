@@ -45,13 +45,7 @@ def sum_dtype(x: Tensor) -> torch.dtype:
 
 @torch.library.custom_op("bigbird_dna::chunked_forward", mutates_args=())
 def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    pattern: Sequence[int],
-    blocks: int,
-    layer: int,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Sequence[int], blocks: int, layer: int
 ) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp of every row (B, H, N)."""
     work = _Work(Pattern.from_numbers(pattern), blocks, layer, q, bias)
@@ -62,10 +56,7 @@ def _forward(
         seen_lse = lse.new_empty(query.shape[:2])
         for piece in work.pieces(chunk):
             result, result_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                piece.take_queries(query),
-                piece.take_keys(key),
-                piece.take_keys(value),
-                attn_mask=piece.mask,
+                piece.take_queries(query), piece.take_keys(key), piece.take_keys(value), attn_mask=piece.mask
             )
             seen.index_copy_(0, piece.queries, result.reshape(-1, *seen.shape[1:]))
             seen_lse.index_copy_(0, piece.queries, result_lse.reshape(-1, seen.shape[1]))
@@ -97,18 +88,16 @@ def _backward(
         # Every key block is seen by many queries: their gradients add up in at least float32.
         sums = [torch.zeros(query.shape, dtype=lse.dtype) for _ in range(3)]
         for piece in work.pieces(chunk):
-            to_query, *to_keys = (
-                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                    piece.take_queries(upper),
-                    piece.take_queries(query),
-                    piece.take_keys(key),
-                    piece.take_keys(value),
-                    piece.take_queries(seen),
-                    seen_lse.index_select(0, piece.queries).view(piece.problems, 1, -1),
-                    0.0,
-                    False,
-                    attn_mask=piece.mask,
-                )
+            to_query, *to_keys = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                piece.take_queries(upper),
+                piece.take_queries(query),
+                piece.take_keys(key),
+                piece.take_keys(value),
+                piece.take_queries(seen),
+                seen_lse.index_select(0, piece.queries).view(piece.problems, 1, -1),
+                0.0,
+                False,
+                attn_mask=piece.mask,
             )
             ids = (piece.queries, piece.keys, piece.keys)
             for total, where, addend in zip(sums, ids, (to_query, *to_keys), strict=True):
@@ -133,9 +122,7 @@ def _empty_outputs(q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @_forward.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Any, blocks: int, layer: int
-) -> tuple[Tensor, Tensor]:
+def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
     return _empty_outputs(q)
 
 
@@ -199,9 +186,7 @@ def _budget() -> int:
 class _Work:
     """The attention of one layer, cut into pieces that fit in cache."""
 
-    def __init__(
-        self, pattern: Pattern, blocks: int, layer: int, q: Tensor, bias: Tensor | None
-    ) -> None:
+    def __init__(self, pattern: Pattern, blocks: int, layer: int, q: Tensor, bias: Tensor | None) -> None:
         self.shape = q.shape
         self.size = pattern.block_size
         self.plan = make_plan(pattern, blocks, q.shape[1], layer, q.device)

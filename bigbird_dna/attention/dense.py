@@ -8,28 +8,20 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.relative import RelativeKeys, label_ids, relative_scores
+from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.relative import label_ids, relative_scores
 
 # Axes: B batch, H heads, L tokens, K head width.
 
 
-def dense_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: Pattern,
-    lengths: tuple[int, ...],
-    layer: int = 0,
-    dropout: float = 0.0,
-    relative: RelativeKeys | None = None,
-) -> Tensor:
-    """softmax(QKᵀ / √K + ln counts) V over the pairs that `pattern` allows; (B, H, L, K) → (B, H, L, K).
+def dense_attention(call: Call) -> Tensor:
+    """softmax(QKᵀ / √K + ln counts) V over the pairs that the pattern allows, (B, H, L, K).
 
     Each row of the batch is cut to its true length first, so that it can't depend on padding or on other
-    rows; positions from its length on are zero. The softmax is taken in the precision of `q`.
-    Dropout acts on the probabilities and draws from torch's global generator.
+    rows. The softmax is taken in the precision of `q`. Dropout acts on the probabilities and draws from
+    torch's global generator.
     """
+    q, k, v, pattern, lengths, layer, dropout, relative = call
     heads, tokens, width = q.shape[1:]
     rows = []
     for row, length in enumerate(lengths):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from bigbird_dna.attention.call import Call, real_positions
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens as given, N tokens of the longest sequence, K head width.
@@ -27,40 +28,21 @@ def is_short(pattern: Pattern, tokens: int) -> bool:
     return tokens <= LONGEST and pattern.blocks(tokens) < 2 * seen
 
 
-def masked_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pattern: Pattern,
-    lengths: tuple[int, ...],
-    layer: int = 0,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Equal to `dense_attention` up to rounding; (B, H, L, K) → (B, H, L, K).
-
-    Time is quadratic in the longest length; positions from a row's length on are zero.
-    """
-    tokens = q.shape[2]
-    longest = max(lengths)
-    q, k, v = (x[:, :, :longest] for x in (q, k, v))
+def masked_attention(call: Call) -> Tensor:
+    """Attention under a boolean mask, (B, H, L, K); time is quadratic in the longest length."""
+    q, k, v, pattern, lengths, layer, dropout, _ = call.cut()
     if len(set(lengths)) == 1:
         mask = _mask(pattern, lengths[:1], q, layer)
-        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    else:
-        some = max(1, MASK_ELEMENTS // (q.shape[1] * longest**2))
-        parts = []
-        for row in range(0, len(lengths), some):
-            rows = slice(row, row + some)
-            mask = _mask(pattern, lengths[rows], q, layer)
-            parts.append(
-                scaled_dot_product_attention(
-                    q[rows], k[rows], v[rows], attn_mask=mask, dropout_p=dropout
-                )
-            )
-        out = torch.cat(parts).masked_fill(
-            ~real_positions(lengths, longest, q.device)[:, None, :, None], 0
+        return call.uncut(scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout))
+    some = max(1, MASK_ELEMENTS // (q.shape[1] * q.shape[2] ** 2))
+    parts = []
+    for row in range(0, len(lengths), some):
+        rows = slice(row, row + some)
+        mask = _mask(pattern, lengths[rows], q, layer)
+        parts.append(
+            scaled_dot_product_attention(q[rows], k[rows], v[rows], attn_mask=mask, dropout_p=dropout)
         )
-    return pad(out, (0, 0, 0, tokens - longest)) if longest < tokens else out
+    return call.uncut(torch.cat(parts))
 
 
 def _mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> Tensor:
@@ -69,8 +51,7 @@ def _mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> 
     extra = pattern.extra_globals
     width = pattern.blocks(tokens)
     blocks = [
-        _block_mask(pattern, pattern.blocks(length), width, heads, layer, q.device)
-        for length in lengths
+        _block_mask(pattern, pattern.blocks(length), width, heads, layer, q.device) for length in lengths
     ]
     mask = torch.stack(blocks)
     mask = mask.repeat_interleave(pattern.block_size, 2).repeat_interleave(pattern.block_size, 3)
@@ -78,14 +59,6 @@ def _mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> 
     if pattern.causal:
         mask = mask.tril()
     return mask & real_positions(lengths, tokens, q.device)[:, None, None, :]
-
-
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)  # what evaluation makes first must serve training as well
-def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
-    """(B, N), true before the end of each sequence; the same in every layer of an encoder."""
-    ends = torch.tensor(lengths, device=device)[:, None]
-    return torch.arange(tokens, device=device) < ends
 
 
 @lru_cache(maxsize=1024)

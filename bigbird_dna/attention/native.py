@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from bigbird_dna.attention import native_build
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result
 from bigbird_dna.attention.pattern import Pattern
@@ -30,15 +31,12 @@ from bigbird_dna.attention.pattern import Pattern
 TOLERANCE = 1e-4  # of the check; values and gradients are of the order of 1
 
 
-def native_attention(
-    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, lengths: tuple[int, ...], layer: int = 0
-) -> Tensor:
-    """Block-sparse attention of sequences with equally many blocks; (B, H, L, K) → (B, H, L, K).
+def native_attention(call: Call) -> Tensor:
+    """Attention by the kernel, (B, H, L, K), differentiable once.
 
-    Equal to `dense_attention` up to rounding; positions from a row's length on are zero. Differentiable once.
-    All rows must have the same `pattern.graph_blocks(length, L)`. Call it only where `unavailable` gives
-    None: `RuntimeError` says what is missing.
+    Call it only where `unavailable` gives None: `RuntimeError` says what is missing.
     """
+    q, k, v, pattern, lengths, layer, *_ = call
     out: Tensor = _forward(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 
@@ -115,11 +113,12 @@ def _check(kernel: Kernel) -> None:
         q, k, v, upper = (torch.randn(shape, generator=generator) for _ in range(4))
         for leaf in (q, k, v):
             leaf.requires_grad_()
-        expected = dense_attention(q, k, v, pattern, lengths)
+        call = Call(q, k, v, pattern, lengths)
+        expected = dense_attention(call)
         gradients = torch.autograd.grad(expected, (q, k, v), upper)
         with torch.no_grad():
-            out, lse = kernel.forward(q, k, v, pattern, lengths, 0)
-            found = kernel.backward(upper, q, k, v, out, lse, pattern, lengths, 0)
+            out, lse = kernel.forward(call)
+            found = kernel.backward(call, upper, out, lse)
         for result, oracle in zip((out, *found), (expected, *gradients), strict=True):
             if not (result - oracle).abs().max() <= TOLERANCE:
                 raise native_build.BuildError("the compiled kernel does not agree with the oracle")
@@ -128,7 +127,8 @@ def _check(kernel: Kernel) -> None:
 def _check_sum(kernel: Kernel) -> None:
     """A kept kernel runs at all: equal keys give the mean of the values."""
     zeros, v = torch.zeros(1, 1, 40, 8), torch.arange(320.0).reshape(1, 1, 40, 8)
-    out, _ = kernel.forward(zeros, zeros, v, Pattern(block_size=8, random_blocks=2), (40,), 0)
+    pattern = Pattern(block_size=8, random_blocks=2)
+    out, _ = kernel.forward(Call(zeros, zeros, v, pattern, (40,)))
     some = torch.linspace(-12, 12, 1003)
     curve = gelu(some, approximate="tanh")
     agrees = torch.allclose(kernel.gelu_(some), curve, rtol=1e-5, atol=1e-6)
@@ -162,7 +162,7 @@ def _kernel() -> Kernel:
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
 ) -> tuple[Tensor, Tensor]:
-    return _kernel().forward(q, k, v, _pattern(tuple(pattern)), lengths, layer)
+    return _kernel().forward(Call(q, k, v, _pattern(tuple(pattern)), tuple(lengths), layer))
 
 
 @torch.library.custom_op("bigbird_dna::native_backward", mutates_args=(), device_types="cpu")
@@ -177,8 +177,8 @@ def _backward(
     pattern: Sequence[int],
     layer: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    kernel = _kernel()
-    return kernel.backward(upper, q, k, v, out, lse, _pattern(tuple(pattern)), lengths, layer)
+    call = Call(q, k, v, _pattern(tuple(pattern)), tuple(lengths), layer)
+    return _kernel().backward(call, upper, out, lse)
 
 
 @lru_cache(maxsize=64)
@@ -187,14 +187,12 @@ def _pattern(numbers: tuple[int, ...]) -> Pattern:
 
 
 @_forward.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], pattern: Sequence[int], layer: int
-) -> tuple[Tensor, Tensor]:
+def _(q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor]:
     return empty_result(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @_backward.register_fake
-def _(upper: Tensor, q: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(upper: Tensor, q: Tensor, *_rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return empty_result(q), empty_result(q), empty_result(q)
 
 

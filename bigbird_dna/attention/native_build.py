@@ -22,15 +22,7 @@ from bigbird_dna.files import checksum
 
 LIBRARY, DIGEST = "kernel.so", "kernel.sha256"
 # Infinities and NaN keep their meaning; errno and floating-point exceptions are of no use here.
-FLAGS = [
-    "-O3",
-    "-std=c++17",
-    "-fPIC",
-    "-shared",
-    "-pthread",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-]
+FLAGS = ["-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-trapping-math"]
 # For the processor at hand: as most compilers call it, as some on ARM do, or not at all.
 PROCESSORS = ["-march=native", "-mcpu=native", ""]
 TIMEOUT = 300.0  # seconds for a compilation

@@ -1,7 +1,6 @@
 """The compiled kernel as a Python object: tensors and patterns in, tensors out."""
 
 import ctypes
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.attention.call import Call
 
 # Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that one of them sees.
 
@@ -19,10 +18,7 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # as the kernel
 class _Array(ctypes.Structure):
     """`Array` in kernel.cpp."""
 
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("batch", "head", "token")),
-    ]
+    _fields_ = [("data", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("batch", "head", "token"))]
 
 
 class _Problem(ctypes.Structure):
@@ -53,57 +49,36 @@ class Kernel:
         self._library.scratch_size.restype = ctypes.c_int64
         self.has_float16 = bool(self._library.has_float16())
 
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, lengths: Sequence[int], layer: int
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, call: Call) -> tuple[Tensor, Tensor]:
         """(out, lse)"""
-        out = _result(q, lengths)
-        lse = q.new_zeros(q.shape[:3], dtype=torch.float32)  # as is padding's
-        self._solve(pattern, lengths, layer, lse, q=q, k=k, v=v, out=out)
+        out = _result(call)
+        lse = call.q.new_zeros(call.q.shape[:3], dtype=torch.float32)  # as is padding's
+        self._solve(call, lse, out=out)
         return out, lse
 
-    def backward(
-        self,
-        upper: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        lse: Tensor,
-        pattern: Pattern,
-        lengths: Sequence[int],
-        layer: int,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(self, call: Call, upper: Tensor, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients with respect to q, k and v, `upper` being that with respect to `out`."""
-        grads = {f"grad_{name}": _result(q, lengths) for name in "qkv"}
-        self._solve(pattern, lengths, layer, lse, q=q, k=k, v=v, out=out, upper=upper, **grads)
-        return grads["grad_q"], grads["grad_k"], grads["grad_v"]
+        grads = (_result(call), _result(call), _result(call))
+        named = zip(("grad_q", "grad_k", "grad_v"), grads, strict=True)
+        self._solve(call, lse, out=out, upper=upper, **dict(named))
+        return grads
 
     def gelu_(self, x: Tensor) -> Tensor:
         """The tanh form of GELU in place; `x` is float32, on the CPU and contiguous."""
         problem = _Problem(threads=torch.get_num_threads(), launcher=_launcher())
-        self._library.gelu(
-            ctypes.byref(problem), ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.numel())
-        )
+        self._library.gelu(ctypes.byref(problem), ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.numel()))
         return x
 
-    def _solve(
-        self,
-        pattern: Pattern,
-        lengths: Sequence[int],
-        layer: int,
-        lse: Tensor,
-        *,
-        q: Tensor,
-        **tensors: Tensor,
-    ) -> None:
+    def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
+        q, k, v, pattern, lengths, layer, *_ = call
         batch, heads, tokens, width = q.shape
-        blocks = pattern.graph_blocks(max(lengths, default=tokens), tokens)
+        blocks = call.blocks
         key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
         full = np.zeros(blocks, dtype=np.uint8)
         full[pattern.full_rows(blocks)] = 1
         ends = np.array(lengths, dtype=np.int64)
-        arrays = {name: _last_axis_dense(x) for name, x in (("q", q), *tensors.items())}
+        tensors |= {"q": q, "k": k, "v": v}
+        arrays = {name: _last_axis_dense(x) for name, x in tensors.items()}
         problem = _Problem(
             batch=batch,
             heads=heads,
@@ -137,10 +112,11 @@ def empty_result(like: Tensor) -> Tensor:
     return like.new_empty(batch, tokens, heads, width).transpose(1, 2)
 
 
-def _result(like: Tensor, lengths: Sequence[int]) -> Tensor:
-    result = empty_result(like)
+def _result(call: Call) -> Tensor:
+    result = empty_result(call.q)
     # The kernel writes true positions only.
-    return result if all(length == like.shape[2] for length in lengths) else result.zero_()
+    whole = all(length == call.q.shape[2] for length in call.lengths)
+    return result if whole else result.zero_()
 
 
 def _last_axis_dense(x: Tensor) -> Tensor:

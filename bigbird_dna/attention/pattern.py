@@ -60,8 +60,8 @@ class Pattern:
 
     Raises
     ------
-    ValueError
-        A size is negative, the window is even, no block would ever be seen, or variants exclude each other.
+    ValueError : a size is negative, the window is even, no block would ever be seen, or variants exclude each
+        other.
     """
 
     block_size: int = 64
@@ -275,9 +275,7 @@ def _words(pattern: Pattern, blocks: int, layer: int, head: int) -> npt.NDArray[
 
 
 def _draw(
-    remaining: npt.NDArray[np.int64],
-    wanted: npt.NDArray[np.int64],
-    words: npt.NDArray[np.uint64],
+    remaining: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], words: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
     """For each row `wanted` distinct ranks below `remaining`, uniformly (Floyd's algorithm), (Q, r)."""
     width = len(words)

@@ -51,9 +51,7 @@ class Layout(NamedTuple):
     def spread(self, x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, N, K), zero where nothing comes from; no copy where nothing changes."""
         if self.gap:
-            x = torch.cat(
-                [pad(x[:, :, : self.extra], (0, 0, 0, self.gap)), x[:, :, self.extra :]], 2
-            )
+            x = torch.cat([pad(x[:, :, : self.extra], (0, 0, 0, self.gap)), x[:, :, self.extra :]], 2)
         missing = self.whole - x.shape[2]
         return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, : self.whole]
 
@@ -100,9 +98,7 @@ def make_plan(pattern: Pattern, blocks: int, heads: int, layer: int, device: tor
     seen = (keys[0] >= 0).sum(axis=1)  # the same for every head
     if pattern.causal:
         keys = _own_block_last(keys, seen)
-    keys = np.concatenate(
-        [np.broadcast_to(np.arange(front), (heads, blocks, front)), keys + front], axis=2
-    )
+    keys = np.concatenate([np.broadcast_to(np.arange(front), (heads, blocks, front)), keys + front], axis=2)
     full = np.r_[np.arange(front), pattern.full_rows(blocks) + front].astype(np.int64)
     classes = []
     order = [full]
@@ -124,9 +120,7 @@ def make_plan(pattern: Pattern, blocks: int, heads: int, layer: int, device: tor
     )
 
 
-def _own_block_last(
-    keys: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _own_block_last(keys: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Key blocks (H, Q, S) with each row's own block exchanged for its last one."""
     keys = keys.copy()
     rows = np.arange(keys.shape[1])

@@ -1,21 +1,29 @@
-"""The public attention functions: checks, and the choice between equivalent routes."""
+"""The public attention functions, and the choice between equivalent routes.
+
+Routes are "dense" (the oracle, quadratic), "blocked" (any device), "native" (compiled C++, CPU) and "flex"
+(FlexAttention). All give the same values up to rounding; "auto" takes the fastest for each sequence, see
+`choose_route`. One that can't serve a call gives way to "blocked", with a `RouteWarning`.
+
+Under `torch.autocast` float32 inputs are cast to the autocast type, as torch's own attention does.
+"""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.attention import flex, native
 from bigbird_dna.attention.blocked import blocked_attention
+from bigbird_dna.attention.call import Call, checked_call, real_positions
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.masked import is_short, masked_attention, real_positions
+from bigbird_dna.attention.masked import is_short, masked_attention
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.relative import RelativeKeys, label_count
 
-# Axes: B batch, H heads, L tokens, K head width, R labels, N tokens of the longest sequence of a group.
+# Axes: B batch, H heads, L tokens, K head width.
 
 Route = Literal["auto", "dense", "blocked", "native", "flex"]
 
@@ -50,14 +58,11 @@ def bigbird_attention(
     q, k, v : (B, H, L, K), of one shape, floating type and device.
     pattern : the graph; each sequence gets the one of its own true number of blocks. ETC's extra globals, if
         any, are the first positions; HuggingFace's arithmetic has the graph of the padded length.
-    lengths : (B,) true lengths in tokens, 1 … L, padding on the right; none: all are L. Extra globals
-        count. A tensor on a GPU is copied to the host, which waits for the GPU: give a CPU tensor where one
-        is at hand.
+    lengths : (B,) true lengths in tokens, 1 … L, extra globals included, padding on the right; none: all are
+        L. Give a CPU tensor where one is at hand: for one on a GPU the host waits.
     layer : number of the layer; it has its own random blocks.
     dropout : probability of dropping an attention weight, from torch's global random generator.
-    route : "dense" (the oracle, quadratic), "blocked" (any device), "native" (compiled C++, CPU), "flex"
-        (FlexAttention), or "auto": the fastest for each sequence, see `choose_route`. All give the same
-        values up to rounding. One that can't serve the call gives way to "blocked", with a `RouteWarning`.
+    route : how it is computed, see the module's beginning.
     relative : learnt relative positions (ETC), see `RelativeKeys`.
 
     Returns
@@ -68,61 +73,29 @@ def bigbird_attention(
 
     Raises
     ------
-    ValueError
-        Shapes, types, lengths, dropout or route are not as above.
-
-    Notes
-    -----
-    Under `torch.autocast` float32 inputs are cast to the autocast type, as torch's own attention does.
+    ValueError : shapes, types, lengths, dropout or route are not as above.
     """
     _check_route(route)
-    q, k, v, counts = _checked(q, k, v, lengths, layer, dropout)
-    _check_relative(relative, q)
-    if pattern.extra_globals and min(counts, default=q.shape[2]) <= pattern.extra_globals:
-        raise ValueError(
-            f"lengths must be above the {pattern.extra_globals} extra globals, got {min(counts)}"
-        )
-    if not counts:
-        return torch.zeros_like(v)
-    gradients = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    call = _with_relative(checked_call(q, k, v, pattern, lengths, layer, dropout), relative)
+    if not call.lengths:
+        return torch.zeros_like(call.v)
     groups: dict[tuple[str, int], list[int]] = {}  # rows of the batch that are computed together
-    for row, length in enumerate(counts):
+    for row, length in enumerate(call.lengths):
         graph = q.shape[2] if pattern.huggingface else length
-        choice = choose_route(
-            q,
+        chosen, _ = choose_route(
+            call.q,
             pattern,
             graph,
             dropout=dropout,
-            gradients=gradients,
+            gradients=call.gradients,
             relative=relative is not None,
             route=route,
         )
-        by_graph = choice.route in ("blocked", "native", "flex")
-        blocks = pattern.blocks(graph) if by_graph else 0
-        groups.setdefault((choice.route, blocks), []).append(row)
-    parts = []
-    for (chosen, _), rows in groups.items():
-        part, keys = (q, k, v), relative
-        if len(groups) > 1:
-            index = torch.tensor(rows, device=q.device)
-            part = (q.index_select(0, index), k.index_select(0, index), v.index_select(0, index))
-            if relative is not None and relative.owners is not None:
-                keys = relative._replace(owners=relative.owners.index_select(0, index))
-        some = tuple(counts[row] for row in rows)
-        if chosen == "full":
-            parts.append(_full(*part, some, dropout, pattern.causal))
-        elif chosen == "masked":
-            parts.append(masked_attention(*part, pattern, some, layer, dropout))
-        elif chosen == "dense":
-            parts.append(dense_attention(*part, pattern, some, layer, dropout, keys))
-        elif chosen == "native":
-            parts.append(native.native_attention(*part, pattern, some, layer))
-        elif chosen == "flex":
-            parts.append(flex.flex_attention(*part, pattern, some, layer))
-        else:
-            parts.append(blocked_attention(*part, pattern, some, layer, dropout, keys))
-    if len(parts) == 1:
-        return parts[0]
+        blocks = pattern.blocks(graph) if chosen in _BY_BLOCKS else 0
+        groups.setdefault((chosen, blocks), []).append(row)
+    if len(groups) == 1:
+        return _ROUTES[chosen](call)
+    parts = [_ROUTES[chosen](call.take(rows)) for (chosen, _), rows in groups.items()]
     order = torch.tensor([row for rows in groups.values() for row in rows], device=q.device)
     return torch.cat(parts).index_select(0, order.argsort())
 
@@ -186,29 +159,32 @@ def full_attention(
     exchanged. Relative positions are refused with `ValueError`.
     """
     _check_route(route)
-    q, k, v, counts = _checked(q, k, v, lengths, layer, dropout)
+    call = checked_call(q, k, v, pattern or Pattern(), lengths, layer, dropout)
     if relative is not None:
         raise ValueError("full attention takes no relative positions")
-    return _full(q, k, v, counts, dropout, pattern is not None and pattern.causal)
+    return _full(call)
 
 
-def _full(
-    q: Tensor, k: Tensor, v: Tensor, lengths: tuple[int, ...], dropout: float, causal: bool = False
-) -> Tensor:
-    tokens = q.shape[2]
-    longest = max(lengths, default=tokens)
-    q, k, v = (x[:, :, :longest] for x in (q, k, v))
-    if all(length == longest for length in lengths):
-        out = scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-    else:
-        real = real_positions(lengths, longest, q.device)
-        # A true query of a causal pattern doesn't see the padding, which comes after it.
-        mask = None if causal else real[:, None, None, :]
-        out = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
-        )
-        out = out.masked_fill(~real[:, None, :, None], 0)
-    return out if longest == tokens else pad(out, (0, 0, 0, tokens - longest))
+def _full(call: Call) -> Tensor:
+    cut = call.cut()
+    mask, causal = None, call.pattern.causal
+    longest = cut.q.shape[2]
+    # A true query of a causal pattern doesn't see the padding, which comes after it.
+    if not causal and any(length < longest for length in call.lengths):
+        mask = real_positions(call.lengths, longest, cut.q.device)[:, None, None, :]
+    out = scaled_dot_product_attention(*cut[:3], attn_mask=mask, dropout_p=call.dropout, is_causal=causal)
+    return call.uncut(out)
+
+
+_ROUTES: dict[str, Callable[[Call], Tensor]] = {
+    "dense": dense_attention,
+    "blocked": blocked_attention,
+    "native": native.native_attention,
+    "flex": flex.flex_attention,
+    "masked": masked_attention,
+    "full": _full,
+}
+_BY_BLOCKS = ("blocked", "native", "flex")  # serve rows of equally many blocks
 
 
 def _check_route(route: str) -> None:
@@ -216,59 +192,22 @@ def _check_route(route: str) -> None:
         raise ValueError(f"route must be one of {', '.join(get_args(Route))}, not {route!r}")
 
 
-def _check_relative(relative: RelativeKeys | None, q: Tensor) -> None:
-    if relative is None:
-        return
-    expected = (q.shape[1], label_count(relative.radius), q.shape[3])
-    if tuple(relative.table.shape) != expected:
-        raise ValueError(
-            f"relative.table must have the shape {expected} (heads, labels, width), "
-            f"got {tuple(relative.table.shape)}"
-        )
-    if relative.owners is not None and relative.owners.shape != (q.shape[0], q.shape[2]):
-        raise ValueError(
-            f"relative.owners must have the shape {(q.shape[0], q.shape[2])} (batch, tokens), "
-            f"got {tuple(relative.owners.shape)}"
-        )
-
-
-def _checked(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lengths: Tensor | Sequence[int] | None,
-    layer: int,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...]]:
-    if q.dim() != 4 or not q.shape == k.shape == v.shape or 0 in q.shape[1:]:
-        shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
-        raise ValueError(f"q, k, v must have one shape (batch, heads, tokens, width), got {shapes}")
-    if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
-        raise ValueError(
-            f"q, k, v must have one floating type, got {q.dtype}, {k.dtype} and {v.dtype}"
-        )
-    if layer < 0:
-        raise ValueError(f"layer must not be negative, got {layer}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
-    batch, tokens = q.shape[0], q.shape[2]
-    if lengths is None:
-        counts = (tokens,) * batch
-    else:
-        if isinstance(lengths, Tensor):
-            if lengths.is_floating_point() or lengths.dim() != 1:
-                shape = tuple(lengths.shape)
-                raise ValueError(
-                    f"lengths must be a vector of integers, got {lengths.dtype} of shape {shape}"
-                )
-            lengths = lengths.tolist()
-        counts = tuple(int(length) for length in lengths)
-        if len(counts) != batch or not all(1 <= length <= tokens for length in counts):
+def _with_relative(call: Call, relative: RelativeKeys | None) -> Call:
+    """The call with relative positions, checked, as is that no row consists of extra globals alone."""
+    batch, heads, tokens, width = call.q.shape
+    if relative is not None:
+        expected = (heads, label_count(relative.radius), width)
+        if tuple(relative.table.shape) != expected:
             raise ValueError(
-                f"lengths must be {batch} integers from 1 to {tokens}, got {list(counts)}"
+                f"relative.table must have the shape {expected} (heads, labels, width), "
+                f"got {tuple(relative.table.shape)}"
             )
-    device = q.device.type
-    if q.dtype == torch.float32 and torch.is_autocast_enabled(device):
-        narrow = torch.get_autocast_dtype(device)
-        q, k, v = q.to(narrow), k.to(narrow), v.to(narrow)
-    return q, k, v, counts
+        if relative.owners is not None and relative.owners.shape != (batch, tokens):
+            raise ValueError(
+                f"relative.owners must have the shape {(batch, tokens)} (batch, tokens), "
+                f"got {tuple(relative.owners.shape)}"
+            )
+    extra, shortest = call.pattern.extra_globals, min(call.lengths, default=tokens)
+    if extra and shortest <= extra:
+        raise ValueError(f"lengths must be above the {extra} extra globals, got {shortest}")
+    return call._replace(relative=relative)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: H heads, T tiles of the sequence, N tokens in whole tiles, P places: one for all extra globals, then
@@ -57,38 +58,28 @@ class Tiles(NamedTuple):
 _kept: OrderedDict[tuple[object, ...], Tiles] = OrderedDict()
 
 
-def make_tiles(
-    pattern: Pattern,
-    blocks: int,
-    heads: int,
-    layer: int,
-    *,
-    size: int,
-    tokens: int,
-    certain: int,
-    gradients: bool,
-    device: torch.device,
-) -> Tiles:
-    """The tiles of a graph of `blocks` blocks; kept, as they are the same in every step.
+def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
+    """The tiles of a call without the padding that all rows have; kept, as they are the same in every step.
+
+    Key tiles past the end of the shortest row are partial (unless causality hides padding anyway), so that
+    the mask function can tell by row.
 
     Parameters
     ----------
     size : tokens along a side of a tile.
-    tokens : length of the tensors to attend over; those past it are never read.
-    certain : tokens at the front that are true ones in every row of the batch; a later key tile is partial
-        (unless causality hides padding anyway), so that the mask function can tell by row.
     gradients : whether the reverse lists are made too.
     """
-    tiles = -(-tokens // size)
-    whole = tiles if pattern.causal or certain >= tokens else certain // size
-    key = (pattern, blocks, heads, layer, size, tiles, whole, gradients, device)
+    pattern, certain, longest = call.pattern, min(call.lengths), max(call.lengths)
+    heads, device = call.q.shape[1], call.q.device
+    tiles = -(-longest // size)
+    whole = tiles if pattern.causal or certain >= longest else certain // size
+    key = (pattern, call.blocks, heads, call.layer, size, tiles, whole, gradients, device)
     if key in _kept:
         _kept.move_to_end(key)
         return _kept[key]
     # What evaluation makes first must serve training as well.
     with torch.inference_mode(False):
-        made = _make(pattern, blocks, heads, layer, size, tiles, whole, gradients, device)
-    _kept[key] = made
+        _kept[key] = made = _make(*key)
     while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
         _kept.popitem(last=False)
     return made

@@ -1,0 +1,1 @@
+"""Exchange with HuggingFace's BigBird: checkpoint directories, weights and tokenizers, read and written."""

@@ -47,20 +47,15 @@ _ACTIVATIONS = {
 }
 
 
-def encoder_config(
-    values: Mapping[str, Any], compatibility: Compatibility, source: str
-) -> EncoderConfig:
+def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, source: str) -> EncoderConfig:
     """The encoder that a `config.json` describes.
 
     Parameters
     ----------
-    values
-        Content of the file; absent keys mean what they mean in HuggingFace.
-    compatibility
-        `huggingface`: block-sparse attention as its evaluation computes it; `none`: the paper's pattern with
-        random blocks drawn. Full attention is the same in both.
-    source
-        Names the file in `ModelError`, which names the key that has no counterpart.
+    values : content of the file; absent keys mean what they mean in HuggingFace.
+    compatibility : `huggingface`: block-sparse attention as its evaluation computes it; `none`: the paper's
+        pattern with random blocks drawn. Full attention is the same in both.
+    source : names the file in `ModelError`, which names the key that has no counterpart.
     """
     if values.get("model_type") != MODEL_TYPE:
         raise ModelError(f"{source}: model_type {values.get('model_type')!r}, not {MODEL_TYPE!r}")
@@ -89,10 +84,7 @@ def encoder_config(
             fields[field] = float(fields[field])
     try:
         return EncoderConfig(
-            **fields,
-            global_blocks=2,
-            window_blocks=3,
-            compatibility=compatibility if sparse else "none",
+            **fields, global_blocks=2, window_blocks=3, compatibility=compatibility if sparse else "none"
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -108,10 +100,8 @@ def huggingface_config(
 
     Parameters
     ----------
-    original
-        The file that the encoder was imported with, kept but for the keys that mean something else now.
-    source
-        Names the model in `ModelError`, which names the key of `config` that has no counterpart.
+    original : the file that the encoder was imported with, kept but for keys that mean something else now.
+    source : names the model in `ModelError`, which names the key of `config` that has no counterpart.
     """
     _check_exportable(config, source)
     values = dict(original or {"model_type": MODEL_TYPE, "use_bias": True})
@@ -130,11 +120,9 @@ def huggingface_config(
     return values
 
 
-def _inverse(table: Mapping[str, str]) -> dict[str, str]:
-    inverse: dict[str, str] = {}
-    for theirs, ours in table.items():
-        inverse.setdefault(ours, theirs)
-    return inverse
+def _inverse(table: dict[str, str]) -> dict[str, str]:
+    """Our names → theirs, the first of several."""
+    return {ours: theirs for theirs, ours in reversed(table.items())}
 
 
 def _check_exportable(config: EncoderConfig, source: str) -> None:
@@ -142,12 +130,8 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
     if config.attention == "bigbird":
         needed |= {"global_blocks": 2, "window_blocks": 3}
         if not config.random_blocks:
-            raise ModelError(
-                f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1"
-            )
+            raise ModelError(f"{source}: encoder.random_blocks 0: HuggingFace's BigBird needs at least 1")
     for field, value in needed.items():
         found = getattr(config, field)
         if found != value:
-            raise ModelError(
-                f"{source}: encoder.{field} {found}: HuggingFace's BigBird has {value} only"
-            )
+            raise ModelError(f"{source}: encoder.{field} {found}: HuggingFace's BigBird has {value} only")

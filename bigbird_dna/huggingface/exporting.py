@@ -22,8 +22,10 @@ from bigbird_dna.huggingface.names import (
     pooler_names,
 )
 from bigbird_dna.huggingface.tensor_files import read_tensor_file
-from bigbird_dna.huggingface.tokenizers import write_tokenizer
-from bigbird_dna.model.directory import Model, load
+from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
+from bigbird_dna.model.directory import load
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings, PromoterSettings
 
 
 def export_huggingface(path: Path, output: Path) -> str:
@@ -34,12 +36,11 @@ def export_huggingface(path: Path, output: Path) -> str:
 
     Raises
     ------
-    ModelError
-        `path` is no model directory, or the model has something that HuggingFace's BigBird lacks.
+    ModelError : `path` is no model directory, or the model has something that HuggingFace's BigBird lacks.
     """
     check_writable(output, directory=True)
     model = load(path)
-    remembered = model.settings.get("huggingface") or {}
+    remembered = model.settings.huggingface or {}
     architecture = _exported_architecture(model, remembered, path)
     values = huggingface_config(model.config, remembered.get("config"), str(path))
     if not remembered:
@@ -51,9 +52,7 @@ def export_huggingface(path: Path, output: Path) -> str:
     if key in values or not remembered:
         values[key] = str(kind).removeprefix("torch.")
     # Copies: safetensors refuses tensors that share memory.
-    tensors = {
-        name: t.to(kind).clone(memory_format=torch.contiguous_format) for name, t in tensors.items()
-    }
+    tensors = {name: t.to(kind).clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     with atomic_directory(output) as temporary:
         write_json(temporary / "config.json", values)
         save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
@@ -71,12 +70,13 @@ def export_huggingface(path: Path, output: Path) -> str:
 def _exported_architecture(model: Model, remembered: Mapping[str, Any], path: Path) -> Architecture:
     if remembered.get("architecture") in ARCHITECTURES:
         return ARCHITECTURES[remembered["architecture"]]
-    if model.settings.get("pooling", "cls") != "cls":
+    settings = model.settings
+    if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
         raise ModelError(
-            f"{path}: pooling {model.settings['pooling']!r}: HuggingFace's BigBird classifies by [CLS] only"
+            f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird classifies by [CLS] only"
         )
-    if model.task == "pretraining":
-        trained = model.settings.get("next_sentence", True)
+    if isinstance(settings, PretrainingSettings):
+        trained = settings.next_sentence
         return ARCHITECTURES["BigBirdForPreTraining" if trained else "BigBirdForMaskedLM"]
     task = "classification" if model.task == "promoter" else model.task
     for found in ARCHITECTURES.values():
@@ -95,13 +95,14 @@ def _fresh_values(model: Model) -> dict[str, Any]:
         "sep_token_id": tokenizer.sep_id,
         OWN_KEY: {
             "task": model.task,
-            "settings": model.settings,
+            "settings": model.settings.as_json(),
             "random_seed": model.config.random_seed,
         },
     }
-    labels = {"promoter": ["promoter"], "classification": model.settings.get("labels", [])}
-    if model.task in labels:
-        names = labels[model.task]
+    names: tuple[str, ...] | None = ("promoter",) if model.task == "promoter" else None
+    if isinstance(model.settings, ClassificationSettings):
+        names = model.settings.labels
+    if names is not None:
         values["id2label"] = {str(index): name for index, name in enumerate(names)}
         values["label2id"] = {name: index for index, name in enumerate(names)}
     if model.task == "promoter":

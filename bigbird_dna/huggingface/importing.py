@@ -1,6 +1,6 @@
-"""Reads checkpoints of HuggingFace's BigBird as models; `huggingface_export` writes them.
+"""Reads checkpoints of HuggingFace's BigBird as models; `exporting` writes them.
 
-An imported model remembers in `settings["huggingface"]` what its network has no use for: the original
+An imported model remembers in `settings.huggingface` what its network has no use for: the original
 `config.json`, the architecture, under how many names tied tensors were stored, the type of the numbers; and
 in `huggingface.safetensors` weights that no head reads. With these it is exported as it came, bit for bit.
 Buffers that follow from the configuration (position ids in old checkpoints) are left out, and so is what
@@ -33,36 +33,65 @@ from bigbird_dna.huggingface.names import (
     pooler_names,
 )
 from bigbird_dna.huggingface.tensor_files import read_tensors
-from bigbird_dna.huggingface.tokenizers import find_tokenizer
-from bigbird_dna.model.directory import Model, Task, build_network, save
+from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
+from bigbird_dna.model.directory import build_network, make_model, save
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.settings import SETTINGS, Settings
 from bigbird_dna.tokens.interface import Tokenizer
 
 
 def import_huggingface(
-    directory: Path,
-    output: Path,
-    compatibility: Compatibility = "huggingface",
-    tokenizer: Path | None = None,
+    directory: Path, output: Path, compatibility: Compatibility = "huggingface", tokenizer: Path | None = None
 ) -> Model:
     """Write the model directory `output` from a checkpoint of HuggingFace's, and return the model.
 
     Parameters
     ----------
-    directory
-        `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards), a tokenizer.
-    compatibility
-        `huggingface`: block-sparse attention as its evaluation computes it, so that outputs are equal to its
-        own; `none`: the paper's pattern, with random blocks.
-    tokenizer
-        A tokenizer file to use instead of the directory's.
+    directory : `config.json`, weights (`model.safetensors` or `pytorch_model.bin`, whole or in shards) and a
+        tokenizer.
+    compatibility : `huggingface`: block-sparse attention as its evaluation computes it, so that outputs are
+        equal to its own; `none`: the paper's pattern, with random blocks.
+    tokenizer : a tokenizer file to use instead of the directory's.
 
     Raises
     ------
-    ModelError
-        A file is missing or damaged, the architecture or a key of the configuration has no counterpart, a
-        tensor is missing, unexpected or of another shape, or the tokenizer's ids go beyond the model's.
+    ModelError : a file is missing or damaged, the architecture or a key of the configuration has no
+        counterpart, a tensor is missing, unexpected or of another shape, or the tokenizer's ids go beyond the
+        model's.
     """
     check_writable(output, directory=True)
+    values = _read_config(directory)
+    path = directory / "config.json"
+    config = encoder_config(values, compatibility, str(path))
+    architecture = _architecture(values, path)
+    pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
+    tensors = {name: t for name, t in read_tensors(directory).items() if not is_buffer(name)}
+    head = _head(architecture, values, config, pieces, tensors, path)
+    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
+    tied = _join_tied(tensors, directory)
+    with torch.random.fork_rng(devices=[]):
+        network = build_network(head.config, head.settings)
+    weights = _take(tensors, network.state_dict(), architecture, values, directory)
+    unused = {name: tensors.pop(name) for name in pooler_names(architecture) if name in tensors}
+    if tensors:
+        raise ModelError(
+            f"{directory}: unexpected tensor {min(tensors)!r}: {architecture.name} has no such part"
+        )
+    network.load_state_dict(weights)
+    remembered = {
+        "architecture": architecture.name,
+        "config": values,
+        "tied": tied,
+        "unused": sorted(unused),
+        "dtype": kinds.pop() if len(kinds) == 1 else "float32",
+    }
+    settings = head.settings.model_copy(update={"huggingface": remembered})
+    model = make_model(network.eval(), pieces, head.config, settings, output)
+    _save(model, unused, directory.name)
+    return model
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         raise ModelError(f"{directory}: no such checkpoint directory")
     path = directory / "config.json"
@@ -71,49 +100,25 @@ def import_huggingface(
     values = read_json(path)
     if not isinstance(values, dict):
         raise ModelError(f"{path}: not a mapping")
-    config = encoder_config(values, compatibility, str(path))
-    architecture = _architecture(values, path)
-    pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
-    tensors = {name: t for name, t in read_tensors(directory).items() if not is_buffer(name)}
-    task, settings, config = _task(architecture, values, config, pieces, tensors, path)
     if "auto_map" in values:
         log(f"{path}: auto_map is ignored: no code of a checkpoint is run")
+    return values
 
-    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
-    remembered: dict[str, Any] = {
-        "architecture": architecture.name,
-        "config": values,
-        "tied": _join_tied(tensors, directory),
-        "unused": [],
-        "dtype": kinds.pop() if len(kinds) == 1 else "float32",
-    }
-    settings["huggingface"] = remembered
-    with torch.random.fork_rng(devices=[]):
-        network = build_network(task, config, settings)
-    weights = _take(tensors, network.state_dict(), architecture, values, directory)
-    unused = {name: tensors.pop(name) for name in pooler_names(architecture) if name in tensors}
-    remembered["unused"] = sorted(unused)
-    if tensors:
-        raise ModelError(
-            f"{directory}: unexpected tensor {min(tensors)!r}: {architecture.name} has no such part"
-        )
-    network.load_state_dict(weights)
-    network.eval()
-    model = Model(task, network, pieces, config, settings, output)
-    provenance = {"imported_from": directory.name, "compatibility": config.compatibility}
+
+def _save(model: Model, unused: Mapping[str, Tensor], origin: str) -> None:
+    assert model.path is not None
+    provenance = {"imported_from": origin, "compatibility": model.config.compatibility}
     with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as spool:
         extra = {}
         if unused:
             extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)
             save_file({name: t.contiguous() for name, t in unused.items()}, extra[UNUSED_FILE])
-        save(output, model, provenance, {}, extra)
-    return model
+        save(model.path, model, provenance, {}, extra)
 
 
 class _Head(NamedTuple):
-    task: Task
-    settings: dict[str, Any]
-    config: EncoderConfig
+    settings: Settings
+    config: EncoderConfig  # with the seed of an exported model
 
 
 def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
@@ -126,7 +131,7 @@ def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
     )
 
 
-def _task(
+def _head(
     architecture: Architecture,
     values: Mapping[str, Any],
     config: EncoderConfig,
@@ -142,9 +147,7 @@ def _task(
         # The end of the question is found by it, there as here.
         sep_id = values.get("sep_token_id", 66)
         if sep_id != tokenizer.sep_id:
-            raise ModelError(
-                f"{path}: sep_token_id {sep_id}, the tokenizer's is {tokenizer.sep_id}"
-            )
+            raise ModelError(f"{path}: sep_token_id {sep_id}, the tokenizer's is {tokenizer.sep_id}")
     elif architecture.task == "classification":
         outputs = len(tensors.get("classifier.out_proj.weight", ()))
         names = values.get("id2label") or {}
@@ -152,23 +155,17 @@ def _task(
         settings |= {"outputs": outputs, "labels": labels, "pooling": "cls"}
         if not outputs or (names and len(names) != outputs):
             raise ModelError(f"{path}: {len(names)} labels, classifier.out_proj has {outputs} rows")
+    task = architecture.task
     own = values.get(OWN_KEY)
-    if not isinstance(own, dict):
-        return _Head(architecture.task, settings, config)
     try:
-        seed = int(own["random_seed"])
-        if own["task"] == "promoter" and settings.get("outputs") == 1:
-            promoter = {
-                name: own["settings"][name] for name in own["settings"] if name != "pooling"
-            }
-            return _Head("promoter", {**promoter, "pooling": "cls"}, _seeded(config, seed))
-        return _Head(architecture.task, settings, _seeded(config, seed))
+        if isinstance(own, dict):
+            config = config.model_copy(update={"random_seed": int(own["random_seed"])})
+            if own["task"] == "promoter" and settings.get("outputs") == 1:
+                task, settings = "promoter", {**own["settings"], "pooling": "cls"}
+        return _Head(SETTINGS[task].model_validate(settings), config)
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{path}: {OWN_KEY}: damaged: {error!r}") from None
-
-
-def _seeded(config: EncoderConfig, seed: int) -> EncoderConfig:
-    return config.model_copy(update={"random_seed": seed})
+        reason = " ".join(repr(error).split())[:200]
+        raise ModelError(f"{path}: {OWN_KEY}: damaged: {reason}") from None
 
 
 def _join_tied(tensors: dict[str, Tensor], directory: Path) -> dict[str, list[str]]:
@@ -215,8 +212,6 @@ def _take(
                 f"config.json asks for {tuple(like.shape)}"
             )
         if not tensor.is_floating_point():
-            raise ModelError(
-                f"{directory}: tensor {theirs!r} is {tensor.dtype}, not floating point"
-            )
+            raise ModelError(f"{directory}: tensor {theirs!r} is {tensor.dtype}, not floating point")
         weights[name] = tensor.float()
     return weights

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bigbird_dna.model.directory import Task
+from bigbird_dna.model.settings import Task
 
 OWN_KEY = "bigbird_dna"  # of an exported config.json: what the model was here
 UNUSED_FILE = "huggingface.safetensors"  # of an imported model: weights that no head reads

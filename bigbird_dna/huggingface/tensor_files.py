@@ -27,8 +27,7 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
 
     Raises
     ------
-    ModelError
-        None of them is there, or one is damaged or holds anything but tensors.
+    ModelError : none of them is there, or one is damaged or holds anything but tensors.
     """
     for name in WEIGHTS:
         if (directory / name).is_file():

@@ -29,8 +29,7 @@ class _Tiles(NamedTuple):
     @classmethod
     def draw(cls, lengths: Mapping[str, int], bases: tuple[int, int], seed: int) -> Self:
         ends = [
-            sentence_ends(0, length, bases, generator(seed, contig, 0))
-            for contig, length in lengths.items()
+            sentence_ends(0, length, bases, generator(seed, contig, 0)) for contig, length in lengths.items()
         ]
         starts = [np.concatenate(([0], own))[:-1] for own in ends]
         index = np.repeat(np.arange(len(ends)), [len(own) for own in ends])
@@ -44,11 +43,11 @@ def sample_sentences(
     bases: int,
     *,
     sentence_bases: tuple[int, int] = (500, 1000),
-    max_n: float = MAX_N,
     seed: int = 0,
 ) -> Iterator[str]:
     """Yield random sentences of a genome with `bases` bp in all, or fewer if there aren't as many.
 
+    Sentences with a larger share of N than `MAX_N` are left out, and others taken in their place.
     Deterministic by seed; contigs that follow don't change how one is tiled. Memory is about 25 bytes a
     sentence of the genome (100 MB for a human one).
 
@@ -57,7 +56,6 @@ def sample_sentences(
     contigs : contig → bp; the ones to sample from.
     bases : bp; the last sentence is cut so that this is met exactly.
     sentence_bases : shortest and longest sentence, bp.
-    max_n : sentences with a larger share of N are left out, and others taken in their place.
     """
     tiles = _Tiles.draw(contigs, sentence_bases, seed)
     names = list(contigs)
@@ -68,11 +66,9 @@ def sample_sentences(
         enough = np.cumsum((tiles.ends - tiles.starts)[order[used:]])
         count = int(np.searchsorted(enough, missing)) + 1
         for index in np.sort(order[used : used + count]):
-            interval = Interval(
-                names[tiles.contigs[index]], int(tiles.starts[index]), int(tiles.ends[index])
-            )
+            interval = Interval(names[tiles.contigs[index]], int(tiles.starts[index]), int(tiles.ends[index]))
             sentence = reference.fetch(interval)
-            if fraction_n(sentence) <= max_n and missing > 0:
+            if fraction_n(sentence) <= MAX_N and missing > 0:
                 yield sentence[:missing]
                 missing -= len(sentence)
         used += count

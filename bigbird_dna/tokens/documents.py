@@ -62,14 +62,11 @@ class Document:
         """The intervals of the sentences."""
         starts = (self.start, *self.sentence_ends[:-1])
         return [
-            Interval(self.contig, start, end)
-            for start, end in zip(starts, self.sentence_ends, strict=True)
+            Interval(self.contig, start, end) for start, end in zip(starts, self.sentence_ends, strict=True)
         ]
 
 
-def iter_documents(
-    contig_lengths: Mapping[str, int], plan: DocumentPlan, seed: int
-) -> Iterator[Document]:
+def iter_documents(contig_lengths: Mapping[str, int], plan: DocumentPlan, seed: int) -> Iterator[Document]:
     """Yield the documents of every contig, one pass over all of them after the other.
 
     Each pass depends on the seed, the contig's name and length, and the pass's number alone, so that other
@@ -108,9 +105,7 @@ def generator(seed: int, contig: str, number: int) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
 
 
-def _pass(
-    contig: str, length: int, plan: DocumentPlan, rng: np.random.Generator
-) -> Iterator[Document]:
+def _pass(contig: str, length: int, plan: DocumentPlan, rng: np.random.Generator) -> Iterator[Document]:
     latest = min(plan.max_start, max(0, length - plan.sentence_bases[1]))
     start = int(rng.integers(0, latest + 1))
     ends = sentence_ends(start, length, plan.sentence_bases, rng)

@@ -1,18 +1,22 @@
-"""What the rest of the package asks of a tokenizer, whichever library does the work.
+"""What the rest of the package asks of a tokenizer, and what all of them have in common.
 
 `DnaTokenizer` is the package's own; `JsonTokenizer` and `TextTokenizer` serve imported models.
 """
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, SupportsInt
+from typing import Any, ClassVar, NamedTuple, SupportsInt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ModelError
-from bigbird_dna.tokens.tokenizer import Encoded
+from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.files import atomic_path
 
+BASES = "ACGT"
 _USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -32,66 +36,130 @@ class Specials(NamedTuple):
     mask: int
 
 
-class Tokenizer(Protocol):
+class Encoded(NamedTuple):
+    """Tokens and the bases they cover: piece i is `sequence[offsets[i]:offsets[i + 1]]`."""
+
+    ids: NDArray[np.int32]  # (n,)
+    offsets: NDArray[np.int64]  # (n + 1,), bp from the start of the sequence
+
+
+class Tokenizer(ABC):
     """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable.
 
-    `is_dna` is false for a tokenizer of ordinary text: `piece_lengths`, `base_ids`, `offsets` and
-    `encode_with_offsets` then raise `ModelError`. The other members are described at `DnaTokenizer`.
+    Attributes
+    ----------
+    file_name : its name in a model directory.
+    is_dna : false for a tokenizer of ordinary text: `piece_lengths`, `base_ids`, `offsets` and
+        `encode_with_offsets` then raise `ModelError`.
+    vocabulary : number of ids, the specials included.
+    pieces : text of every piece by id, "" for an id without one.
+    specials : ids of the special pieces; each is an attribute of its own as well.
+    sha256 : digest of the tokenizer's file.
+    source : names the tokenizer in errors.
     """
 
-    file_name: str  # its name in a model directory
+    file_name: ClassVar[str]
+    is_dna: bool
 
-    @property
-    def is_dna(self) -> bool: ...
-    @property
-    def vocabulary(self) -> int: ...
-    @property
-    def pieces(self) -> tuple[str, ...]: ...
-    @property
-    def pad_id(self) -> int: ...
-    @property
-    def unk_id(self) -> int: ...
-    @property
-    def cls_id(self) -> int: ...
-    @property
-    def sep_id(self) -> int: ...
-    @property
-    def mask_id(self) -> int: ...
-    @property
-    def piece_lengths(self) -> NDArray[np.int32]: ...
-    @property
-    def base_ids(self) -> NDArray[np.int32]: ...
-    @property
-    def sha256(self) -> str: ...
+    def __init__(
+        self, content: bytes, pieces: Sequence[str], letters: Sequence[str], specials: Specials, source: str
+    ) -> None:
+        """Keep what a subclass found in a file.
 
-    def encode(self, sequence: str) -> NDArray[np.int32]: ...
-    def encode_batch(
-        self, sequences: Sequence[str], threads: int = 1
-    ) -> list[NDArray[np.int32]]: ...
-    def encode_with_offsets(self, sequence: str) -> Encoded: ...
-    def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]: ...
-    def decode(self, ids: Iterable[SupportsInt]) -> str: ...
-    def save(self, path: Path) -> None: ...
+        Parameters
+        ----------
+        content : the file's.
+        letters : by id, the bases that a piece covers, "" for one that covers none.
+        """
+        self.pieces = tuple(pieces)
+        self.vocabulary = len(self.pieces)
+        self.specials = specials
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = specials
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        self.source = source
+        self._content = content
+        self._letters = tuple(letters)
+
+    @abstractmethod
+    def encode(self, sequence: str) -> NDArray[np.int32]:
+        """Token ids (n,), no specials added; `DataError` for a letter outside A C G T N, if it is of DNA."""
+
+    @abstractmethod
+    def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+        """`encode` of every sequence, over threads; the result does not depend on their number."""
+
+    @abstractmethod
+    def decode(self, ids: Iterable[SupportsInt]) -> str:
+        """Bases, or text, of token ids; `DataError` for an id outside the vocabulary."""
+
+    def encode_with_offsets(self, sequence: str) -> Encoded:
+        """`encode`, with the bases that each token covers (0-based, half-open); together they cover all."""
+        require_dna(self)
+        ids = self.encode(sequence)
+        return Encoded(ids, self.offsets(ids))
+
+    def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Base offsets (n + 1,) of ids (n,): 0, then cumulative lengths of the pieces, bp."""
+        offsets = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(self.piece_lengths[ids], out=offsets[1:])
+        return offsets
+
+    @cached_property
+    def piece_lengths(self) -> NDArray[np.int32]:
+        """(V,) bases that a piece covers; 0 for the specials. Read-only."""
+        require_dna(self)
+        return _frozen(self._covered())
+
+    @cached_property
+    def base_ids(self) -> NDArray[np.int32]:
+        """Ids of the pieces made of A, C, G and T alone, ascending. Read-only."""
+        require_dna(self)
+        return _frozen(i for i, text in enumerate(self._letters) if text and set(text) <= set(BASES))
 
     def description(self) -> dict[str, int]:
         """What `load_tokenizer` needs besides the file: {} if the file says everything."""
-        ...
+        return {**self.specials._asdict(), "vocabulary": self.vocabulary}
+
+    def save(self, path: Path) -> None:
+        """Write the file as it was read, whole or not at all."""
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(self._content)
+
+    def _covered(self) -> list[int]:
+        return [len(letters) for letters in self._letters]
+
+    def _known(self, ids: Iterable[SupportsInt]) -> list[int]:
+        """Ids as integers; `DataError` for one outside the vocabulary."""
+        numbers = [int(index) for index in ids]
+        for index in numbers:
+            if not 0 <= index < self.vocabulary:
+                raise DataError(f"token {index} is outside the vocabulary of {self.vocabulary}")
+        return numbers
+
+    def __len__(self) -> int:
+        return self.vocabulary
+
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[Any, ...]]:
+        return type(self), (self._content, self.specials, self.vocabulary)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}(vocabulary={self.vocabulary}, sha256={self.sha256[:12]}…)"
+
+
+def _frozen(numbers: Iterable[int]) -> NDArray[np.int32]:
+    array = np.array([*numbers], np.int32)
+    array.flags.writeable = False
+    return array
 
 
 def require_dna(tokenizer: Tokenizer) -> None:
     """Raise `ModelError` if `tokenizer` is one of ordinary text."""
     if not tokenizer.is_dna:
-        raise not_of_dna("the model's tokenizer")
+        raise ModelError(f"{tokenizer.source} is one of ordinary text, not of DNA: its pieces cover no bases")
 
 
-def not_of_dna(source: str) -> ModelError:
-    """The error that a tokenizer of ordinary text raises when it is asked about bases."""
-    return ModelError(f"{source} is one of ordinary text, not of DNA: its pieces cover no bases")
-
-
-def find_specials(
-    names: Mapping[str, str], lookup: Callable[[str], int | None], source: str
-) -> Specials:
+def find_specials(names: Mapping[str, str], lookup: Callable[[str], int | None], source: str) -> Specials:
     """Ids of the special pieces.
 
     Parameters
@@ -123,6 +191,11 @@ def read_description(description: Mapping[str, Any], source: str) -> tuple[Speci
     return specials, vocabulary
 
 
-def describe(specials: Specials, vocabulary: int) -> dict[str, int]:
-    """What `read_description` reads."""
-    return {**specials._asdict(), "vocabulary": vocabulary}
+def read_content(path: Path) -> bytes:
+    """Content of a tokenizer file; `ModelError` where there is none to read."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such tokenizer file") from None
+    except OSError as error:
+        raise ModelError(f"{path}: not readable: {error.strerror}") from None

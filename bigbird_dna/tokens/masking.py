@@ -68,9 +68,7 @@ def _candidates(ids: NDArray[np.integer], tokenizer: Tokenizer) -> NDArray[np.bo
     return candidates
 
 
-def _choose(
-    candidates: NDArray[np.bool_], rng: np.random.Generator, fraction: float
-) -> NDArray[np.bool_]:
+def _choose(candidates: NDArray[np.bool_], rng: np.random.Generator, fraction: float) -> NDArray[np.bool_]:
     """The candidates with the smallest of random keys, in each sequence."""
     counts = candidates.sum(-1, keepdims=True)
     wanted = np.clip(np.rint(fraction * counts).astype(np.int64), np.minimum(counts, 1), counts)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.tokens.interface import Tokenizer, read_description
+from bigbird_dna.tokens.interface import Tokenizer, read_content, read_description
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.text_tokenizer import TextTokenizer
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
@@ -26,8 +26,9 @@ def load_tokenizer(path: Path, description: Mapping[str, Any] | None = None) -> 
     ModelError : the file is missing, damaged or of another kind.
     """
     known = read_description(description, str(path)) if description else (None, None)
+    content = read_content(path)
     if Path(path).suffix == ".json":
-        return JsonTokenizer.load(path, *known)
+        return JsonTokenizer(content, *known, source=str(path))
     if description:
-        return TextTokenizer.load(path, *known)
-    return DnaTokenizer.load(path)
+        return TextTokenizer(content, *known, source=str(path))
+    return DnaTokenizer(content, str(path))

@@ -7,7 +7,7 @@ otherwise raise the figure.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,37 +25,7 @@ FLANK = 500  # bp on either side of a TSS in the region "promoters"
 _FREQUENT = 20  # pieces listed by name
 _BATCH = 50  # intervals an item of work
 
-
-class Usage(NamedTuple):
-    """How often each piece was used; sums over disjoint sequences add up."""
-
-    counts: NDArray[np.int64]  # (V,)
-
-    @classmethod
-    def none(cls, tokenizer: Tokenizer) -> Self:
-        return cls(np.zeros(tokenizer.vocabulary, np.int64))
-
-    def plus(self, other: "Usage") -> "Usage":
-        return Usage(self.counts + other.counts)
-
-    def summary(self, tokenizer: Tokenizer) -> dict[str, int | float | None]:
-        """bases, n_bases (bp), tokens, n_tokens, bases_per_token and unknown_rate.
-
-        The last two are None where there is no token to divide by.
-        """
-        covered = self.counts * tokenizer.piece_lengths
-        base_tokens = int(self.counts[tokenizer.base_ids].sum())
-        bases = int(covered[tokenizer.base_ids].sum())
-        tokens = int(self.counts.sum())
-        unknown = int(self.counts[tokenizer.unk_id])
-        return {
-            "bases": bases,
-            "n_bases": int(covered.sum()) - bases,
-            "tokens": tokens,
-            "n_tokens": tokens - base_tokens - unknown,
-            "bases_per_token": round(bases / base_tokens, 4) if base_tokens else None,
-            "unknown_rate": unknown / tokens if tokens else None,
-        }
+Usage = NDArray[np.int64]  # (V,) how often each piece was used
 
 
 def tokenizer_statistics(
@@ -78,7 +48,8 @@ def tokenizer_statistics(
 
     Returns
     -------
-    dict with `genome`, `splits`, `contigs`, `regions` (each a `Usage.summary`), `pieces` (how much
+    dict with `genome`, `splits`, `contigs`, `regions` (each a summary: bases and n_bases in bp, tokens,
+    n_tokens, bases_per_token and unknown_rate, None where there is no token to divide by), `pieces` (how much
     of the vocabulary is used), `piece_lengths` (for each length in bp, pieces of the vocabulary and
     tokens of the genome, Ns left out), `frequent_pieces`, and what identifies tokenizer and
     reference.
@@ -86,10 +57,11 @@ def tokenizer_statistics(
     lengths = {contig: reference.contigs[contig] for contig in splits}
     contigs = _contig_usage(reference, lengths, tokenizer, workers)
     genome = _sum(contigs.values(), tokenizer)
-    by_split: dict[str, Usage] = {}
-    for contig, split in splits.items():
-        if split is not None:
-            by_split[split] = by_split.get(split, Usage.none(tokenizer)).plus(contigs[contig])
+    by_split = {
+        split: _sum((contigs[name] for name in splits if splits[name] == split), tokenizer)
+        for split in dict.fromkeys(splits.values())
+        if split is not None
+    }
     regions: dict[str, Any] = {}
     if promoters is not None:
         regions["promoters"] = _promoter_summary(reference, lengths, promoters, tokenizer, workers)
@@ -97,11 +69,11 @@ def tokenizer_statistics(
         "reference": reference.path.name,
         "tokenizer_sha256": tokenizer.sha256,
         "vocabulary": tokenizer.vocabulary,
-        "genome": genome.summary(tokenizer),
-        "splits": {split: usage.summary(tokenizer) for split, usage in by_split.items()},
+        "genome": _summary(genome, tokenizer),
+        "splits": {split: _summary(usage, tokenizer) for split, usage in by_split.items()},
         "regions": regions,
         "contigs": {
-            contig: {"split": splits[contig]} | usage.summary(tokenizer)
+            contig: {"split": splits[contig]} | _summary(usage, tokenizer)
             for contig, usage in contigs.items()
         },
         "pieces": _pieces_used(genome, tokenizer),
@@ -120,19 +92,18 @@ class _Counter:
     def __call__(self, intervals: Sequence[Interval]) -> Usage:
         rows = self.tokenizer.encode_batch([self.reference.fetch(each) for each in intervals])
         ids = np.concatenate(rows) if rows else np.empty(0, np.int32)
-        return Usage(np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64))
+        return np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64)
 
 
 def _contig_usage(
     reference: Reference, lengths: Mapping[str, int], tokenizer: Tokenizer, workers: int
 ) -> dict[str, Usage]:
-    usage = {contig: Usage.none(tokenizer) for contig in lengths}
+    usage = {contig: _sum((), tokenizer) for contig in lengths}
     batches = [batch for contig in lengths for batch in _stretches(contig, lengths[contig])]
     counted = ordered_map(_Counter(reference, tokenizer), batches, workers)
     pairs = zip(batches, counted, strict=True)
     for batch, part in progress(pairs, "counting tokens", total=len(batches)):
-        contig = batch[0].contig
-        usage[contig] = usage[contig].plus(part)
+        usage[batch[0].contig] += part
     return usage
 
 
@@ -141,8 +112,7 @@ def _stretches(contig: str, length: int) -> Iterator[list[Interval]]:
     starts = range(0, length, STRETCH)
     for first in range(0, len(starts), _BATCH):
         yield [
-            Interval(contig, start, min(start + STRETCH, length))
-            for start in starts[first : first + _BATCH]
+            Interval(contig, start, min(start + STRETCH, length)) for start in starts[first : first + _BATCH]
         ]
 
 
@@ -163,18 +133,34 @@ def _promoter_summary(
         "left_out": len(windows) - len(usable),
         "upstream": FLANK,
         "downstream": FLANK,
-    } | usage.summary(tokenizer)
+    } | _summary(usage, tokenizer)
 
 
 def _sum(parts: Iterable[Usage], tokenizer: Tokenizer) -> Usage:
-    total = Usage.none(tokenizer)
+    total = np.zeros(tokenizer.vocabulary, np.int64)
     for part in parts:
-        total = total.plus(part)
+        total += part
     return total
 
 
+def _summary(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float | None]:
+    covered = usage * tokenizer.piece_lengths
+    base_tokens = int(usage[tokenizer.base_ids].sum())
+    bases = int(covered[tokenizer.base_ids].sum())
+    tokens = int(usage.sum())
+    unknown = int(usage[tokenizer.unk_id])
+    return {
+        "bases": bases,
+        "n_bases": int(covered.sum()) - bases,
+        "tokens": tokens,
+        "n_tokens": tokens - base_tokens - unknown,
+        "bases_per_token": round(bases / base_tokens, 4) if base_tokens else None,
+        "unknown_rate": unknown / tokens if tokens else None,
+    }
+
+
 def _pieces_used(usage: Usage, tokenizer: Tokenizer) -> dict[str, int | float]:
-    used = int((usage.counts[tokenizer.base_ids] > 0).sum())
+    used = int((usage[tokenizer.base_ids] > 0).sum())
     total = len(tokenizer.base_ids)
     return {"of_bases": total, "used": used, "used_fraction": round(used / total, 6)}
 
@@ -183,7 +169,7 @@ def _length_histogram(usage: Usage, tokenizer: Tokenizer) -> dict[str, dict[str,
     lengths = tokenizer.piece_lengths[tokenizer.base_ids]
     pieces = np.bincount(lengths)
     tokens = np.zeros(len(pieces), np.int64)
-    np.add.at(tokens, lengths, usage.counts[tokenizer.base_ids])
+    np.add.at(tokens, lengths, usage[tokenizer.base_ids])
     return {
         str(length): {"pieces": int(pieces[length]), "tokens": int(tokens[length])}
         for length in range(1, len(pieces))
@@ -193,5 +179,5 @@ def _length_histogram(usage: Usage, tokenizer: Tokenizer) -> dict[str, dict[str,
 
 def _frequent(usage: Usage, tokenizer: Tokenizer) -> dict[str, int]:
     """The most frequent pieces, most frequent first."""
-    order = np.argsort(-usage.counts, kind="stable")[:_FREQUENT]
-    return {tokenizer.pieces[i]: int(usage.counts[i]) for i in order if usage.counts[i]}
+    order = np.argsort(-usage, kind="stable")[:_FREQUENT]
+    return {tokenizer.pieces[i]: int(usage[i]) for i in order if usage[i]}

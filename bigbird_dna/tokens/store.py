@@ -12,8 +12,7 @@ Sentences of one document are neighbours on the genome. A sentence with more tha
 counted, and a document is divided there, so that neighbours remain neighbours.
 """
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypedDict, get_type_hints
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_directory, read_json, write_json
+from bigbird_dna.files import atomic_directory, checksum, read_json, write_json
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.tokens.corpus import MAX_N
@@ -69,12 +68,14 @@ class TokenStore:
     info: StoreInfo
 
     @classmethod
-    def open(cls, directory: Path, tokenizer: Tokenizer | None = None) -> Self:
+    def open(cls, directory: Path, tokenizer: Tokenizer | None = None, *, verify: bool = False) -> Self:
         """Map a store's files.
 
         Parameters
         ----------
         tokenizer : if given, it must be the one that the store was made with.
+        verify : read everything, about a second a gigabyte: the tokens must have the checksum of
+            `store.json`, offsets must ascend. Without it only sizes and ends are looked at.
 
         Raises
         ------
@@ -88,25 +89,16 @@ class TokenStore:
                 f"{directory}: made with another tokenizer (sha256 "
                 f"{info['tokenizer_sha256'][:12]}…, not {tokenizer.sha256[:12]}…): tokenize again"
             )
-        tokens = _map_tokens(directory / "tokens.bin", info)
-        sentences = _map_offsets(directory / "sentences.npy", info["sentences"], info["tokens"])
-        documents = _map_offsets(directory / "documents.npy", info["documents"], info["sentences"])
+        path = directory / "tokens.bin"
+        tokens = _map_tokens(path, info)
+        if verify and (found := checksum(path)) != info["tokens_sha256"]:
+            raise DataError(
+                f"{path}: damaged: its sha256 is {found[:12]}…, not {info['tokens_sha256'][:12]}…: "
+                "tokenize again"
+            )
+        sentences = _map_offsets(directory / "sentences.npy", info["sentences"], info["tokens"], verify)
+        documents = _map_offsets(directory / "documents.npy", info["documents"], info["sentences"], verify)
         return cls(directory, tokens, sentences, documents, info)
-
-    def sentence(self, index: int) -> NDArray[np.unsignedinteger]:
-        """Token ids (n,) of a sentence, without specials."""
-        return self.tokens[self.sentences[index] : self.sentences[index + 1]]
-
-    def document(self, index: int) -> range:
-        """Indices of a document's sentences."""
-        return range(int(self.documents[index]), int(self.documents[index + 1]))
-
-    def verify(self) -> None:
-        """Read everything and compare it with the checksum of `store.json`; `DataError` on a difference."""
-        with (self.directory / "tokens.bin").open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found != self.info["tokens_sha256"]:
-            raise DataError(f"{self.directory}/tokens.bin: damaged: its checksum is another one")
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         return TokenStore.open, (self.directory,)
@@ -155,28 +147,40 @@ def build_store(
                 f"{reference.path}: no sentence of {', '.join(list(contigs)[:4])} has at most "
                 f"{max_n:.0%} N: nothing to tokenize"
             )
-        info = StoreInfo(
-            format=_FORMAT,
-            vocabulary=tokenizer.vocabulary,
-            tokenizer_sha256=tokenizer.sha256,
-            tokens_sha256=writer.digest.hexdigest(),
-            dtype=dtype.name,
-            documents=writer.documents.values,
-            sentences=writer.sentences.values,
-            tokens=writer.sentences.last,
-            bases=writer.bases,
-            skipped_sentences=writer.skipped_sentences,
-            skipped_bases=writer.skipped_bases,
-            max_n=max_n,
-            contigs=list(contigs),
-            passes=plan.passes,
-            max_start=plan.max_start,
-            sentence_bases=list(plan.sentence_bases),
-            document_sentences=list(plan.document_sentences),
-            seed=seed,
-        )
+        info = _describe(writer, tokenizer, dtype, contigs, plan, seed, max_n)
         write_json(temporary / "store.json", info)
     return info
+
+
+def _describe(
+    writer: StoreWriter,
+    tokenizer: Tokenizer,
+    dtype: np.dtype[Any],
+    contigs: Iterable[str],
+    plan: DocumentPlan,
+    seed: int,
+    max_n: float,
+) -> StoreInfo:
+    return StoreInfo(
+        format=_FORMAT,
+        vocabulary=tokenizer.vocabulary,
+        tokenizer_sha256=tokenizer.sha256,
+        tokens_sha256=writer.digest.hexdigest(),
+        dtype=dtype.name,
+        documents=writer.documents.values,
+        sentences=writer.sentences.values,
+        tokens=writer.sentences.last,
+        bases=writer.bases,
+        skipped_sentences=writer.skipped_sentences,
+        skipped_bases=writer.skipped_bases,
+        max_n=max_n,
+        contigs=list(contigs),
+        passes=plan.passes,
+        max_start=plan.max_start,
+        sentence_bases=list(plan.sentence_bases),
+        document_sentences=list(plan.document_sentences),
+        seed=seed,
+    )
 
 
 @dataclass(frozen=True)
@@ -247,8 +251,8 @@ def _map_tokens(path: Path, info: StoreInfo) -> NDArray[np.unsignedinteger]:
     return np.asarray(np.memmap(path, dtype, "r"))
 
 
-def _map_offsets(path: Path, count: int, last: int) -> NDArray[np.int64]:
-    """Map `count + 1` offsets that run from 0 to `last`."""
+def _map_offsets(path: Path, count: int, last: int, verify: bool) -> NDArray[np.int64]:
+    """Map `count + 1` offsets that run from 0 to `last`, and ascend: that is looked at if `verify`."""
     try:
         offsets = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except FileNotFoundError:
@@ -256,11 +260,14 @@ def _map_offsets(path: Path, count: int, last: int) -> NDArray[np.int64]:
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: damaged: {error}") from None
     if offsets.dtype != np.int64 or offsets.shape != (count + 1,):
-        raise DataError(
-            f"{path}: damaged: {offsets.dtype} {offsets.shape}, int64 ({count + 1},) expected"
-        )
+        raise DataError(f"{path}: damaged: {offsets.dtype} {offsets.shape}, int64 ({count + 1},) expected")
     if offsets[0] != 0 or offsets[-1] != last:
-        raise DataError(
-            f"{path}: damaged: runs from {offsets[0]} to {offsets[-1]}, 0 to {last} expected"
-        )
+        raise DataError(f"{path}: damaged: runs from {offsets[0]} to {offsets[-1]}, 0 to {last} expected")
+    if verify and count:
+        wrong = offsets[1:] <= offsets[:-1]
+        if wrong.any():
+            index = int(wrong.argmax())
+            raise DataError(
+                f"{path}: damaged: offset {index + 1} is {offsets[index + 1]}, after {offsets[index]}"
+            )
     return offsets

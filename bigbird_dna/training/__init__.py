@@ -1,0 +1,1 @@
+"""The training loop and what it needs: processes, learning rate, checkpoints, log."""

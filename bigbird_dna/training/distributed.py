@@ -9,23 +9,10 @@ from typing import Any, Literal, TypeVar
 import torch
 import torch.distributed as dist
 
-from bigbird_dna.errors import UsageError
+from bigbird_dna.model.device import choose_device
 
 T = TypeVar("T")
 Precision = Literal["auto", "float32", "bfloat16"]
-
-
-def choose_device(name: str = "auto") -> torch.device:
-    """The device that `auto`, `cpu` or `cuda` stands for; asking for a missing GPU is a `UsageError`."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"device {name!r}: choose auto, cpu or cuda")
-    # Processes on one machine don't share a card: NCCL refuses, and `auto` falls back to CPUs.
-    wanted, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if name == "cpu" or (name == "auto" and cards < wanted):
-        return torch.device("cpu")
-    if cards < wanted:
-        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {cards}")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:

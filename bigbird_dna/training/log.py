@@ -7,6 +7,7 @@ from typing import Any
 
 from bigbird_dna.console import log
 from bigbird_dna.files import atomic_path
+from bigbird_dna.training.state import Progress
 
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
 
@@ -14,41 +15,48 @@ SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
 class TrainingLog:
     """Appends to a JSON-lines file and says the same on standard error.
 
-    Lines of steps beyond `resume_step` are removed first: that work is done again.
+    Lines of steps beyond `progress` are removed first: that work is done again. The pace, tokens a second and
+    time left, is that since the line before.
     """
 
-    def __init__(self, path: Path, resume_step: int) -> None:
+    def __init__(self, path: Path, progress: Progress, steps: int) -> None:
         self.path = path
+        self.steps = steps
         self.shown = -SECONDS_BETWEEN_LINES
-        kept = [line for line in _lines(path) if json.loads(line)["step"] <= resume_step]
+        kept = [line for line in _lines(path) if json.loads(line)["step"] <= progress.step]
         with atomic_path(path) as temporary:
             temporary.write_text("".join(kept))
+        self._begin(progress)
 
-    def write(self, step: int, **values: Any) -> None:
-        """Append one record."""
-        with self.path.open("a") as stream:
-            stream.write(json.dumps({"step": step, **values}) + "\n")
-
-    def training(self, step: int, steps: int, seconds_left: float, **values: float) -> None:
+    def training(self, progress: Progress, *, loss: float, learning_rate: float) -> None:
         """Append a record of training and show it, now and then, with the time that is left."""
-        self.write(step, **values)
-        now = time.monotonic()
-        if now - self.shown < SECONDS_BETWEEN_LINES and step < steps:
+        now, step = time.monotonic(), progress.step
+        elapsed = max(now - self.since, 1e-9)
+        pace = (progress.tokens - self.tokens) / elapsed
+        left = elapsed / max(1, step - self.step) * (self.steps - step)
+        self._begin(progress)
+        self._write(step, loss=loss, learning_rate=learning_rate, tokens_per_second=pace)
+        if now - self.shown < SECONDS_BETWEEN_LINES and step < self.steps:
             return
         self.shown = now
-        minutes, seconds = divmod(int(seconds_left), 60)
-        log(
-            f"step {step}/{steps}  loss {values['loss']:.4f}  {values['tokens_per_second']:,.0f} tokens/s"
-            f"  {minutes}:{seconds:02d} left"
-        )
+        minutes, seconds = divmod(int(left), 60)
+        log(f"step {step}/{self.steps}  loss {loss:.4f}  {pace:,.0f} tokens/s  {minutes}:{seconds:02d} left")
 
-    def evaluation(self, step: int, values: dict[str, float]) -> None:
-        """Append a record of held-out figures and show it."""
-        self.write(step, evaluation=values)
+    def evaluation(self, progress: Progress, values: dict[str, float]) -> None:
+        """Append a record of held-out figures and show it; the time they took doesn't count for the pace."""
+        self._write(progress.step, evaluation=values)
+        self._begin(progress)
         log(
-            f"step {step}  held out: "
+            f"step {progress.step}  held out: "
             + "  ".join(f"{key} {value:.4f}" for key, value in values.items())
         )
+
+    def _begin(self, progress: Progress) -> None:
+        self.since, self.step, self.tokens = time.monotonic(), progress.step, progress.tokens
+
+    def _write(self, step: int, **values: Any) -> None:
+        with self.path.open("a") as stream:
+            stream.write(json.dumps({"step": step, **values}) + "\n")
 
 
 def _lines(path: Path) -> list[str]:

@@ -5,7 +5,6 @@ every generator are functions of the step, so a checkpoint needs weights, moment
 """
 
 import math
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -43,11 +42,7 @@ class Objective(Protocol):
 
 
 def train(
-    network: nn.Module,
-    objective: Objective,
-    config: TrainingConfig,
-    store: CheckpointStore,
-    world: World,
+    network: nn.Module, objective: Objective, config: TrainingConfig, store: CheckpointStore, world: World
 ) -> Progress:
     """Train `network` in place for `config.steps` steps, or what is left of them.
 
@@ -56,8 +51,8 @@ def train(
 
     Raises
     ------
-    ConfigError
-        `batch_size` can't be divided among the processes and micro-batches.
+    ConfigError : `batch_size` can't be divided among the processes and micro-batches.
+    DataError : the loss is no number any more; the last checkpoint is still good.
     """
     shares = world.size * config.accumulate
     if config.batch_size % shares:
@@ -68,12 +63,9 @@ def train(
     network.to(world.device)
     optimizer = make_optimizer(network, config.optimizer)
     progress = store.restore(network, optimizer)
-    log = TrainingLog(store.log_path, progress.step) if world.is_first else None
-    parallel = network
-    if world.size > 1:
-        parallel = DistributedDataParallel(network)
+    parallel = DistributedDataParallel(network) if world.size > 1 else network
+    log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)
-    last_log, steps_at_log, tokens_at_log = time.monotonic(), progress.step, progress.tokens
 
     for step, batches in _prefetched(objective, config, world, progress.step):
         network.train()
@@ -81,64 +73,59 @@ def train(
         rate = learning_rate(step, config.steps, config.optimizer)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        totals = world.sum(_added([objective.counts(batch) for batch in batches]))
-        step_loss = torch.zeros((), device=world.device)
-        for number, batch in enumerate(batches):
-            waits = number + 1 < len(batches) and isinstance(parallel, DistributedDataParallel)
-            with parallel.no_sync() if waits else nullcontext():  # type: ignore[operator]
-                with cast:
-                    loss = objective.loss(parallel, _moved(batch, world.device), totals)
-                # DDP averages gradients over processes, and the loss is already divided by global counts.
-                (loss * world.size).backward()  # type: ignore[no-untyped-call]
-            step_loss += loss.detach()
+        loss = _backward(parallel, objective, batches, world, cast)
         nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-        sums = world.sum(
-            {
-                "loss": step_loss.item(),
-                "tokens": float(sum(int(b["lengths"].sum()) for b in batches)),
-            }
-        )
-        if not math.isfinite(sums["loss"]):
-            # Before anything is saved: the last checkpoint is still good.
-            raise DataError(
-                f"step {step + 1}: the loss is {sums['loss']}: training has diverged; "
-                "a lower learning_rate or a longer warm-up may help"
-            )
-        progress.step = step + 1
-        progress.tokens += int(sums["tokens"])
-        progress.loss_sum += sums["loss"]
-        progress.loss_steps += 1
+        _count(progress, step, loss, batches, world)
         done = progress.step == config.steps
         if progress.step % LOG_STEPS == 0 or done:
-            now = time.monotonic()
             mean = progress.loss_sum / progress.loss_steps
             progress.loss_sum, progress.loss_steps = 0.0, 0
             if log:
-                elapsed = max(now - last_log, 1e-9)
-                pace = elapsed / max(1, progress.step - steps_at_log)
-                log.training(
-                    progress.step,
-                    config.steps,
-                    pace * (config.steps - progress.step),
-                    loss=mean,
-                    learning_rate=rate,
-                    tokens_per_second=(progress.tokens - tokens_at_log) / elapsed,
-                )
-            last_log, steps_at_log, tokens_at_log = now, progress.step, progress.tokens
+                log.training(progress, loss=mean, learning_rate=rate)
         if progress.step % config.evaluate_every == 0 or done:
             values = evaluate(network, objective, cast)
             if log:
-                log.evaluation(progress.step, values)
-            last_log = time.monotonic()
-            steps_at_log, tokens_at_log = progress.step, progress.tokens
+                log.evaluation(progress, values)
         if (progress.step % config.checkpoint_every == 0 or done) and world.is_first:
             store.save(network, optimizer, progress)
     world.wait()
     network.eval()
     return progress
+
+
+def _backward(
+    parallel: nn.Module, objective: Objective, batches: list[Batch], world: World, cast: Any
+) -> Tensor:
+    """Add up a step's gradients over micro-batches and processes; returns this process's part of the loss."""
+    totals = world.sum(_added([objective.counts(batch) for batch in batches]))
+    step_loss = torch.zeros((), device=world.device)
+    for number, batch in enumerate(batches):
+        waits = number + 1 < len(batches) and isinstance(parallel, DistributedDataParallel)
+        with parallel.no_sync() if waits else nullcontext():  # type: ignore[operator]
+            with cast:
+                loss = objective.loss(parallel, _moved(batch, world.device), totals)
+            # DDP averages gradients over processes, and the loss is already divided by global counts.
+            (loss * world.size).backward()  # type: ignore[no-untyped-call]
+        step_loss += loss.detach()
+    return step_loss
+
+
+def _count(progress: Progress, step: int, loss: Tensor, batches: list[Batch], world: World) -> None:
+    """Add a step to `progress`; `DataError` if its loss, over all processes, is no number."""
+    tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
+    sums = world.sum({"loss": loss.item(), "tokens": tokens})
+    if not math.isfinite(sums["loss"]):
+        # Before anything is saved: the last checkpoint is still good.
+        raise DataError(
+            f"step {step + 1}: the loss is {sums['loss']}: training has diverged; "
+            "a lower learning_rate or a longer warm-up may help"
+        )
+    progress.step = step + 1
+    progress.tokens += int(sums["tokens"])
+    progress.loss_sum += sums["loss"]
+    progress.loss_steps += 1
 
 
 def evaluate(network: nn.Module, objective: Objective, cast: Any) -> dict[str, float]:

@@ -45,9 +45,7 @@ class CheckpointStore:
         self.path = self.directory / "state.pt"
         self.log_path = self.directory / "training.jsonl"
 
-    def save(
-        self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
-    ) -> None:
+    def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Replace the checkpoint; a kill at any moment leaves the old one or the new one whole."""
         with atomic_path(self.path) as temporary, temporary.open("wb") as stream:
             torch.save(

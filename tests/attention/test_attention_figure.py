@@ -19,6 +19,14 @@ def test_svg_shows_each_kind_in_its_colour_and_is_reproducible(tmp_path: Path) -
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+def test_files_stay_small_however_many_blocks_there_are(tmp_path: Path) -> None:
+    for blocks in (80, 256):
+        path = tmp_path / f"{blocks}.svg"
+        save_attention_figure(Pattern().kinds(blocks, heads=3), path, block_size=32, title="BigBird")
+        assert path.stat().st_size < 200_000
+        assert path.read_text().count("<image ") == 3
+
+
 def test_cells_of_a_picture_have_the_colours_of_their_kinds(tmp_path: Path) -> None:
     """Areas of the colours in the bitmap stand in the proportion of the numbers of blocks."""
     from matplotlib.image import imread

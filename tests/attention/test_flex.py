@@ -13,11 +13,12 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask
 
-from bigbird_dna.attention import flex, tiles
+from bigbird_dna.attention import flex, flex_kernel, tiles
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.pattern import Pattern
+from tests.attention.problems import inputs, patterns
 
-CPU = torch.device("cpu")
 GENOMICS = Pattern()
 
 needs_compiler = pytest.mark.skipif(
@@ -27,25 +28,9 @@ needs_compiler = pytest.mark.skipif(
 
 
 @st.composite
-def patterns(draw: st.DrawFn) -> Pattern:
-    kind = draw(st.sampled_from(["plain", "causal", "extra", "huggingface"]))
-    size, seed = draw(st.integers(1, 9)), draw(st.integers(0, 99))
-    if kind == "huggingface":
-        return Pattern(size, 2, 3, draw(st.integers(1, 3)), seed=seed, huggingface=True)
-    counts = st.tuples(st.integers(0, 4), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3))
-    return Pattern(
-        size,
-        *draw(counts.filter(any)),
-        seed=seed,
-        causal=kind == "causal",
-        extra_globals=draw(st.integers(1, 20)) if kind == "extra" else 0,
-    )
-
-
-@st.composite
 def problems(draw: st.DrawFn) -> tuple[Pattern, int, tuple[int, ...]]:
     """A pattern, the padded length, and true lengths that have one graph."""
-    pattern = draw(patterns())
+    pattern = draw(patterns(st.integers(1, 9)))
     tokens = draw(st.integers(2, 90))
     longest = draw(st.integers(2, tokens))
     blocks = pattern.graph_blocks(longest, tokens)
@@ -61,6 +46,11 @@ def spread(lists: tiles.Lists, size: int, tokens: int) -> npt.NDArray[np.bool_]:
     for head, row in np.ndindex(*counts.shape):
         mask[head, row, ids[head, row, : counts[head, row]]] = True
     return mask.repeat(size, axis=1).repeat(size, axis=2)[:, :tokens, :tokens]
+
+
+def call_of(pattern: Pattern, lengths: tuple[int, ...], heads: int, tokens: int = 0, layer: int = 0) -> Call:
+    q = torch.empty(len(lengths), heads, tokens or max(lengths), 1)
+    return Call(q, q, q, pattern, lengths, layer)
 
 
 def indices(batch: int, heads: int, tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -79,24 +69,14 @@ def test_tiles_hold_the_pattern_token_by_token(
     pattern, tokens, lengths = problem
     size = pattern.block_size if own else size
     longest, heads = max(lengths), 2
-    made = tiles.make_tiles(
-        pattern,
-        pattern.graph_blocks(longest, tokens),
-        heads,
-        layer,
-        size=size,
-        tokens=longest,
-        certain=min(lengths),
-        gradients=False,
-        device=CPU,
-    )
+    made = tiles.make_tiles(call_of(pattern, lengths, heads, tokens, layer), size, False)
     assert (made.seen is None) == tiles.aligned(pattern, size)
     partial, full = (spread(lists, size, longest) for lists in (made.partial, made.full))
     assert not (partial & full).any()
     ends = torch.tensor(lengths)
     at = indices(len(lengths), heads, longest)
-    allowed = (flex.mask_function(made, ends, pattern.causal)(*at).numpy() & partial) | full
-    score = flex.score_function(made)
+    allowed = (flex_kernel.mask_function(made, ends, pattern.causal)(*at).numpy() & partial) | full
+    score = flex_kernel.score_function(made)
     scores = torch.zeros(allowed.shape) if score is None else score(torch.zeros(()), *at)
     for row, length in enumerate(lengths):
         graph = tokens if pattern.huggingface else length
@@ -109,28 +89,17 @@ def test_tiles_hold_the_pattern_token_by_token(
 
 def test_no_tile_lies_past_the_end() -> None:
     """The kernels would read keys that aren't there."""
-    made = tiles.make_tiles(
-        GENOMICS, 1, 2, 0, size=64, tokens=60, certain=3, gradients=True, device=CPU
-    )
+    made = tiles.make_tiles(call_of(GENOMICS, (60, 3), heads=2), 64, True)
     assert made.partial.counts[0, :, 0].tolist() == [1, 1]
     assert made.partial.ids[0, :, 0, 0].tolist() == [0, 0]
     assert not made.full.counts[0, :, 0].any()
 
 
-@given(patterns(), st.integers(2, 90))
+@given(problems())
 @settings(max_examples=30, deadline=None)
-def test_reverse_lists_are_torchs(pattern: Pattern, tokens: int) -> None:
-    made = tiles.make_tiles(
-        pattern,
-        pattern.blocks(tokens),
-        3,
-        1,
-        size=8,
-        tokens=tokens,
-        certain=max(1, tokens // 2),
-        gradients=True,
-        device=CPU,
-    )
+def test_reverse_lists_are_torchs(problem: tuple[Pattern, int, tuple[int, ...]]) -> None:
+    pattern, tokens, lengths = problem
+    made = tiles.make_tiles(call_of(pattern, lengths, 3, tokens, 1), 8, True)
     torchs = BlockMask.from_kv_blocks(*made.partial, *made.full, BLOCK_SIZE=8)
     assert made.partial_queries is not None and made.full_queries is not None
     for ours, (counts, ids) in (
@@ -147,18 +116,8 @@ def test_reverse_lists_are_torchs(pattern: Pattern, tokens: int) -> None:
 def test_tiles_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "_kept", type(tiles._kept)())
 
-    def make(layer: int, certain: int = 640) -> tiles.Tiles:
-        return tiles.make_tiles(
-            GENOMICS,
-            10,
-            2,
-            layer,
-            size=64,
-            tokens=640,
-            certain=certain,
-            gradients=False,
-            device=CPU,
-        )
+    def make(layer: int, shortest: int = 640) -> tiles.Tiles:
+        return tiles.make_tiles(call_of(GENOMICS, (640, shortest), 2, layer=layer), 64, False)
 
     first = make(0)
     assert make(0) is first and make(0, 639) is not first and make(0, 600) is make(0, 630)
@@ -179,7 +138,7 @@ def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
     pattern = Pattern(size, extra_globals=extra)
     for recipe in flex._recipes(pattern, "cuda", True):
         assert recipe.size % 16 == 0
-        options = flex._kernel_options(recipe.size, dtype)
+        options = flex_kernel._kernel_options(recipe.size, dtype)
         sides = [value for name, value in options.items() if "BLOCK" in name]
         assert all(side in (16, 32, 64) and recipe.size % side == 0 for side in sides)
         assert sides or recipe.size % 128 == 0
@@ -236,17 +195,15 @@ def kind(**changes: object) -> flex.Kind:
     return flex._kind(q, Pattern(8), gradients=True)._replace(**changes)  # type: ignore[arg-type]
 
 
-@given(
-    st.integers(1, 64), st.integers(1, 96), st.integers(0, 300), st.integers(1, 40), st.booleans()
-)
+@given(st.integers(1, 64), st.integers(1, 96), st.integers(0, 300), st.integers(1, 40), st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_trial_lengths_share_a_graph_and_no_size(
     block: int, size: int, extra: int, heads: int, one_row: bool
 ) -> None:
     """torch takes sizes that are equal at compilation for equal for ever."""
-    asked = kind(block_size=block, extra_globals=extra, heads=heads, width=16, one_row=one_row)
-    lengths = flex._trial_lengths(flex.Recipe(size, False), asked)
-    pattern = flex._trial_pattern(asked)
+    pattern = Pattern(block, extra_globals=extra)
+    asked = kind(pattern=pattern, heads=heads, width=16, one_row=one_row)
+    lengths = flex._trial_lengths(flex_kernel.Recipe(size, False), asked)
     assert len({pattern.blocks(length) for length in lengths}) == 1
     assert (len(lengths) == 1) == one_row
     varying = {max(lengths), -(-max(lengths) // size)} | (set() if one_row else {len(lengths)})
@@ -268,23 +225,22 @@ def test_trial_lengths_share_a_graph_and_no_size(
 def test_a_trial_finds_faults(
     monkeypatch: pytest.MonkeyPatch, fault: str, reason: str | None, one_row: bool
 ) -> None:
-    def run(recipe: flex.Recipe, q: Tensor, k: Tensor, v: Tensor, *rest: object) -> Tensor:
+    def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
         if fault == "raises":
             raise ValueError("\nno kernel\nand more")
         if fault == "gradient":
-            k = Twisted.apply(k)  # type: ignore[no-untyped-call]
-        pattern, lengths, layer, _ = rest
-        out = dense_attention(q, k, v, pattern, lengths, layer)  # type: ignore[arg-type]
+            call = call._replace(k=Twisted.apply(call.k))  # type: ignore[no-untyped-call]
+        out = dense_attention(call)
         return out * {"output": 1.01, "nan": float("nan")}.get(fault, 1.0)
 
-    monkeypatch.setattr(flex, "_run", run)
+    monkeypatch.setattr(flex, "run", run)
     asked = kind(one_row=one_row)
-    found = flex._failure(flex.Recipe(8, False), asked, flex._trial_pattern(asked))
+    found = flex._failure(flex_kernel.Recipe(8, False), asked)
     assert found is None if reason is None else found is not None and reason in found
 
 
 def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipes = (flex.Recipe(64, False), flex.Recipe(64, True), flex.Recipe(128, False))
+    recipes = (flex_kernel.Recipe(64, False), flex_kernel.Recipe(64, True), flex_kernel.Recipe(128, False))
     faults = dict(zip(recipes, ["a", None, "c"], strict=True))
     monkeypatch.setattr(flex, "_recipes", lambda *_: recipes)
     monkeypatch.setattr(flex, "_failure", lambda recipe, *_: faults[recipe])
@@ -293,19 +249,13 @@ def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) 
     assert flex._recipe.__wrapped__(kind()) == "a"
 
 
-def draw_inputs(*shape: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    source = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(shape, generator=source) for _ in range(3))
-    return q, k, v
-
-
 def assert_serves(pattern: Pattern, shape: tuple[int, ...], lengths: tuple[int, ...]) -> None:
-    q, k, v = draw_inputs(*shape)
+    q, k, v = (x.detach() for x in inputs(*shape, dtype=torch.float32)[:3])
     reason = flex.unavailable(q, pattern, dropout=0.0, gradients=False, relative=False)
     assert reason is None, reason
-    got = flex.flex_attention(q, k, v, pattern, lengths, 1)
-    want = dense_attention(q, k, v, pattern, lengths, 1)
-    assert (got - want).abs().max() < 1e-5
+    call = Call(q, k, v, pattern, lengths, 1)
+    got = flex.flex_attention(call)
+    assert (got - dense_attention(call)).abs().max() < 1e-5
     for row, length in enumerate(lengths):
         assert not got[row, :, length:].any()
 
@@ -324,10 +274,12 @@ def test_one_kernel_serves_all_lengths_on_a_cpu() -> None:
     assert_serves(pattern, (2, 2, 40, 16), (1, 1))
     assert_serves(replace(pattern, extra_globals=32), (2, 2, 300, 16), (300, 291))
     # Another layout of memory, and autocast, neither of which may compile anything.
-    q, k, v = (x.transpose(1, 2) for x in draw_inputs(2, 300, 2, 16))
+    made = inputs(2, 300, 2, 16, dtype=torch.float32)
+    q, k, v = (x.detach().transpose(1, 2) for x in made[:3])
+    call = Call(q, k, v, pattern, (300, 290))
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
-        got = flex.flex_attention(q, k, v, pattern, (300, 290))
-    assert (got - dense_attention(q, k, v, pattern, (300, 290))).abs().max() < 1e-5
+        got = flex.flex_attention(call)
+    assert (got - dense_attention(call)).abs().max() < 1e-5
     assert counters["stats"]["unique_graphs"] == before + 1
     assert torch.equal(torch.get_rng_state(), generator)
 
@@ -345,9 +297,7 @@ def test_one_kernel_serves_all_lengths_on_a_cpu() -> None:
         (Pattern(4, causal=True), (2, 3, 300, 5), (300, 299)),
     ],
 )
-def test_variants_on_a_cpu(
-    pattern: Pattern, shape: tuple[int, ...], lengths: tuple[int, ...]
-) -> None:
+def test_variants_on_a_cpu(pattern: Pattern, shape: tuple[int, ...], lengths: tuple[int, ...]) -> None:
     assert_serves(pattern, shape, lengths)
     with torch.inference_mode():
         assert_serves(pattern, shape, lengths)

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bigbird_dna.attention import native, native_build, native_kernel
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native import native_attention
 from bigbird_dna.attention.native_build import BuildError, library
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern
+from tests.attention import problems
+from tests.attention.problems import Made, patterns, results
 
-Made = tuple[Tensor, Tensor, Tensor, Tensor]
-Attend = Callable[..., Tensor]
 SMALL = Pattern(block_size=16, seed=2)
 SOURCE = b'extern "C" int answer() { return 42; }'
 
@@ -52,17 +53,8 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def inputs(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Made:
-    """q, k, v that want gradients, and the gradient of a loss with respect to the output."""
-    generator = torch.Generator().manual_seed(seed)
-    q, k, v, upper = (torch.randn(*shape, generator=generator).to(dtype) for _ in range(4))
-    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), upper
-
-
-def results(attend: Attend, made: Made, *arguments: object) -> list[Tensor]:
-    """Output and gradients."""
-    out = attend(*made[:3], *arguments)
-    return [out.detach(), *torch.autograd.grad(out, made[:3], made[3])]
+def inputs(*shape: int, dtype: torch.dtype = torch.float32) -> Made:
+    return problems.inputs(*shape, dtype=dtype)
 
 
 def oracle(made: Made, *arguments: object) -> list[Tensor]:
@@ -81,17 +73,10 @@ Problem = tuple[Pattern, tuple[int, int, int, int], tuple[int, ...], int]
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
-    size = draw(st.sampled_from([1, 3, 8, 16, 40, 64, 70, 150]))
-    variant = draw(st.sampled_from([{}, {"causal": True}, {"huggingface": True}]))
-    if variant.get("huggingface"):
-        sizes = (2, 3, draw(st.integers(1, 3)))
-    else:
-        some = st.tuples(
-            st.integers(0, 4), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3)
-        ).filter(any)
-        sizes = draw(some)
-    pattern = Pattern(size, *sizes, seed=draw(st.integers(0, 99)), **variant)
+def calls(draw: st.DrawFn) -> Problem:
+    sizes = st.sampled_from([1, 3, 8, 16, 40, 64, 70, 150])
+    pattern = draw(patterns(sizes, ("plain", "causal", "huggingface")))
+    size = pattern.block_size
     blocks = draw(st.integers(1, min(20, 600 // size)))
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     longest = blocks * size
@@ -104,7 +89,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 @pytest.mark.usefixtures("kernel")
-@given(problems())
+@given(calls())
 @settings(max_examples=40, deadline=None)
 def test_equals_the_oracle(problem: Problem) -> None:
     pattern, shape, lengths, layer = problem
@@ -115,7 +100,7 @@ def test_equals_the_oracle(problem: Problem) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-@given(problems(), st.sampled_from([torch.bfloat16, torch.float16]))
+@given(calls(), st.sampled_from([torch.bfloat16, torch.float16]))
 @settings(max_examples=15, deadline=None)
 def test_half_types_are_computed_in_single_precision(problem: Problem, dtype: torch.dtype) -> None:
     """The output is that of float32, rounded; gradients see the rounded output."""
@@ -125,7 +110,7 @@ def test_half_types_are_computed_in_single_precision(problem: Problem, dtype: to
     made = inputs(*shape, dtype=dtype)
     found = results(native_attention, made, pattern, lengths, layer)
     wide = tuple(x.detach().float() for x in made[:3])
-    single = native_attention(*wide, pattern, lengths, layer)
+    single = native_attention(Call(*wide, pattern, lengths, layer))
     assert torch.equal(found[0], single.to(dtype))
     assert all(x.dtype == dtype for x in found)
     assert_close(found, oracle(made, pattern, lengths, layer), 2e-2)
@@ -135,10 +120,7 @@ def test_half_types_are_computed_in_single_precision(problem: Problem, dtype: to
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("variant", [{}, {"causal": True}, {"huggingface": True}])
 def test_threads_do_not_change_a_bit(
-    variant: dict[str, bool],
-    dtype: torch.dtype,
-    threads: None,
-    monkeypatch: pytest.MonkeyPatch,
+    variant: dict[str, bool], dtype: torch.dtype, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2 sequences × 2 heads: up to 4 threads each take whole heads, more of them share blocks."""
     pattern = Pattern(block_size=24, **variant)
@@ -161,14 +143,14 @@ def test_the_past_does_not_depend_on_the_future(size: int) -> None:
     """Bit for bit: neither on later tokens nor on how many there are, in the middle of a block too."""
     pattern = Pattern(block_size=size, causal=True)
     q, k, v, _ = (x.detach() for x in inputs(1, 2, 900, 32))
-    out = native_attention(q, k, v, pattern, (900,))
+    out = native_attention(Call(q, k, v, pattern, (900,)))
     for cut in (1, 5, size, 3 * size + 7, 666):
         future = [x.clone() for x in (q, k, v)]
         for x in future:
             x[:, :, cut:] = torch.randn(x[:, :, cut:].shape) * 50
-        changed = native_attention(*future, pattern, (900,))
+        changed = native_attention(Call(*future, pattern, (900,)))
         assert torch.equal(changed[:, :, :cut], out[:, :, :cut])
-        alone = native_attention(*(x[:, :, :cut] for x in (q, k, v)), pattern, (cut,))
+        alone = native_attention(Call(*(x[:, :, :cut] for x in (q, k, v)), pattern, (cut,)))
         assert torch.equal(alone, out[:, :, :cut])
 
 
@@ -190,8 +172,8 @@ def test_layouts_of_inputs_and_output() -> None:
     fused = torch.randn(2, 200, 3, 2, 64, requires_grad=True)
     q, k, v = (x.transpose(1, 2) for x in fused.unbind(2))
     plain = tuple(x.detach().contiguous().requires_grad_() for x in (q, k, v))
-    out = native_attention(q, k, v, SMALL, (200, 195))
-    expected = native_attention(*plain, SMALL, (200, 195))
+    out = native_attention(Call(q, k, v, SMALL, (200, 195)))
+    expected = native_attention(Call(*plain, SMALL, (200, 195)))
     assert out.transpose(1, 2).is_contiguous()
     assert torch.equal(out, expected)
     (grad,) = torch.autograd.grad(out.sum(), fused)  # the gradient of a sum is an expanded number
@@ -200,9 +182,9 @@ def test_layouts_of_inputs_and_output() -> None:
         assert torch.equal(a.transpose(1, 2), b)
     gaps = [torch.stack([x.detach(), x.detach()], dim=-1)[..., 0] for x in plain]
     assert gaps[0].stride(3) == 2
-    assert torch.equal(native_attention(*gaps, SMALL, (200, 195)), expected)
+    assert torch.equal(native_attention(Call(*gaps, SMALL, (200, 195))), expected)
     one = [x.detach()[:1, :1].expand(2, 2, -1, -1) for x in plain]
-    same = native_attention(*one, Pattern(16, random_blocks=0), (200, 200))
+    same = native_attention(Call(*one, Pattern(16, random_blocks=0), (200, 200)))
     assert torch.equal(same[0, 0], same[1, 1])
 
 
@@ -231,7 +213,7 @@ def test_large_scores_and_nan() -> None:
     assert_close(found[:1], oracle(made, SMALL, (300,))[:1], 2e-3)  # float32 scores of size 300
     q = made[0].detach().clone()
     q[0, 1, 77, 3] = torch.nan
-    out = native_attention(q, made[1].detach(), made[2].detach(), SMALL, (300,))
+    out = native_attention(Call(q, made[1].detach(), made[2].detach(), SMALL, (300,)))
     missing = out.isnan().any(dim=3)
     assert missing[0, 1, 77] and missing.sum() == 1
     assert out[0, 1, 77].isnan().all()
@@ -243,14 +225,14 @@ def test_many_queries_add_to_a_key_in_single_precision() -> None:
     pattern = Pattern(block_size=1, global_blocks=1, window_blocks=1, random_blocks=0)
     zeros = torch.zeros(1, 1, 2048, 8, dtype=torch.bfloat16)
     v = zeros.clone().requires_grad_()
-    (grad,) = torch.autograd.grad(native_attention(zeros, zeros, v, pattern, (2048,)).sum(), v)
+    (grad,) = torch.autograd.grad(native_attention(Call(zeros, zeros, v, pattern, (2048,))).sum(), v)
     assert grad[0, 0, 0, 0].item() == pytest.approx(2047 / 2, rel=0.01)
 
 
 @pytest.mark.usefixtures("kernel")
 def test_an_empty_batch() -> None:
     q = torch.zeros(0, 2, 8, 4, requires_grad=True)
-    out = native_attention(q, q, q, SMALL, ())
+    out = native_attention(Call(q, q, q, SMALL, ()))
     out.sum().backward()
     assert out.shape == q.shape and q.grad is not None
 
@@ -259,14 +241,14 @@ def test_an_empty_batch() -> None:
 def test_inference_and_training_take_turns() -> None:
     made = inputs(1, 2, 300, 20)
     with torch.inference_mode():
-        inferred = native_attention(*made[:3], SMALL, (300,))
+        inferred = native_attention(Call(*made[:3], SMALL, (300,)))
     assert torch.equal(results(native_attention, made, SMALL, (300,))[0], inferred)
 
 
 @pytest.mark.usefixtures("kernel")
 def test_second_derivatives_are_refused() -> None:
     q, k, v, _ = inputs(1, 1, 100, 4)
-    out = native_attention(q, k, v, SMALL, (100,))
+    out = native_attention(Call(q, k, v, SMALL, (100,)))
     (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="native_backward"):
         grad.sum().backward()
@@ -284,21 +266,22 @@ def test_operators_are_registered_correctly() -> None:
 
 @pytest.mark.usefixtures("kernel")
 def test_traces_as_one_graph() -> None:
-    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         reason = native.unavailable(q, SMALL, dropout=0.0, gradients=True, relative=False)
-        return native_attention(q, k, v, SMALL, (150, 149), 1) * 2 if reason is None else q
+        return native_attention(Call(q, k, v, SMALL, (150, 149), 1)) * 2 if reason is None else q
 
     made = inputs(2, 2, 150, 8)
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    for a, b in zip(results(call, made), results(compiled, made), strict=True):
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    found = (results(lambda call, f=f: f(*call[:3]), made, SMALL, ()) for f in (attend, compiled))
+    for a, b in zip(*found, strict=True):
         assert torch.equal(a, b)
 
     class Module(torch.nn.Module):
-        forward = staticmethod(call)
+        forward = staticmethod(attend)
 
     program = torch.export.export(Module(), tuple(x.detach() for x in made[:3]))
     assert "bigbird_dna.native_forward" in str(program.graph)
-    assert torch.equal(program.module()(*(x.detach() for x in made[:3])), call(*made[:3]))
+    assert torch.equal(program.module()(*(x.detach() for x in made[:3])), attend(*made[:3]))
 
 
 @pytest.mark.slow
@@ -318,8 +301,9 @@ def test_every_vector_size_and_small_groups(size: int, tmp_path: Path, threads: 
             made = inputs(2, 3, 500, width)
             q, k, v = (x.detach() for x in made[:3])
             arguments = (pattern, (500, 499), 1)
-            out, lse = other.forward(q, k, v, *arguments)
-            found = [out, *other.backward(made[3], q, k, v, out, lse, *arguments)]
+            call = Call(q, k, v, *arguments)
+            out, lse = other.forward(call)
+            found = [out, *other.backward(call, made[3], out, lse)]
             assert_close(found, oracle(made, *arguments), 2e-5)
 
 
@@ -365,15 +349,13 @@ def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert why_not() == "no C++ compiler was found"
     q, k, v, _ = inputs(1, 1, 100, 4)
     with pytest.raises(RuntimeError, match="native route is unavailable: no C"):
-        native_attention(q, k, v, SMALL, (100,))
+        native_attention(Call(q, k, v, SMALL, (100,)))
     monkeypatch.setattr(native, "_loaded", None)
     monkeypatch.setenv("CXX", "no-such-compiler -m64")
     assert why_not() == "the compiler 'no-such-compiler' that CXX names was not found"
 
 
-def test_a_compiler_that_fails(
-    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_that_fails(fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'kernel.cpp: fatal error: no space' >&2\nexit 1\n")
     broken.chmod(0o755)
@@ -387,8 +369,8 @@ def test_a_library_that_is_wrong_is_not_used(
 ) -> None:
     """The check compares with the oracle: an oracle that says something else fails the kernel."""
 
-    def half(*arguments: object) -> Tensor:
-        return dense_attention(*arguments) / 2  # type: ignore[arg-type]
+    def half(call: Call) -> Tensor:
+        return dense_attention(call) / 2
 
     # Unoptimised, to be quick.
     monkeypatch.setattr(native_build, "FLAGS", ["-O0", "-std=c++17", "-fPIC", "-shared"])
@@ -480,6 +462,4 @@ def test_gelu_is_torch_s(shape: tuple[int, ...]) -> None:
     edges = torch.tensor([float("nan"), float("inf"), -1e4, 0.0])
     assert native.gelu_tanh_(edges.clone()).isnan().tolist() == [True, False, False, False]
     wide = x.double()
-    assert torch.equal(
-        native.gelu_tanh_(wide.clone()), torch.nn.functional.gelu(wide, approximate="tanh")
-    )
+    assert torch.equal(native.gelu_tanh_(wide.clone()), torch.nn.functional.gelu(wide, approximate="tanh"))

@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.attention.pattern import GLOBAL, RANDOM, WINDOW, Pattern
+from tests.attention.problems import patterns
 
-
-@st.composite
-def patterns(draw: st.DrawFn, block_sizes: tuple[int, ...] = (1, 2, 3, 8)) -> Pattern:
-    sizes = draw(
-        st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 3, 5]), st.integers(0, 4)).filter(any)
-    )
-    return Pattern(draw(st.sampled_from(block_sizes)), *sizes, seed=draw(st.integers(0, 2**40)))
+PATTERNS = patterns(st.sampled_from([1, 2, 3, 8]), ("plain",))
 
 
 def literal_sets(pattern: Pattern, blocks: int) -> tuple[set[int], list[set[int]]]:
@@ -31,11 +26,9 @@ def literal_sets(pattern: Pattern, blocks: int) -> tuple[set[int], list[set[int]
     return first | last, window
 
 
-@given(patterns(), st.integers(1, 40), st.integers(1, 3), st.integers(0, 5))
+@given(PATTERNS, st.integers(1, 40), st.integers(1, 3), st.integers(0, 5))
 @settings(max_examples=60, deadline=None)
-def test_rows_hold_what_the_definition_says(
-    pattern: Pattern, blocks: int, heads: int, layer: int
-) -> None:
+def test_rows_hold_what_the_definition_says(pattern: Pattern, blocks: int, heads: int, layer: int) -> None:
     globals_, window = literal_sets(pattern, blocks)
     keys = pattern.key_blocks(blocks, heads, layer)
     random = pattern.random_ids(blocks, heads, layer)
@@ -56,11 +49,9 @@ def test_rows_hold_what_the_definition_says(
             assert len(drawn) == min(pattern.random_blocks, blocks - len(fixed))
 
 
-@given(patterns(), st.integers(1, 60), st.integers(1, 2))
+@given(PATTERNS, st.integers(1, 60), st.integers(1, 2))
 @settings(max_examples=40, deadline=None)
-def test_token_mask_is_the_block_table_cut_to_length(
-    pattern: Pattern, tokens: int, heads: int
-) -> None:
+def test_token_mask_is_the_block_table_cut_to_length(pattern: Pattern, tokens: int, heads: int) -> None:
     mask = pattern.mask(tokens, heads, layer=1)
     blocks = pattern.blocks(tokens)
     keys = pattern.key_blocks(blocks, heads, layer=1)
@@ -216,9 +207,7 @@ def test_causal_rows_depend_on_nothing_that_follows(tokens: int, g: int, w: int,
         np.testing.assert_array_equal((head == GLOBAL), globals_)
         np.testing.assert_array_equal((head == WINDOW), window & ~globals_)
         random = (head == RANDOM).sum(axis=1)
-        np.testing.assert_array_equal(
-            random, np.minimum(r, blocks + 1 - (window | globals_).sum(axis=1))
-        )
+        np.testing.assert_array_equal(random, np.minimum(r, blocks + 1 - (window | globals_).sum(axis=1)))
 
 
 def test_extra_globals_stand_before_the_blocks() -> None:

@@ -17,24 +17,20 @@ from bigbird_dna.attention import (
     label_count,
 )
 from bigbird_dna.attention.relative import label_ids
+from tests.attention import problems
 
-CAUSAL = Pattern(
-    block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True
-)
+CAUSAL = Pattern(block_size=8, global_blocks=1, window_blocks=3, random_blocks=2, seed=1, causal=True)
 ETC = Pattern(block_size=8, global_blocks=0, window_blocks=3, random_blocks=0, extra_globals=5)
 
 
-def inputs(*shape: int, seed: int = 0) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(3)]
+def inputs(*shape: int) -> list[Tensor]:
+    return [x.detach() for x in problems.inputs(*shape)[:3]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("route", ["auto", "blocked", "dense"])
 @pytest.mark.parametrize("tokens", [20, 100, 700])
-def test_the_past_is_bitwise_independent_of_the_future(
-    tokens: int, route: str, dtype: torch.dtype
-) -> None:
+def test_the_past_is_bitwise_independent_of_the_future(tokens: int, route: str, dtype: torch.dtype) -> None:
     """20 tokens: full attention; 100: masked; 700: blocked."""
     q, k, v = (x.to(dtype) for x in inputs(1, 2, tokens, 16))
     for cut in (1, 8, tokens // 2, tokens - 1):
@@ -120,9 +116,7 @@ def test_relative_positions_alone_can_point_at_a_neighbour() -> None:
     v = torch.arange(tokens, dtype=torch.float32).view(1, 1, tokens, 1).expand(-1, -1, -1, 4)
     table = torch.zeros(1, label_count(radius), 4)
     table[0, radius - 1] = 50
-    out = bigbird_attention(
-        ones, 0 * ones, v, Pattern(8, 0, 3, 0), relative=RelativeKeys(table, radius)
-    )
+    out = bigbird_attention(ones, 0 * ones, v, Pattern(8, 0, 3, 0), relative=RelativeKeys(table, radius))
     torch.testing.assert_close(out[0, 0, 1:, 0], v[0, 0, :-1, 0])
 
 
@@ -150,9 +144,7 @@ def test_extra_globals_reach_everything_in_one_layer() -> None:
             "lengths must be above the 5 extra globals, got 5",
         ),
         (
-            lambda x: bigbird_attention(
-                x, x, x, ETC, relative=RelativeKeys(torch.zeros(1, 3, 4), 2)
-            ),
+            lambda x: bigbird_attention(x, x, x, ETC, relative=RelativeKeys(torch.zeros(1, 3, 4), 2)),
             r"relative.table must have the shape \(2, 14, 4\)",
         ),
         (

@@ -13,28 +13,13 @@ from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import ATTENTIONS, Pattern, bigbird_attention, chunked, full_attention
 from bigbird_dna.attention.blocked import blocked_attention, gathered_attention
+from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.masked import _mask, is_short, masked_attention
 from bigbird_dna.attention.plan import make_layout, make_plan
+from tests.attention.problems import inputs, patterns, results, value_and_gradients
 
 GENOMICS_SMALL = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
-
-
-def inputs(
-    *shape: int, seed: int = 0, dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """q, k, v that want gradients, and the gradient of a loss with respect to the output."""
-    generator = torch.Generator().manual_seed(seed)
-    made = [torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(4)]
-    q, k, v, upper = (x.to(dtype) for x in made)
-    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), upper
-
-
-def value_and_gradients(
-    attend: Callable[[Tensor, Tensor, Tensor], Tensor], made: tuple[Tensor, Tensor, Tensor, Tensor]
-) -> list[Tensor]:
-    q, k, v, upper = made
-    out = attend(q, k, v)
-    return [out, *torch.autograd.grad(out, (q, k, v), upper)]
 
 
 def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> None:
@@ -44,18 +29,12 @@ def assert_same(left: list[Tensor], right: list[Tensor], tolerance: float) -> No
         assert error <= tolerance, f"{name}: {error}"
 
 
+Problem = tuple[Pattern, tuple[int, int, int, int], list[int] | None, int]
+
+
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[Pattern, tuple[int, int, int, int], list[int] | None, int]:
-    variant = draw(
-        st.sampled_from([{}, {"causal": True}, {"extra_globals": 5}, {"huggingface": True}])
-    )
-    sizes = draw(
-        st.tuples(st.integers(0, 4), st.sampled_from([0, 1, 3, 5]), st.integers(0, 3)).filter(any)
-    )
-    if "huggingface" in variant:
-        sizes = (2, 3, sizes[2])
-    block_size, seed = draw(st.sampled_from([1, 2, 3, 4, 8])), draw(st.integers(0, 99))
-    pattern = Pattern(block_size, *sizes, seed=seed, **variant)
+def problems(draw: st.DrawFn) -> Problem:
+    pattern = draw(patterns(st.sampled_from([1, 2, 3, 4, 8])))
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     least = 1 + pattern.extra_globals
     tokens, width = draw(st.integers(least, 70)), draw(st.sampled_from([1, 4, 5]))
@@ -66,9 +45,7 @@ def problems(draw: st.DrawFn) -> tuple[Pattern, tuple[int, int, int, int], list[
 
 @given(problems(), st.sampled_from([1, 300, 1 << 18]))
 @settings(max_examples=60, deadline=None)
-def test_routes_equal_the_oracle_in_double(
-    problem: tuple[Pattern, tuple[int, int, int, int], list[int] | None, int], chunk: int
-) -> None:
+def test_routes_equal_the_oracle_in_double(problem: Problem, chunk: int) -> None:
     """Random patterns, lengths no multiple of the block or below the pattern's size, small chunks."""
     pattern, shape, lengths, layer = problem
     made = inputs(*shape)
@@ -96,22 +73,15 @@ def test_routes_equal_the_oracle_in_double(
 
 @given(problems())
 @settings(max_examples=30, deadline=None)
-def test_each_implementation_equals_the_oracle(
-    problem: tuple[Pattern, tuple[int, int, int, int], list[int] | None, int],
-) -> None:
+def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
     """What `auto` would not choose for so small a problem, and what runs on GPUs, called directly."""
     pattern, shape, given_lengths, layer = problem
     lengths = tuple(given_lengths or [shape[2]] * shape[0])
     made = inputs(*shape, seed=1)
 
-    def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return bigbird_attention(q, k, v, pattern, lengths=lengths, layer=layer, route="dense")
-
-    def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return masked_attention(q, k, v, pattern, lengths, layer)
-
+    rest = (pattern, lengths, layer)
     if not pattern.huggingface:  # a boolean mask can't count a key twice
-        assert_same(value_and_gradients(masked, made), value_and_gradients(dense, made), 1e-10)
+        assert_same(results(masked_attention, made, *rest), results(dense_attention, made, *rest), 1e-10)
 
     blocks = pattern.blocks(shape[2])
     layout = make_layout(pattern, blocks)
@@ -120,13 +90,11 @@ def test_each_implementation_equals_the_oracle(
 
     def gathered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         laid = (layout.spread(x) for x in (q, k, v))
-        out = gathered_attention(*laid, bias, pattern, plan, 0.0)
+        out = gathered_attention(Call(*laid, pattern, lengths), bias, plan)
         return layout.collect(out, shape[2])
 
-    def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return bigbird_attention(q, k, v, pattern, layer=layer, route="dense")
-
-    assert_same(value_and_gradients(gathered, made), value_and_gradients(whole, made), 1e-10)
+    whole = (pattern, (shape[2],) * shape[0], layer)
+    assert_same(value_and_gradients(gathered, made), results(dense_attention, made, *whole), 1e-10)
 
 
 VARIANTS = {
@@ -139,8 +107,9 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("lengths", [None, [1024] * 3, [1024, 705, 1000]])
-@pytest.mark.parametrize("chunk", [1 << 14, 1 << 18, 1 << 22])
-def test_batches_of_a_models_size(variant: str, lengths: list[int] | None, chunk: int) -> None:
+def test_batches_of_a_models_size(
+    variant: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Several sequences of 16 blocks of 64 tokens: chunks of some heads, of one and of all sequences."""
     pattern = Pattern(64, 2, 3, 3, **VARIANTS[variant])  # type: ignore[arg-type]
     made = inputs(3, 12, 1024, 64, dtype=torch.float32)
@@ -151,9 +120,10 @@ def test_batches_of_a_models_size(variant: str, lengths: list[int] | None, chunk
             made,
         )
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
-        assert_same(attend("blocked"), attend("dense"), 1e-5)
+    expected = attend("dense")
+    for chunk in (1 << 14, 1 << 18, 1 << 22):
+        monkeypatch.setattr(chunked, "CHUNK_ELEMENTS", chunk)
+        assert_same(attend("blocked"), expected, 1e-5)
 
 
 @pytest.mark.parametrize("lengths", [None, [300, 287, 64]])
@@ -162,8 +132,7 @@ def test_blocked_equals_the_oracle_in_single_precision(lengths: list[int] | None
     made = inputs(3, 4, 300, 16, dtype=torch.float32)
     results = [
         value_and_gradients(
-            lambda q, k, v, r=route: bigbird_attention(q, k, v, pattern, lengths=lengths, route=r),
-            made,
+            lambda q, k, v, r=route: bigbird_attention(q, k, v, pattern, lengths=lengths, route=r), made
         )
         for route in ("blocked", "dense")
     ]
@@ -253,9 +222,7 @@ def test_layers_and_heads_use_different_random_blocks() -> None:
     torch.testing.assert_close(first[:, 0, globals_only], second[:, 1, globals_only])
 
 
-@pytest.mark.parametrize(
-    ("tokens", "route"), [(30, "auto"), (60, "auto"), (96, "blocked"), (96, "dense")]
-)
+@pytest.mark.parametrize(("tokens", "route"), [(30, "auto"), (60, "auto"), (96, "blocked"), (96, "dense")])
 def test_dropout_is_reproducible_and_unbiased(tokens: int, route: str) -> None:
     q, k, v, _ = (x.detach() for x in inputs(1, 2, tokens, 4))
     lengths = [tokens - 1]
@@ -383,10 +350,7 @@ def test_registry_names_callables_of_one_signature() -> None:
         ({"lengths": [9]}, r"lengths must be 1 integers from 1 to 8, got \[9\]"),
         ({"lengths": [0]}, r"lengths must be 1 integers from 1 to 8, got \[0\]"),
         ({"lengths": [4, 4]}, "lengths must be 1 integers"),
-        (
-            {"lengths": torch.tensor([4.0])},
-            "lengths must be a vector of integers, got torch.float32",
-        ),
+        ({"lengths": torch.tensor([4.0])}, "lengths must be a vector of integers, got torch.float32"),
         ({"route": "fast"}, "route must be one of auto, dense, blocked, native, flex, not 'fast'"),
     ],
 )
@@ -402,7 +366,7 @@ def test_bad_arguments_are_named(
 def test_blocked_refuses_sequences_of_different_numbers_of_blocks() -> None:
     x = torch.zeros(2, 1, 8, 4)
     with pytest.raises(ValueError, match=r"different numbers of blocks: \[1, 2\]"):
-        blocked_attention(x, x, x, Pattern(block_size=4), (4, 8))
+        blocked_attention(Call(x, x, x, Pattern(block_size=4), (4, 8)))
 
 
 def test_what_inference_caches_serves_training() -> None:

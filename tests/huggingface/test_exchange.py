@@ -1,6 +1,5 @@
 """Models exchanged with HuggingFace's BigBird: equal outputs, and the same bits back."""
 
-import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -17,10 +16,13 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
-from bigbird_dna.huggingface.tokenizers import write_tokenizer
-from bigbird_dna.model.directory import Model, build_network, load, save
+from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
+from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.heads import question_lengths
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.tokens.text_model import text_model
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install 'bigbird-dna[hf]'"
@@ -157,9 +159,7 @@ def test_masked_token_logits_are_theirs(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [700, 1500, 4096])
-def test_logits_of_the_published_size_are_theirs(
-    checkpoint: Checkpoint, tmp_path: Path, length: int
-) -> None:
+def test_logits_of_the_published_size_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int) -> None:
     published = transformers.BigBirdConfig().to_dict()
     path = checkpoint(**{name: published[name] for name in LARGE})
     model = import_huggingface(path, tmp_path / "ours")
@@ -169,9 +169,7 @@ def test_logits_of_the_published_size_are_theirs(
     assert expected.std() > 0.5 and far(found, expected) < 1e-4
 
 
-def test_without_compatibility_attention_is_the_papers(
-    checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_without_compatibility_attention_is_the_papers(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = checkpoint()
     model = import_huggingface(path, tmp_path / "ours", "none")
     assert (model.config.attention, model.config.compatibility) == ("bigbird", "none")
@@ -190,9 +188,7 @@ def test_without_compatibility_attention_is_the_papers(
         {"use_bias": False, "type_vocab_size": 3},
     ],
 )
-def test_variants_of_the_encoder(
-    checkpoint: Checkpoint, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_variants_of_the_encoder(checkpoint: Checkpoint, tmp_path: Path, settings: dict[str, Any]) -> None:
     path = checkpoint(**settings)
     model = import_huggingface(path, tmp_path / "ours")
     ids, lengths, present = batch(200, model.config.vocabulary)
@@ -204,9 +200,7 @@ def test_variants_of_the_encoder(
 
 
 @pytest.mark.parametrize("length", [100, 300])
-def test_next_sentence_logits_are_theirs(
-    checkpoint: Checkpoint, tmp_path: Path, length: int
-) -> None:
+def test_next_sentence_logits_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int) -> None:
     path = checkpoint("BigBirdForPreTraining")
     model = import_huggingface(path, tmp_path / "ours")
     ids, lengths, present = batch(length, model.config.vocabulary)
@@ -219,12 +213,10 @@ def test_next_sentence_logits_are_theirs(
 
 @pytest.mark.parametrize("length", [100, 300])
 @pytest.mark.parametrize("labels", [1, 2, 5])
-def test_class_logits_are_theirs(
-    checkpoint: Checkpoint, tmp_path: Path, length: int, labels: int
-) -> None:
+def test_class_logits_are_theirs(checkpoint: Checkpoint, tmp_path: Path, length: int, labels: int) -> None:
     path = checkpoint("BigBirdForSequenceClassification", num_labels=labels)
     model = import_huggingface(path, tmp_path / "ours")
-    assert model.settings["labels"] == [f"LABEL_{index}" for index in range(labels)]
+    assert model.settings.labels == tuple(f"LABEL_{index}" for index in range(labels))
     ids, lengths, present = batch(length, model.config.vocabulary)
     expected = their(path, input_ids=ids, attention_mask=present.long()).logits
     with torch.inference_mode():
@@ -234,31 +226,19 @@ def test_class_logits_are_theirs(
 
 def test_a_model_of_text_keeps_its_tokenizer(checkpoint: Checkpoint, tmp_path: Path) -> None:
     text = "the gene begins, then the gene ends"
-    stream = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text] * 20),
-        model_writer=stream,
-        vocab_size=24,
-        pad_id=0,
-        eos_id=1,
-        bos_id=2,
-        unk_id=3,
-        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        hard_vocab_limit=False,  # fewer pieces than the model has ids
-        minloglevel=2,
-    )
+    spiece = text_model(text, 24)  # fewer pieces than the model has ids
     path = checkpoint("BigBirdForQuestionAnswering", sep_token_id=5)
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (path / name).unlink()
     (path / "bigbird_dna.model").unlink()
-    (path / "spiece.model").write_bytes(stream.getvalue())
+    (path / "spiece.model").write_bytes(spiece)
     import_huggingface(path, tmp_path / "ours")
     pieces = load(tmp_path / "ours").tokenizer
     assert not pieces.is_dna and (pieces.cls_id, pieces.sep_id, pieces.mask_id) == (4, 5, 6)
-    expected = sentencepiece.SentencePieceProcessor(model_proto=stream.getvalue()).encode(text)
+    expected = sentencepiece.SentencePieceProcessor(model_proto=spiece).encode(text)
     assert pieces.encode(text).tolist() == expected
     assert_same_checkpoint(tmp_path, path)
-    assert (tmp_path / "back" / "spiece.model").read_bytes() == stream.getvalue()
+    assert (tmp_path / "back" / "spiece.model").read_bytes() == spiece
     again = import_huggingface(tmp_path / "back", tmp_path / "again")
     assert again.tokenizer.description() == pieces.description()
     config = json.loads((path / "config.json").read_text()) | {"sep_token_id": 66}
@@ -327,9 +307,7 @@ def test_there_and_back_is_bit_identical(
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_narrow_numbers_stay_as_they_are(
-    checkpoint: Checkpoint, tmp_path: Path, kind: torch.dtype
-) -> None:
+def test_narrow_numbers_stay_as_they_are(checkpoint: Checkpoint, tmp_path: Path, kind: torch.dtype) -> None:
     path = checkpoint()
     transformers.BigBirdForMaskedLM.from_pretrained(path, dtype=kind).save_pretrained(path)
     model = import_huggingface(path, tmp_path / "ours")
@@ -379,7 +357,7 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
         import_huggingface(path, tmp_path / "other")
 
 
-def ours(tmp_path: Path, tokenizer: DnaTokenizer, task: Any, **settings: Any) -> Path:
+def ours(tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings) -> Path:
     """A model directory of our own with random weights."""
     config = EncoderConfig(
         vocabulary=tokenizer.vocabulary,
@@ -391,33 +369,31 @@ def ours(tmp_path: Path, tokenizer: DnaTokenizer, task: Any, **settings: Any) ->
         random_seed=7,
     )
     torch.manual_seed(3)
-    network = build_network(task, config, settings)
+    network = build_network(config, settings)
     for parameter in network.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
-    save(tmp_path / "own", Model(task, network, tokenizer, config, settings), {}, {}, {})
+    save(tmp_path / "own", make_model(network, tokenizer, config, settings), {}, {}, {})
     return tmp_path / "own"
 
 
-PROMOTER = {"upstream": 30, "downstream": 10, "pooling": "cls", "jitter": 4, "views": 2}
+PROMOTER = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
 
 
 @pytest.mark.parametrize(
-    ("task", "settings", "name"),
+    ("settings", "name"),
     [
-        ("pretraining", {"next_sentence": True}, "BigBirdForPreTraining"),
-        ("pretraining", {"next_sentence": False}, "BigBirdForMaskedLM"),
-        ("pretraining", {}, "BigBirdForPreTraining"),
-        ("promoter", PROMOTER, "BigBirdForSequenceClassification"),
+        (PretrainingSettings(next_sentence=True), "BigBirdForPreTraining"),
+        (PretrainingSettings(next_sentence=False), "BigBirdForMaskedLM"),
+        (PretrainingSettings(), "BigBirdForPreTraining"),
+        (PROMOTER, "BigBirdForSequenceClassification"),
     ],
 )
 def test_our_models_are_exported_and_come_back(
-    tmp_path: Path, tokenizer: DnaTokenizer, task: Any, settings: dict[str, Any], name: str
+    tmp_path: Path, tokenizer: DnaTokenizer, settings: Settings, name: str
 ) -> None:
-    own = load(ours(tmp_path, tokenizer, task, **settings))
+    own = load(ours(tmp_path, tokenizer, settings))
     assert export_huggingface(tmp_path / "own", tmp_path / "hf") == name
-    network, report = getattr(transformers, name).from_pretrained(
-        tmp_path / "hf", output_loading_info=True
-    )
+    network, report = getattr(transformers, name).from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
 
     pieces = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
@@ -429,7 +405,7 @@ def test_our_models_are_exported_and_come_back(
     assert len(row) < 11 * 16  # full attention in both
     with torch.inference_mode():
         expected = network.eval()(**inputs)
-        if task == "promoter":
+        if settings.task == "promoter":
             assert far(own.network(ids, lengths), expected.logits) < TOLERANCE
             assert network.config.id2label == {0: "promoter"}
         else:
@@ -438,8 +414,8 @@ def test_our_models_are_exported_and_come_back(
             assert far(found, theirs) < TOLERANCE
 
     back = import_huggingface(tmp_path / "hf", tmp_path / "back", "none")
-    assert back.task == task and back.tokenizer.sha256 == tokenizer.sha256
-    assert settings.items() <= back.settings.items()
+    assert back.task == settings.task and back.tokenizer.sha256 == tokenizer.sha256
+    assert settings.as_json().items() <= back.settings.as_json().items()
     assert back.config == own.config.model_copy(
         update={"intermediate": 64, "global_blocks": 2, "window_blocks": 3}
     )
@@ -463,15 +439,15 @@ def test_what_they_lack_is_refused(
     config = EncoderConfig(
         **{"vocabulary": 24, "layers": 1, "hidden": 8, "heads": 2, "positions": 64} | change
     )
-    network = build_network("pretraining", config, {})
-    save(tmp_path / "own", Model("pretraining", network, tokenizer, config, {}), {}, {}, {})
+    network = build_network(config, PretrainingSettings())
+    save(tmp_path / "own", make_model(network, tokenizer, config, PretrainingSettings()), {}, {}, {})
     with pytest.raises(ModelError, match=message):
         export_huggingface(tmp_path / "own", tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
 
 
 def test_mean_pooling_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
-    own = ours(tmp_path, tokenizer, "promoter", **{**PROMOTER, "pooling": "mean"})
+    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"pooling": "mean"}))
     with pytest.raises(ModelError, match=r"pooling 'mean'.*\[CLS\] only"):
         export_huggingface(own, tmp_path / "hf")
 
@@ -526,6 +502,19 @@ def test_missing_and_damaged_files_are_named(checkpoint: Checkpoint, tmp_path: P
     (path / "config.json").unlink()
     with pytest.raises(ModelError, match=r"config\.json is missing"):
         import_huggingface(path, tmp_path / "ours")
+
+
+def test_damaged_settings_of_an_exported_model_are_named_in_one_line(
+    tmp_path: Path, tokenizer: DnaTokenizer
+) -> None:
+    export_huggingface(ours(tmp_path, tokenizer, PROMOTER), tmp_path / "hf")
+    path = tmp_path / "hf/config.json"
+    values = json.loads(path.read_text())
+    del values["bigbird_dna"]["settings"]["upstream"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ModelError, match=f"{path}: bigbird_dna: damaged: .*upstream") as caught:
+        import_huggingface(tmp_path / "hf", tmp_path / "other")
+    assert "\n" not in str(caught.value) and not (tmp_path / "other").exists()
 
 
 def test_untied_weights_are_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.huggingface.tokenizers import bpe_description, find_tokenizer, write_tokenizer
+from bigbird_dna.huggingface.tokenizer_files import bpe_description, find_tokenizer, write_tokenizer
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
-pytest.importorskip(
-    "tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'"
-)
+pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'")
 
 
 def sequences(count: int, seed: int) -> Iterator[str]:

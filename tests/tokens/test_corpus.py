@@ -16,13 +16,11 @@ SHORT = (40, 60)
 @given(bases=st.integers(1, 12_000), seed=st.integers(0, 1000))
 def test_the_bound_is_met_exactly(reference: Reference, bases: int, seed: int) -> None:
     contigs = {"a": 9000, "b": 6000}
-    sentences = list(
-        sample_sentences(reference, contigs, bases, sentence_bases=SHORT, max_n=0, seed=seed)
-    )
-    # Of 15,000 bases 2,000 are N, and with them go the two sentences at the ends of that run.
+    sentences = list(sample_sentences(reference, contigs, bases, sentence_bases=SHORT, seed=seed))
+    # Of 15,000 bases 2,000 are N, in one run: the sentences at its ends may have some.
     assert sum(map(len, sentences)) == bases
     assert all(len(sentence) <= 60 for sentence in sentences)
-    assert "N" not in "".join(sentences)
+    assert "".join(sentences).count("N") <= 2 * 30
 
 
 def test_a_genome_below_the_bound_is_taken_whole(reference: Reference) -> None:
@@ -53,9 +51,7 @@ def test_only_the_contigs_that_are_asked_for(make_reference: Callable[..., Refer
 
 def test_deterministic_by_seed(reference: Reference) -> None:
     def sample(seed: int) -> list[str]:
-        return list(
-            sample_sentences(reference, reference.contigs, 3000, sentence_bases=SHORT, seed=seed)
-        )
+        return list(sample_sentences(reference, reference.contigs, 3000, sentence_bases=SHORT, seed=seed))
 
     assert sample(1) == sample(1)
     assert sample(1) != sample(2)

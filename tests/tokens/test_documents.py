@@ -33,9 +33,7 @@ def passes(documents: list[Document], length: int) -> list[list[Document]]:
 
 @settings(deadline=None)
 @given(plans(), st.integers(1, 2000), st.integers(0, 2**40))
-def test_every_pass_covers_the_contig_from_its_start_on(
-    plan: DocumentPlan, length: int, seed: int
-) -> None:
+def test_every_pass_covers_the_contig_from_its_start_on(plan: DocumentPlan, length: int, seed: int) -> None:
     found = passes(list(iter_documents({"a": length}, plan, seed)), length)
     assert len(found) == plan.passes
     shortest, longest = plan.sentence_bases

@@ -11,24 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.model.rows import window_rows
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.opening import load_tokenizer
-from bigbird_dna.training.batches import window_rows
 from tests.toys import random_dna
 
-pytest.importorskip(
-    "tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'"
-)
+pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'")
 
 SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 GAP = "-"  # in place of ten Ns and more, as published DNA vocabularies have it
 CODE = "ABCGKMNRSTWY"
 
-dna = st.lists(
-    st.one_of(st.text("ACGT", max_size=60), st.integers(0, 30).map("N".__mul__)), max_size=8
-).map("".join)
+dna = st.lists(st.one_of(st.text("ACGT", max_size=60), st.integers(0, 30).map("N".__mul__)), max_size=8).map(
+    "".join
+)
 
 
 def content(letters: str = CODE, *, gaps: bool = True, **model: Any) -> bytes:
@@ -79,9 +77,7 @@ def fusing() -> JsonTokenizer:
 @settings(deadline=None)
 @given(dna)
 @pytest.mark.parametrize("name", ["full", "without_n", "silent", "fusing"])
-def test_tokens_cover_every_base_once(
-    request: pytest.FixtureRequest, name: str, sequence: str
-) -> None:
+def test_tokens_cover_every_base_once(request: pytest.FixtureRequest, name: str, sequence: str) -> None:
     tokenizer = request.getfixturevalue(name)
     ids, offsets = tokenizer.encode_with_offsets(sequence)
     assert offsets[0] == 0 and offsets[-1] == len(sequence) and len(offsets) == len(ids) + 1

@@ -1,5 +1,6 @@
 """Token stores hold what was encoded, and damaged ones are refused."""
 
+import itertools
 import json
 import pickle
 import shutil
@@ -23,9 +24,7 @@ from bigbird_dna.tokens.tokenizer import DnaTokenizer
 PLAN = DocumentPlan(passes=2, max_start=300, sentence_bases=(40, 80), document_sentences=(5, 9))
 
 
-def expected_documents(
-    reference: Reference, plan: DocumentPlan, seed: int, max_n: float
-) -> list[list[str]]:
+def expected_documents(reference: Reference, plan: DocumentPlan, seed: int, max_n: float) -> list[list[str]]:
     """Documents as lists of sentences, divided where a sentence is left out."""
     documents: list[list[str]] = []
     for document in iter_documents(reference.contigs, plan, seed):
@@ -40,16 +39,13 @@ def expected_documents(
 
 
 def text(store: TokenStore, tokenizer: DnaTokenizer) -> list[list[str]]:
-    return [
-        [tokenizer.decode(store.sentence(i)) for i in store.document(d)]
-        for d in range(store.info["documents"])
-    ]
+    ends = store.sentences.tolist()
+    sentences = [tokenizer.decode(store.tokens[a:b]) for a, b in itertools.pairwise(ends)]
+    return [sentences[a:b] for a, b in itertools.pairwise(store.documents.tolist())]
 
 
 @pytest.fixture(scope="module")
-def built(
-    tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer
-) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer) -> Path:
     path = tmp_path_factory.mktemp("store") / "train"
     build_store(path, reference, reference.contigs, tokenizer, PLAN, seed=3)
     return path
@@ -72,8 +68,7 @@ def test_a_store_holds_the_documents(
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "train"
     info = build_store(path, reference, reference.contigs, tokenizer, PLAN, seed=seed, max_n=max_n)
-    store = TokenStore.open(path, tokenizer)
-    store.verify()
+    store = TokenStore.open(path, tokenizer, verify=True)
     documents = expected_documents(reference, PLAN, seed, max_n)
     assert text(store, tokenizer) == documents
     kept = [sentence for document in documents for sentence in document]
@@ -109,18 +104,14 @@ def test_two_bytes_a_token_and_plain_arrays(built: Path) -> None:
 
 
 def test_four_bytes_a_token_for_large_vocabularies(
-    tmp_path: Path,
-    reference: Reference,
-    tokenizer: DnaTokenizer,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizer, "vocabulary", 65_537)
     build_store(tmp_path / "store", reference, {"a": 9000}, tokenizer, PLAN)
     store = TokenStore.open(tmp_path / "store")
     assert store.tokens.dtype == np.uint32
-    assert "".join(tokenizer.pieces[i] for i in store.sentence(0)) == tokenizer.decode(
-        store.sentence(0)
-    )
+    ids = store.tokens[: store.sentences[1]]
+    assert "".join(tokenizer.pieces[i] for i in ids) == tokenizer.decode(ids)
 
 
 def test_an_open_store_pickles_by_path(built: Path) -> None:
@@ -134,7 +125,7 @@ def test_no_contigs_make_an_empty_store(
     tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
     build_store(tmp_path / "store", reference, {}, tokenizer, PLAN)
-    store = TokenStore.open(tmp_path / "store", tokenizer)
+    store = TokenStore.open(tmp_path / "store", tokenizer, verify=True)
     assert store.info["documents"] == store.info["sentences"] == len(store.tokens) == 0
     assert store.sentences.tolist() == store.documents.tolist() == [0]
 
@@ -185,9 +176,7 @@ def garble(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tokens.bin", "sentences.npy", "documents.npy", "store.json"])
 @pytest.mark.parametrize("damage", [Path.unlink, cut, garble])
-def test_missing_and_damaged_files(
-    damaged: Path, name: str, damage: Callable[[Path], None]
-) -> None:
+def test_missing_and_damaged_files(damaged: Path, name: str, damage: Callable[[Path], None]) -> None:
     damage(damaged / name)
     with pytest.raises(DataError, match=str(damaged)):
         TokenStore.open(damaged)
@@ -195,9 +184,7 @@ def test_missing_and_damaged_files(
 
 @pytest.mark.parametrize("name", ["sentences.npy", "documents.npy"])
 @pytest.mark.parametrize("damage", [zero, as_float])
-def test_offsets_that_contradict_the_rest(
-    damaged: Path, name: str, damage: Callable[[Path], None]
-) -> None:
+def test_offsets_that_contradict_the_rest(damaged: Path, name: str, damage: Callable[[Path], None]) -> None:
     damage(damaged / name)
     with pytest.raises(DataError, match=f"{name}: damaged"):
         TokenStore.open(damaged)
@@ -224,12 +211,23 @@ def test_descriptions_that_are_wrong(damaged: Path, key: str, value: Any, messag
         TokenStore.open(damaged)
 
 
-def test_a_changed_token_is_found_by_verify(damaged: Path) -> None:
+def test_a_changed_token_is_found_where_all_is_read(damaged: Path) -> None:
     content = bytearray((damaged / "tokens.bin").read_bytes())
     content[10] ^= 1
     (damaged / "tokens.bin").write_bytes(content)
+    TokenStore.open(damaged)
     with pytest.raises(DataError, match=r"tokens\.bin: damaged"):
-        TokenStore.open(damaged).verify()
+        TokenStore.open(damaged, verify=True)
+
+
+@pytest.mark.parametrize("name", ["sentences.npy", "documents.npy"])
+def test_offsets_that_do_not_ascend_are_found_where_all_is_read(damaged: Path, name: str) -> None:
+    offsets = np.load(damaged / name)
+    offsets[2] = offsets[1]
+    np.save(damaged / name, offsets)
+    TokenStore.open(damaged)
+    with pytest.raises(DataError, match=rf"{name}: damaged: offset 2 is {offsets[1]}, after"):
+        TokenStore.open(damaged, verify=True)
 
 
 def test_a_directory_that_is_no_store(tmp_path: Path) -> None:

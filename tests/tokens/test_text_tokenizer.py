@@ -1,6 +1,5 @@
 """SentencePiece tokenizers of ordinary text."""
 
-import io
 import pickle
 from pathlib import Path
 
@@ -8,29 +7,17 @@ import pytest
 import sentencepiece
 
 from bigbird_dna.errors import DataError, ModelError
-from bigbird_dna.huggingface.tokenizers import find_tokenizer
+from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.text_tokenizer import TextTokenizer
+from tests.tokens.text_model import text_model
 
 TEXT = "promoters begin where genes begin, and genes end where nothing much begins"
 
 
 @pytest.fixture(scope="module")
 def model() -> bytes:
-    """As BigBird's own: padding, end, begin, unknown; [CLS] [SEP] [MASK] further up."""
-    stream = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([TEXT] * 20),
-        model_writer=stream,
-        vocab_size=30,
-        pad_id=0,
-        eos_id=1,
-        bos_id=2,
-        unk_id=3,
-        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
-    )
-    return stream.getvalue()
+    return text_model(TEXT, 30)
 
 
 def test_specials_are_found_and_text_comes_back(model: bytes, tmp_path: Path) -> None:
@@ -80,9 +67,7 @@ def test_damage_is_named(model: bytes, tmp_path: Path) -> None:
 
 def test_found_in_a_checkpoint_by_the_names_of_its_settings(model: bytes, tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(model)
-    (tmp_path / "tokenizer_config.json").write_text(
-        '{"cls_token": {"content": "[SEP]"}, "mask_token": "▁"}'
-    )
+    (tmp_path / "tokenizer_config.json").write_text('{"cls_token": {"content": "[SEP]"}, "mask_token": "▁"}')
     tokenizer = find_tokenizer(tmp_path, 30)
     assert (tokenizer.cls_id, tokenizer.sep_id) == (5, 5)
     assert tokenizer.pieces[tokenizer.mask_id] == "▁"

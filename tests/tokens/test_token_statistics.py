@@ -65,9 +65,7 @@ def test_use_of_pieces(reference: Reference, tokenizer: DnaTokenizer) -> None:
     for length, counts in found["piece_lengths"].items():
         assert counts["tokens"] == sum(len(piece) == int(length) for piece in pieces)
     assert sum(counts["tokens"] for counts in found["piece_lengths"].values()) == len(ids)
-    assert sum(counts["pieces"] for counts in found["piece_lengths"].values()) == len(
-        tokenizer.base_ids
-    )
+    assert sum(counts["pieces"] for counts in found["piece_lengths"].values()) == len(tokenizer.base_ids)
     counts = list(found["frequent_pieces"].values())
     assert counts == sorted(counts, reverse=True)
     assert all(pieces.count(piece) == n for piece, n in found["frequent_pieces"].items())

@@ -16,9 +16,9 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.tokens.tokenizer import SPECIAL_PIECES, DnaTokenizer
 
 # Stretches of one kind of letter, so that runs of Ns of every length are drawn.
-dna = st.lists(
-    st.one_of(st.text("ACGT", max_size=60), st.integers(0, 40).map("N".__mul__)), max_size=8
-).map("".join)
+dna = st.lists(st.one_of(st.text("ACGT", max_size=60), st.integers(0, 40).map("N".__mul__)), max_size=8).map(
+    "".join
+)
 
 
 def slow_bpe(sequence: str, tokenizer: DnaTokenizer) -> list[str]:
@@ -54,12 +54,8 @@ def test_offsets_cut_the_sequence_into_its_pieces(tokenizer: DnaTokenizer, seque
 
 @settings(deadline=None)
 @given(st.text("ACGT", max_size=120))
-def test_same_pieces_as_a_plain_implementation_of_bpe(
-    tokenizer: DnaTokenizer, sequence: str
-) -> None:
-    assert [tokenizer.pieces[i] for i in tokenizer.encode(sequence)] == slow_bpe(
-        sequence, tokenizer
-    )
+def test_same_pieces_as_a_plain_implementation_of_bpe(tokenizer: DnaTokenizer, sequence: str) -> None:
+    assert [tokenizer.pieces[i] for i in tokenizer.encode(sequence)] == slow_bpe(sequence, tokenizer)
 
 
 @settings(deadline=None)
@@ -75,9 +71,7 @@ def test_n_separates_bases_and_is_cut_into_runs(
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(dna, max_size=6), st.integers(1, 3))
-def test_a_batch_is_its_sequences(
-    tokenizer: DnaTokenizer, sequences: list[str], threads: int
-) -> None:
+def test_a_batch_is_its_sequences(tokenizer: DnaTokenizer, sequences: list[str], threads: int) -> None:
     rows = tokenizer.encode_batch(sequences, threads)
     assert [row.tolist() for row in rows] == [tokenizer.encode(s).tolist() for s in sequences]
 
@@ -103,10 +97,7 @@ def test_a_long_sequence_is_encoded_whole(tokenizer: DnaTokenizer) -> None:
 
 def test_copies_are_the_same(tokenizer: DnaTokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "copy.model")
-    for copy in (
-        pickle.loads(pickle.dumps(tokenizer)),
-        DnaTokenizer.load(tmp_path / "copy.model"),
-    ):
+    for copy in (pickle.loads(pickle.dumps(tokenizer)), DnaTokenizer.load(tmp_path / "copy.model")):
         assert copy.sha256 == tokenizer.sha256
         assert copy.encode("ACGTTNACG").tolist() == tokenizer.encode("ACGTTNACG").tolist()
 
@@ -168,12 +159,7 @@ def test_the_largest_possible_vocabulary_is_named_and_right(tmp_path: Path) -> N
     ],
 )
 def test_bad_training_input(
-    tmp_path: Path,
-    sentences: list[str],
-    vocabulary: int,
-    longest: int,
-    error: type[Exception],
-    text: str,
+    tmp_path: Path, sentences: list[str], vocabulary: int, longest: int, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
         DnaTokenizer.train(sentences, tmp_path / "model", vocabulary, longest)

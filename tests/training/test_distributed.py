@@ -8,7 +8,8 @@ from torch import nn
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.training.distributed import World, choose_device
+from bigbird_dna.model.device import choose_device
+from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch, train
 from bigbird_dna.training.state import CheckpointStore, fingerprint
 
@@ -88,8 +89,4 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 def test_a_fingerprint_tells_configurations_apart_whatever_their_order() -> None:
-    assert (
-        fingerprint({"a": 1, "b": 2})
-        == fingerprint({"b": 2, "a": 1})
-        != fingerprint({"a": 2, "b": 1})
-    )
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})

@@ -22,14 +22,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _arguments(config: Path, output: Path, *more: str) -> list[str]:
-    return [
-        str(config),
-        "-o",
-        str(output),
-        "--checkpoints",
-        str(output.parent / "checkpoints"),
-        *more,
-    ]
+    return [str(config), "-o", str(output), "--checkpoints", str(output.parent / "checkpoints"), *more]
 
 
 def _weights(model: Path) -> bytes:
@@ -62,9 +55,7 @@ def undisturbed(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return output
 
 
-def test_kills_at_random_moments_leave_no_trace(
-    tiny_config: Path, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_kills_at_random_moments_leave_no_trace(tiny_config: Path, undisturbed: Path, tmp_path: Path) -> None:
     output = tmp_path / "model"
     moments = random.Random(11)
     # The first kill comes before there is a checkpoint, the others somewhere between two.
@@ -86,9 +77,7 @@ def test_kills_at_random_moments_leave_no_trace(
     assert _weights(output) == _weights(undisturbed)
     steps = [[json.loads(line)["step"] for line in _log(model)] for model in (output, undisturbed)]
     assert steps[0] == steps[1]
-    losses = [
-        [json.loads(line).get("loss") for line in _log(model)] for model in (output, undisturbed)
-    ]
+    losses = [[json.loads(line).get("loss") for line in _log(model)] for model in (output, undisturbed)]
     assert losses[0] == losses[1]
 
 
@@ -127,13 +116,7 @@ def test_two_processes_take_the_same_steps_as_one(
     _run_here(tiny_config, alone, "encoder.dropout=0.0")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     outcome = subprocess.run(
-        [
-            *launcher,
-            "-m",
-            "bigbird_dna.cli.main",
-            "pretrain",
-            *_arguments(tiny_config, output, *plain),
-        ],
+        [*launcher, "-m", "bigbird_dna.cli.main", "pretrain", *_arguments(tiny_config, output, *plain)],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,

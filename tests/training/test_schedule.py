@@ -15,9 +15,7 @@ def test_rate_rises_to_its_peak_and_falls_to_almost_zero(steps: int, warmup: int
     peak = min(warmup, steps)
     assert all(0 < rate <= 2.0 for rate in rates)
     assert max(rates) == 2.0
-    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(
-        rates[peak:], reverse=True
-    )
+    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:], reverse=True)
     if steps > peak:
         assert rates[-1] <= 2.0 / (steps - peak) + 1e-12
 
@@ -26,6 +24,4 @@ def test_only_matrices_decay() -> None:
     network = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
     decayed, others = make_optimizer(network, OptimizerConfig(weight_decay=0.1)).param_groups
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
-    assert [p.dim() for p in decayed["params"]] == [2] and {p.dim() for p in others["params"]} == {
-        1
-    }
+    assert [p.dim() for p in decayed["params"]] == [2] and {p.dim() for p in others["params"]} == {1}

@@ -11,10 +11,10 @@ from typing import Any
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.files import read_json, write_json
-from bigbird_dna.tokens.interface import Specials, Tokenizer
+from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.text_tokenizer import TextTokenizer
-from bigbird_dna.tokens.tokenizer import BASES, SPECIAL_PIECES, DnaTokenizer
+from bigbird_dna.tokens.tokenizer import SPECIAL_PIECES, DnaTokenizer
 
 OWN_FILE = "bigbird_dna.model"  # a DnaTokenizer's own file beside its tokenizer.json
 _TEXT_FILE = "spiece.model"
@@ -36,9 +36,7 @@ def find_tokenizer(directory: Path, vocabulary: int, file: Path | None = None) -
     for found in (directory / "tokenizer.json", directory / _TEXT_FILE):
         if found.is_file():
             return _open(found, vocabulary, names)
-    raise ModelError(
-        f"{directory}: no tokenizer (tokenizer.json or {_TEXT_FILE}): name one with --tokenizer"
-    )
+    raise ModelError(f"{directory}: no tokenizer (tokenizer.json or {_TEXT_FILE}): name one with --tokenizer")
 
 
 def special_names(directory: Path) -> dict[str, str]:
@@ -75,14 +73,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, positions: int) -> No
         else:
             tokenizer.save(directory / "tokenizer.json")
     special = {
-        f"{role}_token": tokenizer.pieces[index]
-        for role, index in {
-            "pad": tokenizer.pad_id,
-            "unk": tokenizer.unk_id,
-            "cls": tokenizer.cls_id,
-            "sep": tokenizer.sep_id,
-            "mask": tokenizer.mask_id,
-        }.items()
+        f"{role}_token": tokenizer.pieces[index] for role, index in tokenizer.specials._asdict().items()
     }
     write_json(directory / "tokenizer_config.json", settings | special)
     write_json(directory / "special_tokens_map.json", special)
@@ -122,8 +113,7 @@ def bpe_description(tokenizer: DnaTokenizer) -> dict[str, Any]:
             "single": [cls, first, sep],
             "pair": [cls, first, sep, second, last],
             "special_tokens": {
-                name: {"id": name, "ids": [ids[name]], "tokens": [name]}
-                for name in ("[CLS]", "[SEP]")
+                name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in ("[CLS]", "[SEP]")
             },
         },
         "decoder": {"type": "Fuse"},

@@ -1,0 +1,80 @@
+"""SentencePiece's models as bytes: opened, applied, and learnt from DNA."""
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import sentencepiece as spm
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import ModelError
+
+LONGEST_LINE = 50_000  # SentencePiece drops or refuses training lines above 65,535 letters
+LONGEST_PIECE = 512  # of SentencePiece
+
+
+def open_model(model: bytes, source: str) -> tuple[Any, list[str]]:
+    """SentencePiece's processor of a serialised model, and the pieces by id.
+
+    `source` names the model in the `ModelError` about one that is damaged.
+    """
+    if not model:
+        raise ModelError(f"{source}: empty, not a SentencePiece model")
+    try:
+        processor = spm.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        raise ModelError(f"{source}: not a SentencePiece model, or damaged") from None
+    return processor, [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+
+
+def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+    """Token ids (n,) of every text, without specials; `threads` don't change them."""
+    if not texts:
+        return []
+    rows = processor.encode(list(texts), num_threads=threads)
+    return [np.array(row, np.int32) for row in rows]
+
+
+def learn_model(
+    lines: Iterable[str],
+    vocabulary: int,
+    specials: tuple[str, str, str, str, str],
+    symbols: list[str],
+    max_piece_length: int,
+) -> bytes:
+    """A serialised model of byte-pair encoding, learnt from lines of up to `LONGEST_LINE` letters.
+
+    Ids begin with the special pieces and the symbols, which stand for themselves and are never merged. The
+    same lines give the same bytes. `RuntimeError` says why SentencePiece couldn't.
+    """
+    model = io.BytesIO()
+    pad, unk, cls, sep, mask = specials
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=vocabulary,
+        max_sentencepiece_length=max_piece_length,
+        max_sentence_length=LONGEST_LINE + 1,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        split_by_unicode_script=False,
+        split_by_number=False,
+        split_by_whitespace=False,
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        pad_piece=pad,
+        unk_piece=unk,
+        bos_piece=cls,
+        eos_piece=sep,
+        control_symbols=[mask],
+        user_defined_symbols=symbols,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
