@@ -36,6 +36,11 @@ class Assembly:
     def _by_name(self) -> dict[str, Contig]:
         return {name: contig for contig in self.contigs for name in contig.names}
 
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """bp of the contigs, by every name they have."""
+        return {name: contig.length for name, contig in self._by_name.items()}
+
     def match(self, name: str, contigs: Collection[str]) -> str | None:
         """Return the one of `contigs` that is the same contig as `name`; `None` if none is.
 
@@ -79,10 +84,8 @@ class Assembly:
             length = contigs[name]
             if length == contig.length:
                 continue
-            difference = (
-                f"{where}: contig {name!r} has {length:,} bp, in {self.name} {contig.length:,}"
-            )
-            other = _assembly_with(name, length)
+            difference = f"{where}: contig {name!r} has {length:,} bp, in {self.name} {contig.length:,}"
+            other = next((a for a in ASSEMBLIES if load_assembly(a).lengths.get(name) == length), None)
             if other is not None:
                 raise DataError(f"{difference}: that is its length in {other}")
             if length > contig.length:
@@ -109,8 +112,8 @@ def load_assembly(name: str) -> Assembly:
     return Assembly(
         name,
         tuple(
-            Contig(contig, int(length), frozenset({contig, *_aliases(columns)}))
-            for contig, length, *columns in rows
+            Contig(contig, int(length), frozenset({contig, *",".join(aliases).split(",")} - {""}))
+            for contig, length, *aliases in rows
         ),
     )
 
@@ -124,17 +127,4 @@ def shown(names: Iterable[str], most: int = 4) -> str:
 def naming_assemblies(names: Iterable[str]) -> list[str]:
     """The known assemblies that know every one of some contig names."""
     names = set(names)
-    return [name for name in ASSEMBLIES if names and names <= load_assembly(name)._by_name.keys()]
-
-
-def _aliases(columns: Iterable[str]) -> Iterable[str]:
-    for column in columns:
-        yield from (name for name in column.split(",") if name)
-
-
-def _assembly_with(name: str, length: int) -> str | None:
-    for other in map(load_assembly, ASSEMBLIES):
-        contig = other._by_name.get(name)
-        if contig is not None and contig.length == length:
-            return other.name
-    return None
+    return [name for name in ASSEMBLIES if names and names <= load_assembly(name).lengths.keys()]

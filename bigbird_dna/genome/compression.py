@@ -12,12 +12,7 @@ from bigbird_dna.errors import DataError
 
 # An empty BGZF block ends every complete bgzip file.
 _BGZIP_END = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
-_FOREIGN = {
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-}
+_FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 
 
 def compression(path: Path) -> Literal["plain", "gzip", "bgzip"]:
@@ -62,18 +57,12 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     if kind == "bgzip":
         require_end_block(path)
     try:
-        if kind == "plain":
-            with path.open("rb") as stream:
-                yield stream
-        else:
-            with gzip.open(path, "rb") as unpacked:
-                yield cast(IO[bytes], unpacked)
+        with path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
+            yield cast(IO[bytes], stream)
     except EOFError:
         raise DataError(f"{path}: truncated: the {kind} stream ends too early") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged {kind} file: {error}") from None
-    except IsADirectoryError:
-        raise DataError(f"{path}: is a directory, not a file") from None
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -5,13 +5,14 @@ doesn't grow with a record, and refuses what other readers let pass: empty files
 that occur twice, text without a header, lines of uneven length, letters that are no DNA.
 """
 
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import compression
@@ -35,13 +36,10 @@ class Chunk(NamedTuple):
     last: bool  # whether the record ends with this chunk
     ambiguous: int = 0  # IUPAC codes of the file that are N in `sequence`
 
-
-class Record(NamedTuple):
-    """A whole record: its name (the header up to the first white space) and clean sequence."""
-
-    name: str
-    sequence: str
-    ambiguous: int = 0
+    @classmethod
+    def from_raw(cls, contig: str, start: int, raw: bytes, last: bool) -> Self:
+        """A chunk of letters as a file has them, which have been found to be DNA."""
+        return cls(contig, start, clean_bytes(raw).decode("ascii"), last, count_ambiguous_bytes(raw))
 
 
 def scan_fasta(path: Path) -> dict[str, int]:
@@ -72,7 +70,7 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     start = 0
     for name, raw in _pieces(Path(path)):
         if contig is not None and name != contig:
-            yield _chunk(contig, start, bytes(buffer), last=True)
+            yield Chunk.from_raw(contig, start, bytes(buffer), last=True)
             buffer.clear()
             start = 0
         contig = name
@@ -80,25 +78,12 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
         # One base too many has to be at hand, to know that a chunk isn't its record's last.
         offset = 0
         while len(buffer) - offset > chunk_bases:
-            yield _chunk(name, start, bytes(buffer[offset : offset + chunk_bases]), last=False)
+            yield Chunk.from_raw(name, start, bytes(buffer[offset : offset + chunk_bases]), last=False)
             offset += chunk_bases
             start += chunk_bases
         del buffer[:offset]
     assert contig is not None, "a file without records raises before"
-    yield _chunk(contig, start, bytes(buffer), last=True)
-
-
-def read_fasta(path: Path) -> Iterator[Record]:
-    """Yield the records of a FASTA file whole; errors as in `stream_fasta`."""
-    parts: list[str] = []
-    ambiguous = 0
-    for chunk in stream_fasta(path, chunk_bases=8_000_000):
-        parts.append(chunk.sequence)
-        ambiguous += chunk.ambiguous
-        if chunk.last:
-            yield Record(chunk.contig, "".join(parts), ambiguous)
-            parts.clear()
-            ambiguous = 0
+    yield Chunk.from_raw(contig, start, bytes(buffer), last=True)
 
 
 @contextmanager
@@ -124,11 +109,6 @@ def spool_stdin() -> Iterator[Path]:
             raise DataError(str(error).replace(str(path), "standard input")) from None
 
 
-def _chunk(contig: str, start: int, raw: bytes, *, last: bool) -> Chunk:
-    sequence = clean_bytes(raw).decode("ascii")
-    return Chunk(contig, start, sequence, last, count_ambiguous_bytes(raw))
-
-
 def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, letters as they stand in the file) for consecutive pieces of every record."""
     with compression.open_bytes(path) as stream:
@@ -151,10 +131,6 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
         yield block
     if carry and carry != b"\r":
         yield carry
-
-
-def _is_control(byte: int) -> bool:
-    return (byte < 32 and byte not in b"\t\n\r") or byte == 127
 
 
 class _Parser:
@@ -280,12 +256,10 @@ class _Parser:
 
     def _refuse_headless(self, text: bytes) -> None:
         start = text.lstrip(b"\n")[:40]
-        if not start.isascii() or any(_is_control(byte) for byte in start):
+        if re.search(rb"[^\t\n\r -~]", start):
             raise DataError(f"{self.path}: not a FASTA file (binary content)")
         shown = start.split(b"\n")[0].decode("ascii")
-        raise DataError(
-            f"{self.path}: no FASTA header: the first line doesn't start with '>' ({shown!r})"
-        )
+        raise DataError(f"{self.path}: no FASTA header: the first line doesn't start with '>' ({shown!r})")
 
     def _refuse_letter(self, text: bytes) -> None:
         position = first_bad_letter(text.replace(b"\n", b"N"))

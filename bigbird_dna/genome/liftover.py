@@ -19,9 +19,7 @@ class Lifted(NamedTuple):
     unmapped: list[Locus]  # as they were: no counterpart, or more than one
 
 
-def lift(
-    loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]
-) -> Lifted:
+def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]) -> Lifted:
     """Carry loci over; on a stretch that is inverted between the assemblies the strand is flipped.
 
     Parameters
@@ -57,8 +55,7 @@ def lift(
         lifted.loci.append(Locus(target, position, strand, locus.name))
     if not lifted.loci:
         raise DataError(
-            f"{chain}: nothing can be lifted: the contigs are {shown(renamed)}, "
-            f"the chain's {shown(names)}"
+            f"{chain}: nothing can be lifted: the contigs are {shown(renamed)}, the chain's {shown(names)}"
         )
     return lifted
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_path
+from bigbird_dna.files import atomic_path, write_json
 from bigbird_dna.genome.assembly import Assembly, naming_assemblies, shown
 from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.intervals import Locus, Strand
+from bigbird_dna.genome.liftover import lift
+from bigbird_dna.genome.reference import Reference
 
 _COLUMNS = ("contig", "position", "strand", "name")
 
@@ -33,6 +35,56 @@ class Placed(NamedTuple):
     loci: list[Locus]  # in the reference's order of contigs, then by position
     off_reference: int  # on a contig that the reference hasn't got, or beyond its end
     duplicates: int  # same contig, position and strand as an earlier one
+
+
+def prepare_promoters(
+    promoters: Path,
+    reference: Path,
+    output: Path,
+    assembly: Assembly,
+    chain: tuple[Path, Assembly] | None = None,
+) -> dict[str, int | None]:
+    """Put the promoters of an EPDnew file on a reference, and write them (see `write_loci`).
+
+    Parameters
+    ----------
+    reference
+        An indexed FASTA file.
+    output
+        The table to write; the counts that are returned go into a `.json` file beside it.
+    assembly
+        The reference's.
+    chain
+        A liftOver chain onto that assembly, and the assembly it starts from.
+
+    Returns
+    -------
+    dict
+        How many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates,
+        and promoters: how many were written.
+
+    Raises
+    ------
+    DataError
+        A file can't be used, or no promoter lies on the reference.
+    """
+    with Reference(reference) as opened:
+        contigs = opened.contigs
+    loci = read_promoters(promoters)
+    counts: dict[str, int | None] = {"read": len(loci), "lifted": None, "unmapped": None}
+    if chain is not None:
+        lifted = lift(loci, chain[0], chain[1].match)
+        loci = lifted.loci
+        counts |= {"lifted": len(loci), "unmapped": len(lifted.unmapped)}
+    placed = place(loci, contigs, assembly, str(promoters))
+    counts |= {
+        "off_reference": placed.off_reference,
+        "duplicates": placed.duplicates,
+        "promoters": len(placed.loci),
+    }
+    write_json(output.with_suffix(".json"), counts)
+    write_loci(output, placed.loci)
+    return counts
 
 
 def read_promoters(path: Path) -> list[Locus]:
@@ -97,9 +149,7 @@ def read_loci(path: Path) -> list[Locus]:
     return loci
 
 
-def place(
-    loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
-) -> Placed:
+def place(loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str) -> Placed:
     """Put loci on a reference: its names for the contigs, its order, each site and strand once.
 
     Parameters
@@ -137,9 +187,7 @@ def place(
     return Placed(found, off_reference, duplicates)
 
 
-def _explain_none(
-    names: Mapping[str, str | None], contigs: Mapping[str, int], assembly: Assembly
-) -> str:
+def _explain_none(names: Mapping[str, str | None], contigs: Mapping[str, int], assembly: Assembly) -> str:
     text = (
         f"no promoter lies on the reference: the promoters' contigs are {shown(names)}, the "
         f"reference's {shown(contigs)} (names are looked up in {assembly.name})"

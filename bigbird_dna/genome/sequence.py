@@ -64,15 +64,9 @@ def clean(text: str, where: str) -> str:
     raw = text.encode("ascii", errors="replace")
     bad = first_bad_letter(raw)
     if bad is not None:
-        letter = raw[bad] if ord(text[bad]) < 128 else None
-        what = f"{text[bad]!r} is no DNA letter" if letter is None else describe_bad_letter(letter)
+        what = describe_bad_letter(raw[bad]) if text[bad].isascii() else f"{text[bad]!r} is no DNA letter"
         raise DataError(f"{where}: position {bad + 1}: {what}")
     return clean_bytes(raw).decode("ascii")
-
-
-def count_ambiguous(text: str) -> int:
-    """How many letters of `text` are IUPAC codes that `clean` turns into N, N not counted."""
-    return count_ambiguous_bytes(text.encode("ascii", errors="replace"))
 
 
 def reverse_complement(sequence: str) -> str:

@@ -18,9 +18,7 @@ class Splits:
     assignment: dict[str, Split | None]
 
     @classmethod
-    def from_config(
-        cls, config: GenomeConfig, contigs: Collection[str], assembly: Assembly
-    ) -> Self:
+    def from_config(cls, config: GenomeConfig, contigs: Collection[str], assembly: Assembly) -> Self:
         """Divide the contigs of a reference as the configuration says.
 
         Contigs it doesn't name are for training. The configuration may use any naming scheme that
@@ -47,17 +45,11 @@ class Splits:
                         f"({assembly.name}; the reference has {shown(contigs)})"
                     )
                 if contig in named:
-                    raise ConfigError(
-                        f"genome.{key}: {name!r} is contig {contig!r}, which is named already"
-                    )
+                    raise ConfigError(f"genome.{key}: {name!r} is contig {contig!r}, which is named already")
                 named[contig] = split
-        assignment: dict[str, Split | None] = {
-            contig: named.get(contig, "train") for contig in contigs
-        }
+        assignment: dict[str, Split | None] = {contig: named.get(contig, "train") for contig in contigs}
         if "train" not in assignment.values():
-            raise ConfigError(
-                "genome: exclude, valid and test name every contig, none is left to train on"
-            )
+            raise ConfigError("genome: exclude, valid and test name every contig, none is left to train on")
         return cls(assignment)
 
     def of(self, contig: str) -> Split | None:

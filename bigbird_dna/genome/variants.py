@@ -7,7 +7,8 @@ same windows, however they are padded or aligned.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, Self
 
 from bigbird_dna.genome.assembly import ASSEMBLIES, Assembly, load_assembly
 from bigbird_dna.genome.intervals import Interval
@@ -22,41 +23,33 @@ _BREAKEND = re.compile(r".*[\[\]].*|\.[^.]+|[^.]+\.")
 
 
 class Note(StrEnum):
-    """Why an alternative allele has no effect, or what is special about the effect it has."""
+    """Why an alternative allele has no effect, or what is special about the effect it has.
 
-    NO_ALT = "NO_ALT"
-    SPANNING_DELETION = "SPANNING_DELETION"
-    BREAKEND = "BREAKEND"
-    SYMBOLIC = "SYMBOLIC"
-    NOT_BASES = "NOT_BASES"
-    CONTIG_UNKNOWN = "CONTIG_UNKNOWN"
-    BEYOND_CONTIG = "BEYOND_CONTIG"
-    REF_MISMATCH = "REF_MISMATCH"
-    NO_CHANGE = "NO_CHANGE"
-    REF_UNKNOWN = "REF_UNKNOWN"
-    AMBIGUOUS = "AMBIGUOUS"
-    TOO_LONG = "TOO_LONG"
-    TOO_MANY_N = "TOO_MANY_N"
-    CONTIG_EDGE = "CONTIG_EDGE"
+    In the order in which they are looked for, with what each means; at most the last two go together.
+    """
 
+    meaning: str
 
-NOTES: Mapping[Note, str] = {
-    Note.NO_ALT: "no alternative allele",
-    Note.SPANNING_DELETION: "allele * (lost by a deletion upstream)",
-    Note.BREAKEND: "breakend",
-    Note.SYMBOLIC: "symbolic allele",
-    Note.NOT_BASES: "REF or ALT has letters that are no bases",
-    Note.CONTIG_UNKNOWN: "the reference has no such contig",
-    Note.BEYOND_CONTIG: "REF is not within the contig",
-    Note.REF_MISMATCH: "REF is not what the reference has there",
-    Note.NO_CHANGE: "ALT equals REF",
-    Note.REF_UNKNOWN: "the reference has N or another IUPAC code at the changed bases",
-    Note.AMBIGUOUS: "the changed bases have N or another IUPAC code",
-    Note.TOO_LONG: "the changed bases don't fit the window at every offset",
-    Note.TOO_MANY_N: "too large a share of N in a window, what lies beyond the contig included",
-    Note.CONTIG_EDGE: "scored or not: a window reaches beyond the contig and is filled up with N",
-}
-"""What each note means, in the order in which they are looked for; at most the last two go together."""
+    def __new__(cls, code: str, meaning: str) -> Self:
+        """A member is its code, and knows its meaning."""
+        note = str.__new__(cls, code)
+        note._value_, note.meaning = code, meaning
+        return note
+
+    NO_ALT = "NO_ALT", "no alternative allele"
+    SPANNING_DELETION = "SPANNING_DELETION", "allele * (lost by a deletion upstream)"
+    BREAKEND = "BREAKEND", "breakend"
+    SYMBOLIC = "SYMBOLIC", "symbolic allele"
+    NOT_BASES = "NOT_BASES", "REF or ALT has letters that are no bases"
+    CONTIG_UNKNOWN = "CONTIG_UNKNOWN", "the reference has no such contig"
+    BEYOND_CONTIG = "BEYOND_CONTIG", "REF is not within the contig"
+    REF_MISMATCH = "REF_MISMATCH", "REF is not what the reference has there"
+    NO_CHANGE = "NO_CHANGE", "ALT equals REF"
+    REF_UNKNOWN = "REF_UNKNOWN", "the reference has N or another IUPAC code at the changed bases"
+    AMBIGUOUS = "AMBIGUOUS", "the changed bases have N or another IUPAC code"
+    TOO_LONG = "TOO_LONG", "the changed bases don't fit the window at every offset"
+    TOO_MANY_N = "TOO_MANY_N", "too large a share of N in a window, what lies beyond the contig included"
+    CONTIG_EDGE = "CONTIG_EDGE", "scored or not: a window reaches beyond the contig and is filled up with N"
 
 
 class Change(NamedTuple):
@@ -90,9 +83,7 @@ def window_offsets(count: int, span: int = OFFSET_SPAN) -> tuple[int, ...]:
     return tuple(round(span * index / (count - 1) - span / 2) for index in range(count))
 
 
-def find_change(
-    contig: str | None, start: int, ref: str, alt: str, reference: Reference
-) -> Change | Note:
+def find_change(contig: str | None, start: int, ref: str, alt: str, reference: Reference) -> Change | Note:
     """The normal form of an allele as a VCF has it, or why there is none.
 
     Case doesn't count. REF must be what the reference has, wherever that isn't N or another IUPAC
@@ -153,10 +144,7 @@ def allele_windows(
     left_side = reference.fetch(Interval(change.contig, change.start - before, change.start))
     right_side = reference.fetch(Interval(change.contig, end, end + after))
     ref, alt = (
-        tuple(
-            left_side[before - left :] + allele + right_side[: size - left - len(allele)]
-            for left in lefts
-        )
+        tuple(left_side[before - left :] + allele + right_side[: size - left - len(allele)] for left in lefts)
         for allele in (change.ref, change.alt)
     )
     beyond = change.start < before or end + after > reference.contigs[change.contig]
@@ -177,15 +165,13 @@ def contig_finder(contigs: Mapping[str, int]) -> Callable[[str], str | None]:
         Name → length in bp of the reference's contigs.
     """
     assemblies = _possible_assemblies(contigs)
-    known: dict[str, str | None] = {}
 
+    @cache
     def find(name: str) -> str | None:
         if name in contigs:
             return name
-        if name not in known:
-            found = {assembly.match(name, contigs) for assembly in assemblies}
-            known[name] = found.pop() if len(found) == 1 else None
-        return known[name]
+        found = {assembly.match(name, contigs) for assembly in assemblies}
+        return found.pop() if len(found) == 1 else None
 
     return find
 
@@ -194,7 +180,7 @@ def _possible_assemblies(contigs: Mapping[str, int]) -> list[Assembly]:
     possible: list[Assembly] = []
     exact: list[Assembly] = []
     for assembly in map(load_assembly, ASSEMBLIES):
-        lengths = {name: row.length for row in assembly.contigs for name in row.names}
+        lengths = assembly.lengths
         shared = [(contigs[name], lengths[name]) for name in contigs if name in lengths]
         if shared and all(here <= there for here, there in shared):
             possible.append(assembly)

@@ -120,16 +120,14 @@ def _read_header(path: Path, stream: IO[bytes]) -> tuple[tuple[str, ...], str, i
     names = column_line.split("\t")
     if tuple(names[: len(_COLUMNS)]) != _COLUMNS:
         raise DataError(
-            f"{path}: line {number}: the header's columns must be {', '.join(_COLUMNS)}, "
-            "separated by tabs"
+            f"{path}: line {number}: the header's columns must be {', '.join(_COLUMNS)}, separated by tabs"
         )
     return tuple(meta), column_line, number
 
 
-def _records(path: Path, stream: IO[bytes], column_line: str, number: int) -> Iterator[VcfRecord]:
+def _records(path: Path, stream: IO[bytes], column_line: str, header_line: int) -> Iterator[VcfRecord]:
     columns = column_line.count("\t") + 1
-    for line in stream:
-        number += 1
+    for number, line in enumerate(stream, start=header_line + 1):
         text = _text(line)
         if text:
             yield _record(text, columns, number, f"{path}: line {number}")

@@ -2,8 +2,8 @@
 
 The modules go from small to large: `motifs` (instances and matches), `composition` and `repeats` (what lies
 under everything), `promoters` and `regulation` (loci made of motifs), `plan` (their places), `tracks` and
-`variants` (labels that follow), `contig` (all of it for one contig), `writing` (the files), and `oracle` (the
-true grammar as a scorer). `parameters` has every number.
+`variants` (labels that follow), `contig` (all of it for one contig), and `writing` (the files). `parameters`
+has every number.
 """
 
 import tempfile
@@ -20,8 +20,8 @@ from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_json
 from bigbird_dna.simulate import writing
 from bigbird_dna.simulate.contig import simulate_contig
-from bigbird_dna.simulate.motifs import CORE, MOTIFS, core_fidelity, factor_fidelity, weights
-from bigbird_dna.simulate.parameters import Parameters, check_megabases, contig_lengths
+from bigbird_dna.simulate.motifs import CORE, MOTIFS, weights
+from bigbird_dna.simulate.parameters import MEGABASES_RANGE, Parameters, contig_lengths
 from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, jitter
 from bigbird_dna.simulate.repeats import families
 from bigbird_dna.simulate.tracks import TRACKS
@@ -31,9 +31,7 @@ __all__ = ["Parameters", "simulate"]
 HELD_OUT = {"valid": ["demo5"], "test": ["demo6"]}
 
 
-def simulate(
-    out_dir: Path, seed: int, megabases: float, parameters: Parameters | None = None
-) -> None:
+def simulate(out_dir: Path, seed: int, megabases: float, parameters: Parameters | None = None) -> None:
     """Write a demo genome of `megabases` Mb into `out_dir`; equal arguments give equal bytes.
 
     Files: `genome.fa.gz` (bgzip, soft-masked, with `.fai` and `.gzi`), `promoters.sga`,
@@ -44,7 +42,9 @@ def simulate(
     Raises `UsageError` for a size outside `MEGABASES_RANGE`, a negative seed, or an `out_dir` that
     can't be made.
     """
-    check_megabases(megabases)
+    low, high = MEGABASES_RANGE
+    if not low <= megabases <= high:
+        raise UsageError(f"megabases {megabases:g} is outside {low:g} to {high:g}")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative")
     out_dir = Path(out_dir)
@@ -74,9 +74,7 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
         sga = stack.enter_context((directory / "promoters.sga").open("w"))
         loci = stack.enter_context(writing.gzip_writer(directory / "loci.bed.gz"))
         peaks = {
-            track: stack.enter_context(
-                writing.gzip_writer(directory / "peaks" / f"{track}.narrowPeak.gz")
-            )
+            track: stack.enter_context(writing.gzip_writer(directory / "peaks" / f"{track}.narrowPeak.gz"))
             for track in TRACKS
         }
         variants.write(writing.vcf_header(lengths).encode())
@@ -106,15 +104,7 @@ def _truth(seed: int, parameters: Parameters, numbers: dict[str, Any]) -> dict[s
             motif.name: {
                 "consensus": motif.consensus,
                 "description": motif.description,
-                "pwm": np.round(
-                    weights(
-                        motif,
-                        core_fidelity(motif, parameters.core_fidelity)
-                        if motif in CORE
-                        else factor_fidelity(motif, parameters.weak_fidelity),
-                    ),
-                    4,
-                ).tolist(),
+                "pwm": np.round(weights(motif, parameters), 4).tolist(),
             }
             for motif in MOTIFS
         },

@@ -17,12 +17,7 @@ BLOCK = 500  # bp; isochores change between blocks, and blocks are drawn side by
 
 # Rows: previous base A C G T; columns: next base. CpG is set by the parameters.
 _DINUCLEOTIDE = np.array(
-    [
-        [1.15, 0.85, 1.10, 0.90],
-        [1.20, 1.10, 1.00, 1.10],
-        [1.05, 0.95, 1.10, 0.85],
-        [0.75, 1.05, 1.20, 1.15],
-    ]
+    [[1.15, 0.85, 1.10, 0.90], [1.20, 1.10, 1.00, 1.10], [1.05, 0.95, 1.10, 0.85], [0.75, 1.05, 1.20, 1.15]]
 )
 _RUN = 1.15  # odds of lengthening a run of two equal bases
 
@@ -47,8 +42,7 @@ def _transitions(gc: float, dinucleotide: NDArray[np.float64]) -> NDArray[np.flo
     odds = np.tile(base * dinucleotide, (4, 1))
     for code in range(4):
         odds[5 * code, code] *= _RUN
-    table: NDArray[np.float64] = odds / odds.sum(axis=1, keepdims=True)
-    return table
+    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
 
 def _stationary_gc(table: NDArray[np.float64]) -> float:
@@ -103,10 +97,7 @@ def background(length: int, parameters: Parameters, rng: np.random.Generator) ->
 
 
 def lay_islands(
-    codes: Codes,
-    spans: Sequence[tuple[int, int]],
-    parameters: Parameters,
-    rng: np.random.Generator,
+    codes: Codes, spans: Sequence[tuple[int, int]], parameters: Parameters, rng: np.random.Generator
 ) -> None:
     """Overwrite every span of `codes` with the sequence of a CpG island."""
     if not spans:

@@ -30,11 +30,7 @@ class Contig:
 
 
 def simulate_contig(
-    name: str,
-    length: int,
-    families: list[Codes],
-    parameters: Parameters,
-    seed: np.random.SeedSequence,
+    name: str, length: int, families: list[Codes], parameters: Parameters, seed: np.random.SeedSequence
 ) -> Contig:
     """Draw a contig; every stage has a random stream of its own, so changing one leaves the others."""
     streams = [np.random.default_rng(child) for child in seed.spawn(7)]

@@ -10,11 +10,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.simulate.parameters import Parameters
+
 Codes = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 Positions = NDArray[np.int64]
 
 N_CODE = 4
+LETTERS: Codes = np.frombuffer(b"ACGTN", dtype=np.uint8)
 COMPLEMENT: Codes = np.array([3, 2, 1, 0, 4], dtype=np.uint8)
 
 _IUPAC = {
@@ -24,7 +27,7 @@ _IUPAC = {
 
 @dataclass(frozen=True)
 class Motif:
-    """A sequence element; `anchor` is the position of the TSS in an initiator, otherwise 0."""
+    """A sequence element."""
 
     name: str
     consensus: str
@@ -73,29 +76,23 @@ MOTIFS = CORE + FACTORS
 INDEX = {motif.name: index for index, motif in enumerate(MOTIFS)}
 
 
-def sample_sites(
-    motif: Motif, fidelity: NDArray[np.float64], rng: np.random.Generator, count: int
-) -> Codes:
-    """Draw (count, width) instances; position i carries the consensus with chance `fidelity[i]`."""
+def sample_sites(motif: Motif, parameters: Parameters, rng: np.random.Generator, count: int) -> Codes:
+    """Draw (count, width) intact instances; each position carries the consensus by its fidelity."""
+    chance = fidelity(motif, parameters)
     sites = np.empty((count, motif.width), dtype=np.uint8)
     for column in range(motif.width):
         match = np.flatnonzero(motif.allowed[column])
         other = np.flatnonzero(~motif.allowed[column, :4])
-        conforms = rng.random(count) < fidelity[column]
-        sites[:, column] = np.where(
-            conforms, rng.choice(match, size=count), rng.choice(other, size=count)
-        )
+        conforms = rng.random(count) < chance[column]
+        sites[:, column] = np.where(conforms, rng.choice(match, size=count), rng.choice(other, size=count))
     return sites
 
 
-def core_fidelity(motif: Motif, fidelity: float) -> NDArray[np.float64]:
-    """Fidelity of every position of a core promoter element."""
-    return np.full(motif.width, fidelity)
-
-
-def factor_fidelity(motif: Motif, weak: float) -> NDArray[np.float64]:
-    """Fidelity of a factor's intact site: strong positions always match."""
-    values = np.full(motif.width, weak)
+def fidelity(motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
+    """Fidelity of every position of an intact instance: of a factor's site, strong positions always match."""
+    if motif in CORE:
+        return np.full(motif.width, parameters.core_fidelity)
+    values = np.full(motif.width, parameters.weak_fidelity)
     values[motif.strong] = 1.0
     return values
 
@@ -111,26 +108,25 @@ def break_sites(motif: Motif, sites: Codes, rng: np.random.Generator) -> Codes:
     return broken
 
 
-def weights(motif: Motif, fidelity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(width, 4) chance of each base in an instance with the given fidelity."""
+def weights(motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
+    """(width, 4) chance of each base in an intact instance."""
     allowed = motif.allowed[:, :4]
     match = allowed / allowed.sum(axis=1, keepdims=True)
     other = ~allowed / (~allowed).sum(axis=1, keepdims=True)
-    chance: NDArray[np.float64] = fidelity[:, None] * match + (1 - fidelity[:, None]) * other
-    return chance
+    conforms = fidelity(motif, parameters)[:, None]
+    return np.asarray(conforms * match + (1 - conforms) * other)
 
 
 def find_sites(motif: Motif, codes: Codes, reverse: bool = False) -> Positions:
     """Starts of all sites: every strong position matches, on the strand asked for."""
-    allowed = motif.allowed
-    strong = motif.strong
+    allowed, strong, weak = motif.allowed, motif.strong, motif.weak
     if reverse:
         allowed = allowed[::-1, COMPLEMENT]
-        strong = motif.width - 1 - strong[::-1]
+        strong, weak = motif.width - 1 - strong[::-1], motif.width - 1 - weak
     starts: Positions = np.arange(max(0, len(codes) - motif.width + 1))
     for column in strong:
         starts = starts[allowed[column][codes[starts + column]]]
     # A site with an N at a weak position is none.
-    for column in np.setdiff1d(np.arange(motif.width), strong):
+    for column in weak:
         starts = starts[codes[starts + column] != N_CODE]
     return starts

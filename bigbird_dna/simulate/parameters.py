@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from bigbird_dna.errors import UsageError
-
-MEGABASES_RANGE = (0.1, 1000.0)
+MEGABASES_RANGE = (0.1, 1000.0)  # that the simulation is made for
 
 
 @dataclass(frozen=True)
@@ -12,7 +10,7 @@ class Parameters:
     """Sizes, densities and difficulty of the simulation; lengths in bp, densities in bp a locus.
 
     The defaults make a genome whose promoters (400 bp) a 5-mer logistic regression tells from GC-matched
-    windows with an AUROC of about 0.73, while the true grammar (`oracle.grammar_scores`) reaches nearly 1.
+    windows with an AUROC of about 0.73, while the true grammar reaches nearly 1.
     """
 
     # Contigs demo1…demo6 as fractions of the genome. The last two are meant to be held out: demo5 (11 %) for
@@ -81,18 +79,10 @@ class Parameters:
     """a variant's site has no other site of its factor within this distance"""
 
 
-def check_megabases(megabases: float) -> None:
-    """Refuse genome sizes the simulation isn't made for; raises `UsageError`."""
-    low, high = MEGABASES_RANGE
-    if not low <= megabases <= high:
-        raise UsageError(f"megabases {megabases:g} is outside {low:g} to {high:g}")
-
-
 def contig_lengths(megabases: float, parameters: Parameters) -> dict[str, int]:
     """Contig names and lengths; they sum to `megabases`, and no length is round."""
     total = round(megabases * 1e6)
-    lengths = {
+    return {
         f"demo{number}": round(fraction * total) + 137 * (number % 2 * 2 - 1)
         for number, fraction in enumerate(parameters.contig_fractions, start=1)
     }
-    return lengths

@@ -5,23 +5,12 @@ place on the contig, and `plant` writes the elements' instances into the sequenc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.simulate.motifs import (
-    COMPLEMENT,
-    CORE,
-    MOTIFS,
-    Codes,
-    Flags,
-    Positions,
-    break_sites,
-    core_fidelity,
-    factor_fidelity,
-    sample_sites,
-)
+from bigbird_dna.simulate.motifs import COMPLEMENT, MOTIFS, Codes, Flags, Positions, break_sites, sample_sites
 from bigbird_dna.simulate.parameters import Parameters
 
 KINDS = (
@@ -83,15 +72,8 @@ class Placed:
 def join(plans: Sequence[Plan]) -> Plan:
     """One plan of all loci."""
     shifts = np.cumsum([0] + [len(plan.kind) for plan in plans[:-1]])
-    moved = [
-        replace(plan, locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)
-    ]
-    return Plan(
-        *(
-            np.concatenate([getattr(plan, name) for plan in moved])
-            for name in (field.name for field in fields(Plan))
-        )
-    )
+    moved = [replace(plan, locus=plan.locus + shift) for plan, shift in zip(plans, shifts, strict=True)]
+    return Plan(*map(np.concatenate, zip(*(vars(plan).values() for plan in moved), strict=True)))
 
 
 def gaps(lengths: Positions) -> Plan:
@@ -127,9 +109,7 @@ def place(plan: Plan, length: int, rng: np.random.Generator) -> Placed:
 
     owner_minus = minus[plan.locus]
     width = WIDTHS[plan.motif]
-    site_start = np.where(
-        owner_minus, end[plan.locus] - plan.offset - width, start[plan.locus] + plan.offset
-    )
+    site_start = np.where(owner_minus, end[plan.locus] - plan.offset - width, start[plan.locus] + plan.offset)
     return Placed(
         kind=plan.kind[order],
         start=start[order],
@@ -149,11 +129,7 @@ def plant(codes: Codes, placed: Placed, parameters: Parameters, rng: np.random.G
     written = np.zeros(len(codes), dtype=bool)
     for index, motif in enumerate(MOTIFS):
         rows = np.flatnonzero(placed.motif == index)
-        if motif in CORE:
-            fidelity = core_fidelity(motif, parameters.core_fidelity)
-        else:
-            fidelity = factor_fidelity(motif, parameters.weak_fidelity)
-        sites = sample_sites(motif, fidelity, rng, len(rows))
+        sites = sample_sites(motif, parameters, rng, len(rows))
         broken = placed.site_broken[rows]
         sites[broken] = break_sites(motif, sites[broken], rng)
         reverse = placed.site_reverse[rows]

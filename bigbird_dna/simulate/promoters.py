@@ -17,6 +17,8 @@ places), at other distances (every spacing changed by at least 10 bp), or on bot
 turned round).
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,12 +29,12 @@ from bigbird_dna.simulate.plan import KIND, WIDTHS, Plan
 
 OFFSETS: Positions = np.array([-92, -64, -31, -3, 27], dtype=np.int64)
 JITTER: Positions = np.array([8, 6, 2, 0, 1], dtype=np.int64)
-PRESENCE = {
-    "promoter-tata": (0.25, 0.90, 1.0, 1.0, 0.0),
-    "promoter-dpe": (0.70, 0.90, 0.0, 1.0, 0.95),
-}
+PRESENCE = {"promoter-tata": (0.25, 0.90, 1.0, 1.0, 0.0), "promoter-dpe": (0.70, 0.90, 0.0, 1.0, 0.95)}
 UPSTREAM_SITE = (-150, -116)
 UPSTREAM_FACTORS = ("ALFA", "BRAVO", "CHARLIE", "DELTA")
+
+_Change = Callable[["Cores", Positions, Positions, np.random.Generator], None]
+"""Breaks the grammar of some loci (rows) that have the same elements (columns), in place."""
 
 _CORE_WIDTHS = WIDTHS[: len(CORE)]
 
@@ -48,8 +50,7 @@ class Cores(NamedTuple):
 
 def jitter(parameters: Parameters) -> Positions:
     """Largest deviation of each element from its place."""
-    scaled: Positions = np.rint(JITTER * parameters.spacing_jitter).astype(np.int64)
-    return scaled
+    return np.asarray(np.rint(JITTER * parameters.spacing_jitter), np.int64)
 
 
 def draw_cores(count: int, parameters: Parameters, rng: np.random.Generator) -> Cores:
@@ -80,24 +81,19 @@ def decoys(count: int, parameters: Parameters, rng: np.random.Generator) -> Plan
     mix = np.cumsum(parameters.decoy_mix)
     way = np.searchsorted(mix / mix[-1], rng.random(count), side="right")
     way = np.where(cores.present.sum(axis=1) < 2, 1, way)  # a lone element has no order
+    changes: list[_Change] = [_rotate, partial(_respace, parameters.decoy_shift), _turn]
     # Loci with the same elements are changed together.
-    for row_set, change in ((way == 0, _rotate), (way == 1, _respace), (way == 2, _turn)):
-        rows = np.flatnonzero(row_set)
+    for number, change in enumerate(changes):
+        rows = np.flatnonzero(way == number)
         for pattern in np.unique(cores.present[rows], axis=0):
             alike = rows[(cores.present[rows] == pattern).all(axis=1)]
-            change(cores, alike, np.flatnonzero(pattern), parameters, rng)
+            change(cores, alike, np.flatnonzero(pattern), rng)
     kind = np.array([KIND["decoy-order"], KIND["decoy-distance"], KIND["decoy-strand"]])[way]
     none: Positions = np.empty(0, dtype=np.int64)
     return _plan(kind, cores, none, none, none, none.astype(bool))
 
 
-def _rotate(
-    cores: Cores,
-    rows: Positions,
-    columns: Positions,
-    parameters: Parameters,
-    rng: np.random.Generator,
-) -> None:
+def _rotate(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
     """Move every element to another one's place."""
     places = cores.offset[np.ix_(rows, columns)]
     turns = rng.integers(1, len(columns), size=len(rows))
@@ -106,14 +102,10 @@ def _rotate(
 
 
 def _respace(
-    cores: Cores,
-    rows: Positions,
-    columns: Positions,
-    parameters: Parameters,
-    rng: np.random.Generator,
+    shift: tuple[int, int], cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator
 ) -> None:
     """Widen, or narrow where there is room, every spacing between neighbours."""
-    low, high = parameters.decoy_shift
+    low, high = shift
     places = cores.offset[np.ix_(rows, columns)]
     room = np.diff(places, axis=1) - _CORE_WIDTHS[columns[:-1]]
     wider = rng.integers(low, high + 1, size=room.shape)
@@ -123,13 +115,7 @@ def _respace(
     cores.offset[np.ix_(rows, columns[1:])] = places[:, 1:] + np.cumsum(change, axis=1)
 
 
-def _turn(
-    cores: Cores,
-    rows: Positions,
-    columns: Positions,
-    parameters: Parameters,
-    rng: np.random.Generator,
-) -> None:
+def _turn(cores: Cores, rows: Positions, columns: Positions, rng: np.random.Generator) -> None:
     """Turn round at least one element and leave at least one."""
     shuffled = rng.permuted(np.tile(columns, (len(rows), 1)), axis=1)
     turned = rng.random(shuffled.shape) < 0.5
@@ -138,12 +124,7 @@ def _turn(
 
 
 def _plan(
-    kind: Positions,
-    cores: Cores,
-    owners: Positions,
-    motif: Positions,
-    offset: Positions,
-    reverse: Flags,
+    kind: Positions, cores: Cores, owners: Positions, motif: Positions, offset: Positions, reverse: Flags
 ) -> Plan:
     """Core elements and further ones (of `owners`) as loci that begin at their first element."""
     count = len(kind)

@@ -46,11 +46,7 @@ def lone_sites(factor: str, count: int, parameters: Parameters, rng: np.random.G
 
 
 def _clusters(
-    kind: Positions,
-    motif: Positions,
-    slot: int,
-    rng: np.random.Generator,
-    broken: Flags | None = None,
+    kind: Positions, motif: Positions, slot: int, rng: np.random.Generator, broken: Flags | None = None
 ) -> Plan:
     """Loci of (n, s) sites, each at random in its slot of `slot` bp and on either strand."""
     count, sites = motif.shape

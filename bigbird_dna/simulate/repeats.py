@@ -13,9 +13,9 @@ def families(parameters: Parameters, rng: np.random.Generator) -> list[Codes]:
     lengths = rng.integers(low, high + 1, size=parameters.repeat_families)
     contents = rng.uniform(0.38, 0.54, size=parameters.repeat_families)
     return [
-        sample_chains(
-            chain(float(gc), parameters.cpg_odds)[None], np.zeros(1, dtype=np.int64), length, rng
-        )[0]
+        sample_chains(chain(float(gc), parameters.cpg_odds)[None], np.zeros(1, dtype=np.int64), length, rng)[
+            0
+        ]
         for gc, length in zip(contents, lengths.tolist(), strict=True)
     ]
 

@@ -16,13 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigbird_dna.simulate.motifs import (
-    FACTORS,
-    Codes,
-    Flags,
-    Positions,
-    find_sites,
-)
+from bigbird_dna.genome.chromatin.peaks import Intervals
+from bigbird_dna.genome.chromatin.region_splits import overlaps
+from bigbird_dna.simulate.motifs import FACTORS, Codes, Flags, Positions, find_sites
 from bigbird_dna.simulate.parameters import Parameters
 from bigbird_dna.simulate.plan import Placed
 
@@ -78,9 +74,9 @@ def all_sites(codes: Codes, open_chromatin: list[Peaks]) -> dict[str, Sites]:
         bound = np.ones(len(start), dtype=bool)
         if motif.name in OPEN_CHROMATIN_ONLY:
             middle = start + _MIDDLE[motif.name]
-            bound = np.zeros(len(start), dtype=bool)
-            for peaks in open_chromatin:
-                bound |= _inside(middle, peaks)
+            bound = np.logical_or.reduce(
+                [overlaps(Intervals(peaks.start, peaks.end), middle, middle + 1) for peaks in open_chromatin]
+            )
         sites[motif.name] = Sites(start, flags, bound)
     return sites
 
@@ -112,10 +108,7 @@ def chromatin_peaks(
     def away_from(kind: str) -> tuple[Spans, Spans]:
         """What lies at the distal range to the left and to the right of the loci's middles."""
         middle = placed.anchor[placed.of(kind)]
-        return (
-            (middle - high, middle - low, middle - flank),
-            (middle + low, middle + high, middle + flank),
-        )
+        return ((middle - high, middle - low, middle - flank), (middle + low, middle + high, middle + flank))
 
     def peaks(*parts: Spans) -> Peaks:
         start, end, summit = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -132,9 +125,7 @@ def chromatin_peaks(
     }
 
 
-def factor_peaks(
-    sites: dict[str, Sites], length: int, rng: np.random.Generator
-) -> dict[str, Peaks]:
+def factor_peaks(sites: dict[str, Sites], length: int, rng: np.random.Generator) -> dict[str, Peaks]:
     """Peaks of 200–280 bp around every factor's bound sites, joined where they overlap."""
     peaks = {}
     for name, found in sites.items():
@@ -145,15 +136,7 @@ def factor_peaks(
     return peaks
 
 
-def _inside(positions: Positions, peaks: Peaks) -> Flags:
-    index = np.searchsorted(peaks.start, positions, side="right") - 1
-    flags: Flags = (index >= 0) & (positions < peaks.end[np.maximum(index, 0)])
-    return flags
-
-
-def _merge(
-    start: Positions, end: Positions, summit: Positions, size: int, rng: np.random.Generator
-) -> Peaks:
+def _merge(start: Positions, end: Positions, summit: Positions, size: int, rng: np.random.Generator) -> Peaks:
     """Cut intervals at the contig's ends, sort them, and join those that overlap or touch.
 
     A joined peak keeps the first summit and the sum of heights.

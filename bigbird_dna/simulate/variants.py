@@ -18,6 +18,7 @@ closed      as `strong`, of a site without binding, in closed
 =========== ====================================================== ======
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +40,6 @@ from bigbird_dna.simulate.plan import KIND, Placed
 from bigbird_dna.simulate.regulation import LONE_FACTORS
 from bigbird_dna.simulate.tracks import Sites
 
-_LETTERS = np.frombuffer(b"ACGTN", dtype=np.uint8)
 _MARGIN = 150  # bp either side of a site that must be on the contig and known
 _REACH = 30  # bp either side of a variant that can hold a site it touches
 
@@ -94,12 +94,7 @@ def draw_variants(
     return sorted(variants)
 
 
-def _candidates(
-    codes: Codes,
-    placed: Placed,
-    sites: dict[str, Sites],
-    parameters: Parameters,
-) -> list[Site]:
+def _candidates(codes: Codes, placed: Placed, sites: dict[str, Sites], parameters: Parameters) -> list[Site]:
     """Sites away from others of their factor: planted ones, so that nothing else depends on their bases.
 
     Sites that open an enhancer are left out: what becomes of its chromatin isn't simulated.
@@ -129,8 +124,7 @@ def _candidates(
 
 def _isolated(starts: Positions, distance: int) -> Flags:
     gap = np.diff(starts, prepend=-(10**9), append=10**12)
-    alone: Flags = (gap[:-1] > distance) & (gap[1:] > distance)
-    return alone
+    return np.asarray((gap[:-1] > distance) & (gap[1:] > distance))
 
 
 def _mutate(
@@ -157,11 +151,8 @@ def _mutate(
     start, end, inserted = change
     effect = {"strong": "loss", "repair": "gain"}.get(place, "none")
     before, after = _site_counts(codes, start, end, inserted)
-    if site.state == "closed":
-        # Bound or not, the site itself goes; nothing else may change.
-        before[site.track] -= 1
-    else:
-        before[site.track] += {"loss": -1, "gain": 1, "none": 0}[effect]
+    # Bound or not, a closed site itself goes; nothing else may change.
+    before[site.track] += -1 if site.state == "closed" else {"loss": -1, "gain": 1, "none": 0}[effect]
     if before != after:
         return None
     position, ref, alt = _record(codes, start, end, inserted)
@@ -194,12 +185,7 @@ def _snv(
 
 
 def _flank(
-    codes: Codes,
-    planted: Flags,
-    site: Site,
-    motif: Motif,
-    indel: bool,
-    rng: np.random.Generator,
+    codes: Codes, planted: Flags, site: Site, motif: Motif, indel: bool, rng: np.random.Generator
 ) -> tuple[int, int, list[int]] | None:
     """A substitution or indel outside the site that touches no planted base."""
     distance = int(rng.integers(15, 76))
@@ -231,8 +217,7 @@ def _site_counts(
         sequence = np.concatenate((left, middle, right))
         counts.append(
             {
-                motif.name: len(find_sites(motif, sequence))
-                + len(find_sites(motif, sequence, True))
+                motif.name: len(find_sites(motif, sequence)) + len(find_sites(motif, sequence, True))
                 for motif in FACTORS
             }
         )
@@ -242,17 +227,17 @@ def _site_counts(
 def _record(codes: Codes, start: int, end: int, inserted: list[int]) -> tuple[int, str, str]:
     """Position, REF and ALT; indels are left-aligned as VCF asks."""
     if end - start == len(inserted):
-        return start, _text(codes[start:end]), _text(np.array(inserted, dtype=np.uint8))
+        return start, _text(codes[start:end]), _text(inserted)
     if inserted:
         while inserted[-1] == codes[start - 1]:
             inserted = [inserted[-1], *inserted[:-1]]
             start -= 1
         anchor = _text(codes[start - 1 : start])
-        return start - 1, anchor, anchor + _text(np.array(inserted, dtype=np.uint8))
+        return start - 1, anchor, anchor + _text(inserted)
     while codes[start - 1] == codes[end - 1]:
         start, end = start - 1, end - 1
     return start - 1, _text(codes[start - 1 : end]), _text(codes[start - 1 : start])
 
 
-def _text(codes: Codes) -> str:
-    return _LETTERS[codes].tobytes().decode("ascii")
+def _text(codes: Iterable[int]) -> str:
+    return "".join("ACGTN"[code] for code in codes)

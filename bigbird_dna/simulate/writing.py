@@ -10,12 +10,11 @@ import numpy as np
 import pysam
 
 from bigbird_dna.simulate.contig import Contig
-from bigbird_dna.simulate.motifs import INDEX, MOTIFS
+from bigbird_dna.simulate.motifs import INDEX, LETTERS, MOTIFS
 from bigbird_dna.simulate.plan import KINDS
 from bigbird_dna.simulate.tracks import TRACKS
 
 _LINE = 60
-_UPPER = np.frombuffer(b"ACGTN", dtype=np.uint8)
 _LOWER = np.frombuffer(b"acgtn", dtype=np.uint8)
 
 _VCF_HEADER = """\
@@ -44,7 +43,7 @@ def gzip_writer(path: Path) -> Iterator[IO[bytes]]:
 
 def write_sequence(stream: Any, contig: Contig) -> None:
     """Append a FASTA record in lines of 60, soft-masked."""
-    letters = np.where(contig.masked, _LOWER[contig.codes], _UPPER[contig.codes])
+    letters = np.where(contig.masked, _LOWER[contig.codes], LETTERS[contig.codes])
     whole = len(letters) // _LINE * _LINE
     lines = np.empty((whole // _LINE, _LINE + 1), dtype=np.uint8)
     lines[:, :_LINE] = letters[:whole].reshape(-1, _LINE)
@@ -69,20 +68,11 @@ def promoter_lines(contig: Contig) -> Iterator[str]:
 def peak_lines(contig: Contig, track: str) -> Iterator[str]:
     """ENCODE narrowPeak (BED6+4)."""
     peaks = contig.peaks[track]
-    rows = zip(
-        peaks.start.tolist(),
-        peaks.end.tolist(),
-        peaks.summit.tolist(),
-        peaks.signal.tolist(),
-        strict=True,
-    )
+    rows = zip(*(column.tolist() for column in vars(peaks).values()), strict=True)
     for number, (start, end, summit, signal) in enumerate(rows, start=1):
         name = f"{track}.{contig.name}.{number}"
         score = min(1000, 10 * signal)
-        yield (
-            f"{contig.name}\t{start}\t{end}\t{name}\t{score}\t.\t{signal}\t-1\t-1\t"
-            f"{summit - start}\n"
-        )
+        yield (f"{contig.name}\t{start}\t{end}\t{name}\t{score}\t.\t{signal}\t-1\t-1\t{summit - start}\n")
 
 
 def locus_lines(contig: Contig) -> Iterator[str]:
@@ -142,9 +132,7 @@ def contig_numbers(contig: Contig) -> dict[str, Any]:
         "gc": round(float(np.isin(known, (1, 2)).mean()), 4),
         "soft_masked": round(float(contig.masked.mean()), 4),
         "islands": len(contig.islands),
-        "loci": {
-            KINDS[kind]: count for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
-        },
+        "loci": {KINDS[kind]: count for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)},
         "sites": {name: int((contig.placed.motif == index).sum()) for name, index in INDEX.items()},
         "peaks": {track: len(contig.peaks[track].start) for track in TRACKS},
         "variants": {

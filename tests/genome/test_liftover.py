@@ -11,9 +11,7 @@ from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.liftover import lift
 
 # Blocks of (size, gap in the source, gap in the target); the last has no gaps.
-blocks = st.lists(
-    st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4
-)
+blocks = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)
 
 
 def chain_text(blocks, source_start, target_start, direction, number=1):
@@ -57,12 +55,7 @@ def test_every_base_goes_where_the_chain_says(
     lifted = lift(loci, path, same)
     flipped = {"+": "-", "-": "+"}
     assert lifted.loci == [
-        Locus(
-            "t",
-            expected[x.position],
-            x.strand if direction == "+" else flipped[x.strand],
-            x.name,
-        )
+        Locus("t", expected[x.position], x.strand if direction == "+" else flipped[x.strand], x.name)
         for x in loci
         if x.position in expected
     ]

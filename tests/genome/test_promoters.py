@@ -162,11 +162,7 @@ def test_placing_renames_sorts_counts_and_drops():
         Locus("unheard", 1, "+", "of"),
     ]
     placed = place(loci, {"I": 230_218, "II": 813_184}, load_assembly("sacCer3"), "x.sga")
-    assert placed.loci == [
-        Locus("I", 50, "+", "b"),
-        Locus("I", 50, "-", "c"),
-        Locus("II", 10, "+", "a"),
-    ]
+    assert placed.loci == [Locus("I", 50, "+", "b"), Locus("I", 50, "-", "c"), Locus("II", 10, "+", "a")]
     assert (placed.off_reference, placed.duplicates) == (3, 1)
 
 

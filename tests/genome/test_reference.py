@@ -6,12 +6,16 @@ import os
 import pickle
 import time
 
+import pysam
 import pytest
+from Bio import bgzf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fasta import read_fasta, scan_fasta
+from bigbird_dna.genome import reference as module
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import reverse_complement
@@ -46,6 +50,57 @@ def test_fetch_is_a_slice_of_the_contig_between_endless_n(reference, contig, sta
     assert reference.fetch(Interval(contig, start, start + length, strand)) == expected
 
 
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("piece", [1, 50, 1 << 20])
+def test_every_layout_of_lines_is_read(tmp_path, monkeypatch, newline, packed, piece):
+    monkeypatch.setattr(module, "_PIECE", piece)
+    path, text = tmp_path / "x.fa", b""
+    for width, (name, sequence) in zip((50, 63, 1), GENOME.items(), strict=True):
+        lines = [sequence[i : i + width].encode() for i in range(0, len(sequence), width)]
+        text += b">%s described%s" % (name.encode(), newline) + newline.join([*lines, b""])
+    path.write_bytes(text)
+    if packed:
+        path = tmp_path / "x.fa.gz"
+        pysam.tabix_compress(str(tmp_path / "x.fa"), str(path))
+    with Reference(path) as reference:
+        for contig, sequence in GENOME.items():
+            assert reference.fetch(Interval(contig, 0, len(sequence))) == sequence
+            for start in range(0, len(sequence), 7):
+                part = sequence[start : start + 60]
+                assert reference.fetch(Interval(contig, start, start + len(part))) == part
+
+
+def test_every_base_of_full_blocks_is_found(tmp_path):
+    # Biopython fills blocks with the 65,536 bytes that the format allows, others leave some room.
+    path, sequence = tmp_path / "x.fa.gz", "ACGTTGCAGGA" * 18_000
+    with bgzf.BgzfWriter(str(path)) as stream:
+        stream.write(">a\n")
+        for start in range(0, len(sequence), 50):
+            stream.write(sequence[start : start + 50] + "\n")
+    with Reference(path) as reference:
+        for boundary in (65_536, 131_072, 196_608):
+            middle = boundary * 50 // 51
+            for start in range(middle - 60, middle + 60):
+                assert reference.fetch(Interval("a", start, start + 9)) == sequence[start:][:9]
+
+
+@pytest.mark.parametrize("name", ["x.fa", "x", "x.gz", "x.bgz", "x.zip"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_content_says_how_a_file_is_compressed(tmp_path, name, packed):
+    plain, path = tmp_path / "plain.fa", tmp_path / "home" / name
+    plain.write_text(">a\nACGT\nTT\n")
+    path.parent.mkdir()
+    if packed:
+        pysam.tabix_compress(str(plain), str(path))
+    else:
+        plain.rename(path)
+    with Reference(path) as reference:
+        assert reference.fetch(Interval("a", 2, 6)) == "GTTT"
+    suffixes = ["", ".fai", ".gzi"] if packed else ["", ".fai"]
+    assert sorted(path.parent.iterdir()) == [path.with_name(name + suffix) for suffix in suffixes]
+
+
 def test_contigs_keep_names_order_and_lengths(reference):
     assert list(reference.contigs.items()) == [(name, len(text)) for name, text in GENOME.items()]
 
@@ -66,10 +121,7 @@ def test_a_copy_by_pickle_and_a_closed_one_read_on(path):
 
 def _fetch_many(reference, results):
     results.put(
-        {
-            reference.fetch(Interval("c1", i, i + 30)) == GENOME["c1"][i : i + 30]
-            for i in range(0, 300)
-        }
+        {reference.fetch(Interval("c1", i, i + 30)) == GENOME["c1"][i : i + 30] for i in range(0, 300)}
     )
 
 
@@ -141,16 +193,48 @@ def test_a_truncated_reference_is_refused_in_spite_of_its_index(tmp_path):
         Reference(path)
 
 
+def test_a_damaged_block_is_refused_every_time(tmp_path):
+    path = tmp_path / "x.fa.gz"
+    write_fasta(path, [("a", "ACGTTGCA" * 60_000)])
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 30] = b"\0" * 30
+    before = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with Reference(path) as reference:
+        for _ in range(2):
+            with pytest.raises(DataError, match=r"can't read a:0-480000\(\+\): "):
+                reference.fetch(Interval("a", 0, 480_000))
+            assert reference.fetch(Interval("a", 0, 8)) == "ACGTTGCA"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [(".fai", b"a\t4\n"), (".fai", b"a\tx\t3\t4\t5\n"), (".gzi", b""), (".gzi", b"\x05" + b"\0" * 9)],
+)
+def test_an_index_that_is_none_is_refused(tmp_path, suffix, content):
+    path = tmp_path / "x.fa.gz"
+    write_fasta(path, [("a", "ACGT")])
+    path.with_name(path.name + suffix).write_bytes(content)
+    with pytest.raises(DataError, match=r"^\S*x\.fa\.gz: can't be opened with its index: \S"):
+        Reference(path)
+
+
+def test_an_index_of_another_file_is_noticed(tmp_path):
+    path = tmp_path / "x.fa"
+    path.write_text(">a\nACGT\n")
+    path.with_name("x.fa.fai").write_text("a\t400\t3\t60\t61\n")
+    with Reference(path) as reference, pytest.raises(DataError, match="the file is damaged"):
+        reference.fetch(Interval("a", 0, 400))
+
+
 def test_prepare_writes_clean_sequence_and_counts(tmp_path):
     source, output = tmp_path / "in.fa", tmp_path / "deep" / "out.fa.gz"
     source.write_bytes(b">a first\r\nacgtnN\r\nRYACGT\r\nK\r\n>b\r\nAC\r\n")
     prepared = prepare_reference(source, output)
     assert prepared.contigs == {"a": 13, "b": 2} == scan_fasta(output)
     assert (prepared.unknown, prepared.ambiguous) == (5, 3)
-    assert [tuple(record)[:2] for record in read_fasta(output)] == [
-        ("a", "ACGTNNNNACGTN"),
-        ("b", "AC"),
-    ]
     names = {path.name for path in output.parent.iterdir()}
     assert names == {"out.fa.gz", "out.fa.gz.fai", "out.fa.gz.gzi"}
     assert gzip.decompress(output.read_bytes()) == b">a\nACGTNNNNACGTN\n>b\nAC\n"
@@ -173,16 +257,12 @@ def test_a_long_record_keeps_lines_of_60_letters(tmp_path):
     assert "".join(lines) == sequence
 
 
-def refuse(contigs):
-    raise DataError("these contigs won't do")
-
-
-@pytest.mark.parametrize(("text", "check"), [(">a\nAC\n>b\nACGU\n", None), (">a\nAC\n", refuse)])
-def test_a_failed_preparation_leaves_the_old_files_alone(tmp_path, text, check):
+@pytest.mark.parametrize(("text", "assembly"), [(">a\nAC\n>b\nACGU\n", "demo"), (">a\nAC\n", "sacCer3")])
+def test_a_failed_preparation_leaves_the_old_files_alone(tmp_path, text, assembly):
     source, output = tmp_path / "in.fa", tmp_path / "out" / "out.fa.gz"
     write_fasta(output, [("old", "ACGT")])
     before = {path: path.read_bytes() for path in output.parent.iterdir()}
     source.write_text(text)
     with pytest.raises(DataError):
-        prepare_reference(source, output, check)
+        prepare_reference(source, output, load_assembly(assembly))
     assert {path: path.read_bytes() for path in output.parent.iterdir()} == before

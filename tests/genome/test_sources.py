@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.config import ChromatinConfig, Config, GenomeConfig
+from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.sources import public as sources
 from bigbird_dna.genome.sources.download import DownloadError, download
@@ -112,9 +112,7 @@ def mirror(servers: tuple[Server, Server]) -> Site:
 def source(site: Site, mirror: Site, monkeypatch: pytest.MonkeyPatch) -> Source:
     """The key "some" with both servers as its addresses and the right checksum."""
     digest = hashlib.sha256(CONTENT).hexdigest()
-    entry = Source(
-        "some", "file.bin", "demo", (site.url, mirror.url), f"sha256:{digest}", 0.01, "free", "us"
-    )
+    entry = Source("some", "file.bin", "demo", (site.url, mirror.url), f"sha256:{digest}", 0.01, "free", "us")
     monkeypatch.setattr(sources, "load_sources", lambda: {"some": entry})
     monkeypatch.setattr(sources, "download", functools.partial(download, pause=0))
     return entry
@@ -126,9 +124,7 @@ def _use(monkeypatch: pytest.MonkeyPatch, entry: Source) -> None:
 
 def test_every_entry_is_complete() -> None:
     entries = load_sources()
-    assert {"GRCh37.reference", "GRCh37.chain", "sacCer3.reference", "sacCer3.promoters"} <= set(
-        entries
-    )
+    assert {"GRCh37.reference", "GRCh37.chain", "sacCer3.reference", "sacCer3.promoters"} <= set(entries)
     for entry in entries.values():
         assert entry.urls and entry.licence and entry.citation and entry.megabytes > 0
         assert all(url.rsplit("/", 1)[1] == entry.file for url in entry.urls)
@@ -215,9 +211,7 @@ def test_a_mirror_goes_on_with_what_the_first_server_gave(
     assert (tmp_path / "out.bin").read_bytes() == CONTENT
 
 
-def test_pieces_that_do_not_fit_are_fetched_in_one(
-    source: Source, site: Site, tmp_path: Path
-) -> None:
+def test_pieces_that_do_not_fit_are_fetched_in_one(source: Source, site: Site, tmp_path: Path) -> None:
     (tmp_path / "out.bin.part").write_bytes(b"another file's beginning")
     fetch("some", tmp_path / "out.bin")
     assert site.asked == ["bytes=24-", None]
@@ -246,9 +240,7 @@ def test_mirror_after_a_wrong_checksum(source: Source, site: Site, tmp_path: Pat
     assert (tmp_path / "out.bin").read_bytes() == CONTENT
 
 
-def test_wrong_checksum_everywhere(
-    source: Source, site: Site, mirror: Site, tmp_path: Path
-) -> None:
+def test_wrong_checksum_everywhere(source: Source, site: Site, mirror: Site, tmp_path: Path) -> None:
     site.content = mirror.content = b"wrong"
     with pytest.raises(DataError) as caught:
         fetch("some", tmp_path / "out.bin")
@@ -321,22 +313,22 @@ def test_real_files_are_as_published(shared_data: Path, tmp_path: Path) -> None:
 
 
 def _genome(**keys: str | None) -> Config:
-    yeast = {
-        "assembly": "sacCer3",
-        "reference": "sacCer3.reference",
-        "promoters": "sacCer3.promoters",
-    }
-    return Config(genome=GenomeConfig.model_validate({**yeast, **keys}))
+    """Yeast with its sources, and other names for some roles."""
+    genome = {"assembly": "sacCer3", "reference": "sacCer3.reference"}
+    promoters: dict[str, str | None] = {"source": "sacCer3.promoters"}
+    for role, name in keys.items():
+        if role in ("promoters", "chain"):
+            promoters["source" if role == "promoters" else role] = name
+        else:
+            genome |= {role: name}
+    return parse_config({"genome": genome, "promoters": promoters})
 
 
 def test_sources_of_a_configuration() -> None:
     assert check_sources(Config()) == {}
     assert set(check_sources(_genome())) == {"reference", "promoters"}
     human = _genome(
-        assembly="GRCh37",
-        reference="GRCh37.reference",
-        promoters="GRCh38.promoters",
-        chain="GRCh37.chain",
+        assembly="GRCh37", reference="GRCh37.reference", promoters="GRCh38.promoters", chain="GRCh37.chain"
     )
     assert check_sources(human)["chain"].from_assembly == "GRCh38"
 
@@ -348,7 +340,8 @@ def test_sources_of_deepseas_data() -> None:
         "promoters": "GRCh38.promoters",
         "chain": "GRCh37.chain",
     }
-    human = _genome(**files).model_copy(update={"chromatin": ChromatinConfig(tracks="deepsea")})
+    published = ChromatinConfig(data=ChromatinDataConfig(tracks="deepsea"))
+    human = _genome(**files).model_copy(update={"chromatin": published})
     found = check_sources(human)
     assert [source.key for source in found.values()][-3:] == [
         *("DeepSEA.bundle", "DeepSEA.bins", "DeepSEA.tracks")
@@ -364,14 +357,11 @@ def test_sources_of_deepseas_data() -> None:
     ("keys", "message"),
     [
         ({"reference": "hg99"}, r"genome.reference: 'hg99' is no file here, and no source \(Deep"),
-        (
-            {"promoters": "x.sga"},
-            r"genome.promoters: 'x.sga' is no file here, and no source \(Deep",
-        ),
-        ({"chain": "x.chain"}, "genome.chain: no source 'x.chain'; there are"),
+        ({"promoters": "x.sga"}, r"promoters.source: 'x.sga' is no file here, and no source \(Deep"),
+        ({"chain": "x.chain"}, "promoters.chain: no source 'x.chain'; there are"),
         ({"chain": "GRCh37.chain", "promoters": None}, "GRCh37.chain lifts promoters, and there"),
         ({"reference": None}, "genome.reference: assembly sacCer3 needs a source or a file"),
-        ({"reference": None, "assembly": "demo"}, "genome.promoters: .* needs a genome.reference"),
+        ({"reference": None, "assembly": "demo"}, "promoters.source: .* needs a genome.reference"),
         ({"reference": "GRCh37.reference"}, "GRCh37.reference is GRCh37, not sacCer3"),
         ({"promoters": "GRCh38.promoters"}, "is GRCh38, the genome is sacCer3, and there is no"),
         ({"chain": "GRCh37.chain"}, "GRCh37.chain leads from GRCh38 to GRCh37"),

@@ -109,10 +109,7 @@ def test_what_is_no_vcf_is_refused_with_file_and_line(tmp_path: Path, kind: str)
 
 def test_bcf_is_refused(tmp_path: Path) -> None:
     source, path = write(tmp_path / "x.vcf", vcf_text(GOOD)), tmp_path / "x.bcf"
-    with (
-        pysam.VariantFile(str(source)) as vcf,
-        pysam.VariantFile(str(path), "wb", header=vcf.header),
-    ):
+    with pysam.VariantFile(str(source)) as vcf, pysam.VariantFile(str(path), "wb", header=vcf.header):
         pass
     with pytest.raises(DataError, match="BCF isn't read"):
         scan_vcf(path)

@@ -12,20 +12,12 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import UsageError
 from bigbird_dna.simulate import simulate, writing
 from bigbird_dna.simulate.composition import chain, sample_chains
-from bigbird_dna.simulate.motifs import (
-    COMPLEMENT,
-    CORE,
-    MOTIFS,
-    Motif,
-    core_fidelity,
-    find_sites,
-    weights,
-)
-from bigbird_dna.simulate.oracle import grammar_scores
+from bigbird_dna.simulate.motifs import COMPLEMENT, CORE, MOTIFS, Motif, find_sites, weights
 from bigbird_dna.simulate.parameters import Parameters, contig_lengths
 from bigbird_dna.simulate.plan import gaps, place
 from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, decoys, draw_cores, jitter
 from bigbird_dna.simulate.repeats import diverge
+from tests.simulate.oracle import grammar_scores
 from tests.toys import MEGABASES, Demo, encode, regex_sites, turned
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -118,9 +110,7 @@ def test_sequences_have_the_lengths_that_the_truth_names(demo: Demo) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.34, 0.62), st.floats(0.2, 1.0), SEEDS)
-def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(
-    gc: float, cpg_odds: float, seed: int
-) -> None:
+def test_chains_have_the_gc_and_the_cpg_depletion_asked_for(gc: float, cpg_odds: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = chain(gc, cpg_odds)
     codes = sample_chains(table[None], np.zeros(200, dtype=np.int64), 400, rng)
@@ -197,9 +187,7 @@ def site(motif: Motif, data: st.DataObject) -> str:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(0, 500), SEEDS)
-def test_loci_never_overlap_and_stay_on_the_contig(
-    widths: list[int], spare: int, seed: int
-) -> None:
+def test_loci_never_overlap_and_stay_on_the_contig(widths: list[int], spare: int, seed: int) -> None:
     length = sum(widths) + spare
     plan = gaps(np.array(widths))
     placed = place(plan, length, np.random.default_rng(seed))
@@ -243,10 +231,8 @@ def test_grammar_scores_are_the_likelihood_ratio(seed: int, position: int) -> No
     total = 0.0
     for presence in PRESENCE.values():
         product = 0.5
-        for chance, motif, place_, spread in zip(
-            presence, CORE, OFFSETS, jitter(parameters), strict=True
-        ):
-            table = weights(motif, core_fidelity(motif, parameters.core_fidelity)) / background
+        for chance, motif, place_, spread in zip(presence, CORE, OFFSETS, jitter(parameters), strict=True):
+            table = weights(motif, parameters) / background
             ratios = []
             for start in range(position + place_ - spread, position + place_ + spread + 1):
                 fits = 0 <= start <= len(codes) - motif.width
@@ -257,7 +243,5 @@ def test_grammar_scores_are_the_likelihood_ratio(seed: int, position: int) -> No
         total += product
     expected = np.log2(max(total, 1e-30))
     assert grammar_scores(codes, parameters)[position] == pytest.approx(expected, abs=1e-3)
-    mirrored = grammar_scores(
-        COMPLEMENT[codes[::-1]], parameters, reverse=True
-    )  # same strand again
+    mirrored = grammar_scores(COMPLEMENT[codes[::-1]], parameters, reverse=True)  # same strand again
     assert mirrored[299 - position] == pytest.approx(expected, abs=1e-3)

@@ -8,14 +8,9 @@ import pysam
 import pytest
 
 from bigbird_dna.genome.promoters import read_promoters
-from bigbird_dna.simulate.motifs import (
-    COMPLEMENT,
-    CORE,
-    FACTORS,
-    Motif,
-)
-from bigbird_dna.simulate.oracle import grammar_scores
+from bigbird_dna.simulate.motifs import COMPLEMENT, CORE, FACTORS, Motif
 from bigbird_dna.simulate.parameters import Parameters
+from tests.simulate.oracle import grammar_scores
 from tests.toys import MEGABASES, Demo, encode, lines, regex_sites, turned
 
 # Promoters in the genome
@@ -33,9 +28,7 @@ def test_promoters_are_as_many_as_planned_on_either_strand(demo: Demo) -> None:
     for locus in loci:
         around = demo.sequences[locus.contig][locus.position - 3 : locus.position + 6].upper()
         if locus.strand == "-":
-            around = turned(
-                demo.sequences[locus.contig][locus.position - 5 : locus.position + 4].upper()
-            )
+            around = turned(demo.sequences[locus.contig][locus.position - 5 : locus.position + 4].upper())
         if len(around) == 9:
             matches.append(CORE[3].allowed[np.arange(9), encode(around)].mean())
     assert np.mean(matches) == pytest.approx(Parameters().core_fidelity, abs=0.02)
@@ -67,9 +60,7 @@ def test_the_grammar_tells_promoters_where_5mers_fall_short(demo: Demo) -> None:
     assert 0.60 < auroc < 0.82
 
 
-def promoter_windows(
-    demo: Demo, scores: dict[str, list[np.ndarray]]
-) -> tuple[list[np.ndarray], ...]:
+def promoter_windows(demo: Demo, scores: dict[str, list[np.ndarray]]) -> tuple[list[np.ndarray], ...]:
     """−300…+100 around every TSS, each with a window of about its GC that touches no promoter's."""
     rng = np.random.default_rng(0)
     windows, labels, truth, train = [], [], [], []
@@ -130,9 +121,7 @@ def covered(length: int, intervals: list[tuple[int, int]]) -> np.ndarray:
 
 
 def test_peaks_are_sorted_disjoint_and_on_their_contigs(demo: Demo) -> None:
-    header, *rows = (
-        line.split("\t") for line in (demo.directory / "tracks.tsv").read_text().splitlines()
-    )
+    header, *rows = (line.split("\t") for line in (demo.directory / "tracks.tsv").read_text().splitlines())
     assert header == ["track", "group", "file", "description"]
     assert Counter(row[1] for row in rows) == {"TF": 7, "DHS": 2, "HM": 4}
     for track, _, file, _ in rows:
@@ -175,9 +164,7 @@ def test_open_chromatin_is_at_islands_and_enhancers(demo: Demo) -> None:
     for track, kind in (("OPEN1", "enhancer-1"), ("OPEN2", "enhancer-2")):
         marked = read_peaks(demo, track)
         for name, sequence in demo.sequences.items():
-            islands = [
-                (start, end) for start, end, what, _ in demo.loci[name] if what.startswith("island")
-            ]
+            islands = [(start, end) for start, end, what, _ in demo.loci[name] if what.startswith("island")]
             enhancers = [anchor for place, anchor in anchored(demo, name) if place == kind]
             assert islands and enhancers
             found = covered(len(sequence), marked[name])
@@ -203,10 +190,7 @@ def test_variants_do_what_they_claim(demo: Demo) -> None:
         records = list(file)
     assert len(records) > 60 * MEGABASES
     opened = {
-        name: covered(
-            len(sequence),
-            read_peaks(demo, "OPEN1")[name] + read_peaks(demo, "OPEN2")[name],
-        )
+        name: covered(len(sequence), read_peaks(demo, "OPEN1")[name] + read_peaks(demo, "OPEN2")[name])
         for name, sequence in demo.sequences.items()
     }
     seen: Counter[tuple[str, bool]] = Counter()

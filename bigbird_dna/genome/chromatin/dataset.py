@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_directory, read_json, write_json
+from bigbird_dna.files import atomic_directory, checksum, read_json, write_json
 from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.region_splits import SPLITS
@@ -67,21 +67,25 @@ class ChromatinData:
 
 def make_bins(
     contigs: Sequence[str],
-    parts: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int8]]],
+    owners: npt.NDArray[np.intp],
+    starts: npt.NDArray[np.int64],
+    splits: npt.NDArray[np.integer[Any]],
     size: int,
 ) -> pd.DataFrame:
-    """The table of bins, from starts and splits (indices of `SPLITS`) by contig."""
-    starts = np.concatenate([np.zeros(0, np.int64), *(starts for starts, _ in parts)])
-    splits = np.concatenate([np.zeros(0, np.int8), *(splits for _, splits in parts)])
-    owner = np.repeat(np.arange(len(contigs)), [len(found) for found, _ in parts])
+    """The table of bins of `size` bp, from their contigs and splits (indices of `SPLITS`), all (N,)."""
     return pd.DataFrame(
         {
-            "contig": pd.Categorical.from_codes(owner, categories=pd.Index(contigs)),
+            "contig": pd.Categorical.from_codes(owners, categories=pd.Index(contigs)),
             "start": starts,
             "end": starts + size,
             "split": pd.Categorical.from_codes(splits, categories=pd.Index(SPLITS)),
         }
     )
+
+
+def source_entry(path: Path) -> dict[str, str]:
+    """What `dataset.json` says of a file that the data set was made from: its name and checksum."""
+    return {"file": path.name, "sha256": checksum(path)}
 
 
 def split_counts(bins: pd.DataFrame, labels: PackedLabels) -> dict[Split, npt.NDArray[np.int64]]:
@@ -91,11 +95,7 @@ def split_counts(bins: pd.DataFrame, labels: PackedLabels) -> dict[Split, npt.ND
 
 
 def write_dataset(
-    directory: Path,
-    bins: pd.DataFrame,
-    labels: PackedLabels,
-    tracks: Sequence[Track],
-    info: dict[str, Any],
+    directory: Path, bins: pd.DataFrame, labels: PackedLabels, tracks: Sequence[Track], info: dict[str, Any]
 ) -> ChromatinData:
     """Write a data set, whole or not at all, and read it back."""
     counts = split_counts(bins, labels)
@@ -114,9 +114,7 @@ def write_dataset(
         labels.save(temporary / "labels.npz")
         # A path to the peaks would be wrong as soon as the directory moves: their names and
         # checksums are in dataset.json.
-        write_tracks(
-            temporary / "tracks.tsv", [replace(track, file=None) for track in tracks], columns
-        )
+        write_tracks(temporary / "tracks.tsv", [replace(track, file=None) for track in tracks], columns)
         write_json(temporary / "dataset.json", info)
     return read_dataset(directory)
 
@@ -132,14 +130,10 @@ def read_dataset(directory: Path) -> ChromatinData:
     directory = Path(directory)
     for name in _FILES:
         if not (directory / name).is_file():
-            raise DataError(
-                f"{directory / name}: no such file; is {directory} a chromatin data set?"
-            )
+            raise DataError(f"{directory / name}: no such file; is {directory} a chromatin data set?")
     info = read_json(directory / "dataset.json")
     if not isinstance(info, dict) or info.get("format") != FORMAT or "bin_size" not in info:
-        raise DataError(
-            f"{directory / 'dataset.json'}: not the description of a chromatin data set"
-        )
+        raise DataError(f"{directory / 'dataset.json'}: not the description of a chromatin data set")
     path = directory / "bins.parquet"
     try:
         bins = pd.read_parquet(path)

@@ -6,7 +6,6 @@ of byte t // 8; the bits above T are zero.
 
 import zipfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +19,16 @@ from bigbird_dna.files import atomic_path
 Bytes = npt.NDArray[np.uint8]
 
 _ROWS = 65_536  # unpacked at a time
+_FAULTS = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    EOFError,
+    AttributeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 # Row b: the bits of byte b.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 
@@ -57,13 +66,6 @@ class PackedLabels:
         """The labels of the rows that an array of numbers, a mask or a slice chooses, (n, T) uint8."""
         return np.unpackbits(self.packed[index], axis=1, count=self.tracks, bitorder="little")
 
-    def column(self, track: int) -> npt.NDArray[np.bool_]:
-        """The labels of one track, (N,)."""
-        found: npt.NDArray[np.bool_] = (self.packed[:, track // 8] >> (track % 8) & 1).astype(
-            np.bool_
-        )
-        return found
-
     def positives(self, index: Any = None) -> npt.NDArray[np.int64]:
         """How many rows (all, or the chosen) each track is positive in, (T,)."""
         packed = self.packed if index is None else self.packed[index]
@@ -83,8 +85,9 @@ class PackedLabels:
         if np.array_equal(tracks, np.arange(self.tracks)):
             return self
         packed = np.zeros((len(self), -(-len(tracks) // 8)), np.uint8)
-        for block in self._blocks():
-            packed[block] = np.packbits(self.rows(block)[:, tracks], axis=1, bitorder="little")
+        for start in range(0, len(self), _ROWS):
+            block = slice(start, start + _ROWS)
+            packed[block] = self.from_dense(self.rows(block)[:, tracks]).packed
         return type(self)(packed, len(tracks))
 
     def save(self, path: Path) -> None:
@@ -106,18 +109,12 @@ class PackedLabels:
                 labels = cls(stored["packed"], int(stored["tracks"]))
         except FileNotFoundError:
             raise DataError(f"{path}: no such file") from None
-        except (OSError, ValueError, KeyError, TypeError, EOFError, IndexError) as error:
-            raise DataError(f"{path}: not a file of packed labels: {error}") from None
-        except (zipfile.BadZipFile, zlib.error, AttributeError) as error:
+        except _FAULTS as error:
             raise DataError(f"{path}: damaged or not a file of packed labels: {error}") from None
         spare = labels.tracks % 8
         if spare and labels.packed.size and (labels.packed[:, -1] >> spare).any():
             raise DataError(f"{path}: damaged: bits are set beyond track {labels.tracks}")
         return labels
-
-    def _blocks(self) -> Iterator[slice]:
-        for start in range(0, len(self), _ROWS):
-            yield slice(start, min(start + _ROWS, len(self)))
 
 
 class LabelBuilder:

@@ -3,7 +3,9 @@
 Only the first three columns count. The formats are 0-based and half-open, as everything here.
 """
 
+import re
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -66,28 +68,16 @@ def read_peaks(path: Path) -> Peaks:
         no interval. The text has the line.
     """
     path = Path(path)
-    found: dict[str, tuple[array[int], array[int]]] = {}
+    found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
     for _, contig, start, end in read_intervals(path):
-        both = found.get(contig)
-        if both is None:
-            both = found[contig] = (array("q"), array("q"))
-        both[0].append(start)
-        both[1].append(end)
-    return Peaks(
-        path,
-        {
-            contig: Intervals(np.array(starts, np.int64), np.array(ends, np.int64))
-            for contig, (starts, ends) in found.items()
-        },
-    )
+        starts, ends = found[contig]
+        starts.append(start)
+        ends.append(end)
+    return Peaks(path, {contig: Intervals(*map(np.array, both)) for contig, both in found.items()})
 
 
 def place_peaks(
-    peaks: Peaks,
-    contigs: Mapping[str, int],
-    assembly: Assembly,
-    *,
-    widen: int = 0,
+    peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly, *, widen: int = 0
 ) -> PlacedPeaks:
     """Put peaks on a reference: its names of contigs, peaks widened, overlapping ones joined.
 
@@ -107,9 +97,9 @@ def place_peaks(
     if widen < 0:
         raise ValueError(f"widen must not be negative, not {widen}")
     names = {name: assembly.match(name, contigs) for name in peaks.contigs}
-    whole = {name: row.length for row in assembly.contigs for name in row.names}
+    whole = assembly.lengths
     unknown = absent = clipped = 0
-    parts: dict[str, list[Intervals]] = {}
+    parts: defaultdict[str, list[Intervals]] = defaultdict(list)
     for name, (starts, ends) in peaks.contigs.items():
         contig = names[name]
         if contig is None:
@@ -128,14 +118,12 @@ def place_peaks(
         starts, ends = starts[on_reference], ends[on_reference]
         clipped += int(np.count_nonzero(ends > length))
         if len(starts):
-            inside = Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length))
-            parts.setdefault(contig, []).append(inside)
+            parts[contig].append(Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length)))
     if len(peaks) and unknown == len(peaks):
         raise DataError(f"{peaks.path}: {_explain_unknown(peaks, contigs, assembly)}")
     # One contig may stand in a file under two names.
     merged = {
-        contig: merge(*map(np.concatenate, zip(*found, strict=True)))
-        for contig, found in parts.items()
+        contig: merge(*map(np.concatenate, zip(*found, strict=True))) for contig, found in parts.items()
     }
     return PlacedPeaks(merged, len(peaks), unknown, absent, clipped)
 
@@ -176,16 +164,10 @@ def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
 
 
 def _fault(first: str, last: str) -> str:
-    def integer(text: str) -> int | None:
-        return int(text) if text.lstrip("-").isdigit() and text.isascii() else None
-
-    try:
-        start, end = integer(first), integer(last)
-    except ValueError:
-        start = end = None
-    if start is None or end is None:
-        bad = first if start is None else last
-        return f"{bad!r} is no position (a header line must begin with '#')"
+    for text in (first, last):
+        if not re.fullmatch("-?[0-9]{1,20}", text):
+            return f"{text!r} is no position (a header line must begin with '#')"
+    start, end = int(first), int(last)
     if start < 0:
         return f"start {start} is negative"
     if start == end:
@@ -196,13 +178,7 @@ def _fault(first: str, last: str) -> str:
 
 
 def _refuse_beyond(path: Path, contig: str, start: int, length: int) -> None:
-    line = next(
-        (
-            number
-            for number, name, first, _ in read_intervals(path)
-            if (name, first) == (contig, start)
-        )
-    )
+    line = next(number for number, *place, _ in read_intervals(path) if place == [contig, start])
     raise DataError(
         f"{path}: line {line}: the peak at {contig}:{start} (0-based) starts beyond the contig's "
         f"{length:,} bp: another assembly?"

@@ -7,7 +7,7 @@ from pathlib import Path
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.tracks import Track, distinct, make_track
 
-_PEAK_SUFFIXES = (".narrowpeak", ".broadpeak", ".bed")
+_PEAK_FILE = re.compile(r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE | re.DOTALL)
 
 
 def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tuple[Track, ...]:
@@ -36,31 +36,20 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     scheme = _scheme(names)
     tracks = []
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
-        stem = _stem(path.name)
-        if stem is None or not path.is_file():
+        peak_file = _PEAK_FILE.fullmatch(path.name)
+        if peak_file is None or not path.is_file():
             continue
+        stem = peak_file[1]
         match = scheme.fullmatch(stem)
-        if match is None:
-            if names is not None:
-                raise DataError(f"{path}: its name doesn't fit {names!r}")
-            parts: dict[str, str] = {}
-        else:
-            parts = {key: text for key, text in match.groupdict().items() if text}
+        if match is None and names is not None:
+            raise DataError(f"{path}: its name doesn't fit {names!r}")
+        parts = {key: text for key, text in match.groupdict().items() if text} if match else {}
         fallback = ".".join(parts[k] for k in ("cell", "target", "treatment") if k in parts)
         values = {**parts, "track": parts.get("track", fallback or stem), "group": group}
         tracks.append(replace(make_track(values, folder, str(path)), file=path))
     if not tracks:
         raise DataError(f"{folder}: no .bed, .narrowPeak or .broadPeak file (also .gz) in it")
     return distinct(tracks, ".")
-
-
-def _stem(name: str) -> str | None:
-    """The name of a peak file without its suffixes; `None` for other files."""
-    plain = name[:-3] if name.lower().endswith(".gz") else name
-    for suffix in _PEAK_SUFFIXES:
-        if plain.lower().endswith(suffix) and len(plain) > len(suffix):
-            return None if name.startswith(".") else plain[: -len(suffix)]
-    return None
 
 
 def _scheme(names: str | None) -> re.Pattern[str]:

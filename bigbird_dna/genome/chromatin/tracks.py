@@ -3,7 +3,7 @@
 A table is tab-separated with a header. `track` (a name) and `group` are needed; `cell`, `target`,
 `treatment`, `file` (relative to the table), `description` and `published_auroc` are known; further
 columns are kept. Lines that begin with `#` are comments. The published list of DeepSEA's 919 tracks
-is read as it is (see `deepsea_tracks`).
+is read as it is (see `track_layouts`).
 """
 
 import os
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_path
+from bigbird_dna.genome.chromatin.track_layouts import deepsea_layout
 from bigbird_dna.genome.compression import read_lines
-from bigbird_dna.genome.deepsea.track_list import deepsea_layout
 
 _TEXTS = ("cell", "target", "treatment", "description")
 
@@ -87,6 +87,7 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
         raise DataError(f"{path}: the table has no tracks")
     directory = path.parent if files is None else Path(files)
     tracks: list[Track] = []
+    lines: dict[str, int] = {}
     for number, fields in rows:
         where = f"{path}: line {number}"
         if len(fields) != len(columns):
@@ -94,17 +95,12 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
         values = {key: text.strip() for key, text in zip(columns, fields, strict=True)}
         if deepsea is not None:
             values = deepsea(values, len(tracks), where)
-        tracks.append(make_track(values, directory, where))
-    if deepsea is not None:
-        return distinct(tracks, "|")
-    lines: dict[str, int] = {}
-    for (number, _), track in zip(rows, tracks, strict=True):
-        if track.name in lines:
-            raise DataError(
-                f"{path}: line {number}: track {track.name!r} stands in line {lines[track.name]} too"
-            )
+        track = make_track(values, directory, where)
+        if deepsea is None and track.name in lines:
+            raise DataError(f"{where}: track {track.name!r} stands in line {lines[track.name]} too")
         lines[track.name] = number
-    return tuple(tracks)
+        tracks.append(track)
+    return tuple(tracks) if deepsea is None else distinct(tracks, "|")
 
 
 def write_tracks(
@@ -127,8 +123,7 @@ def write_tracks(
     table |= {name: [getattr(track, name) for track in tracks] for name in _TEXTS}
     home = path.absolute().parent
     table["file"] = [
-        "" if track.file is None else os.path.relpath(track.file.absolute(), home)
-        for track in tracks
+        "" if track.file is None else os.path.relpath(track.file.absolute(), home) for track in tracks
     ]
     table["published_auroc"] = [
         "" if track.published_auroc is None else repr(track.published_auroc) for track in tracks
@@ -161,9 +156,7 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
     for element in elements:
         found = _matching(tracks, element)
         if not found:
-            raise UsageError(
-                f"tracks: {element!r} is no track, group or pattern{_near(tracks, element)}"
-            )
+            raise UsageError(f"tracks: {element!r} is no track, group or pattern{_near(tracks, element)}")
         chosen |= found
     return tuple(track for track in tracks if track.name in chosen)
 
@@ -218,17 +211,12 @@ def distinct(tracks: Sequence[Track], mark: str) -> tuple[Track, ...]:
 def _matching(tracks: Sequence[Track], element: str) -> set[str]:
     """Names of the tracks an element means: a name before a group, a group before a pattern."""
     wanted = element.casefold()
-    for found in (
-        {track.name for track in tracks if track.name.casefold() == wanted},
-        {track.name for track in tracks if track.group.casefold() == wanted},
-    ):
-        if found:
-            return found
-    return {
-        track.name
-        for track in tracks
-        if fnmatchcase(track.name.casefold(), wanted) or fnmatchcase(track.group.casefold(), wanted)
-    }
+    folded = [(track.name, track.name.casefold(), track.group.casefold()) for track in tracks]
+    return (
+        {track for track, name, _ in folded if name == wanted}
+        or {track for track, _, group in folded if group == wanted}
+        or {track for track, *texts in folded if any(fnmatchcase(text, wanted) for text in texts)}
+    )
 
 
 def _near(tracks: Sequence[Track], element: str) -> str:

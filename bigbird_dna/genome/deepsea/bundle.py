@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
@@ -45,31 +46,28 @@ def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> Bun
         The file can't be read, an interval hasn't 200 bp, its contig isn't in the reference, or it
         ends beyond it.
     """
-    codes: list[int] = []
-    starts: list[int] = []
-    known: dict[str, int] = {}
     contigs: list[str] = []
+    starts: list[int] = []
+    known: dict[str, str | None] = {}
     with _plain_bed(Path(bed)) as path:
         for line, name, start, end in read_intervals(path):
-            code = known.get(name)
-            if code is None:
-                contig = assembly.match(name, reference.contigs)
-                if contig is None:
-                    raise DataError(
-                        f"{path}: line {line}: contig {name!r} is not in the reference "
-                        f"({shown(reference.contigs)}; names are looked up in {assembly.name})"
-                    )
-                if contig not in contigs:
-                    contigs.append(contig)
-                code = known[name] = contigs.index(contig)
-            if end - start != BIN or end > reference.contigs[contigs[code]]:
+            if name not in known:
+                known[name] = assembly.match(name, reference.contigs)
+            contig = known[name]
+            if contig is None:
+                raise DataError(
+                    f"{path}: line {line}: contig {name!r} is not in the reference "
+                    f"({shown(reference.contigs)}; names are looked up in {assembly.name})"
+                )
+            if end - start != BIN or end > reference.contigs[contig]:
                 raise DataError(
                     f"{path}: line {line}: {name}:{start}-{end} is no bin of {BIN} bp on the "
-                    f"reference's {reference.contigs[contigs[code]]:,} bp"
+                    f"reference's {reference.contigs[contig]:,} bp"
                 )
-            codes.append(code)
+            contigs.append(contig)
             starts.append(start)
-    return BundleBins(contigs, np.array(codes, np.intp), np.array(starts, np.int64))
+    codes, found = pd.factorize(np.array(contigs, object))
+    return BundleBins(found.tolist(), codes, np.array(starts, np.int64))
 
 
 def unpack_bundle(archive: Path, directory: Path) -> None:
@@ -148,7 +146,13 @@ def bundle_arrays(
             there = f"has only {', '.join(arrays)}" if arrays else "has no numeric array"
             raise DataError(f"{path}: no array {name!r}; the file {there}")
     windows, labels = arrays[names[0]], arrays[names[1]]
-    _check_axes(windows, (len(CHANNELS), WINDOW))
+    wanted = (len(CHANNELS), WINDOW)
+    if windows.shape[1:] != wanted:
+        axes = len(windows.shape) == 3 and set(wanted) <= set(windows.shape)
+        raise DataError(
+            f"{path}: {windows.name} is {windows.shape} in MATLAB's order, (rows, 4, 1000) is expected"
+            + (": its axes are in another order (transposed already?)" if axes else "")
+        )
     if len(labels.shape) != 2:
         raise DataError(f"{path}: {labels.name} is {labels.shape}, not (rows, tracks)")
     rows = windows.shape[0]
@@ -193,14 +197,3 @@ def _plain_bed(path: Path) -> Iterator[Path]:
             yield target
         except DataError as error:
             raise DataError(str(error).replace(str(target), f"{path}: {target.name}")) from None
-
-
-def _check_axes(array: MatArray, wanted: tuple[int, ...]) -> None:
-    if len(array.shape) == 1 + len(wanted) and array.shape[1:] == wanted:
-        return
-    shape = ", ".join(("rows", *map(str, wanted)))
-    turned = len(array.shape) == 1 + len(wanted) and not set(wanted) - set(array.shape)
-    raise DataError(
-        f"{array.path}: {array.name} is {array.shape} in MATLAB's order, ({shape}) is expected"
-        + (": its axes are in another order (transposed already?)" if turned else "")
-    )

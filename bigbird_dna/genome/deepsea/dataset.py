@@ -21,12 +21,13 @@ import pandas as pd
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import check_writable, checksum
+from bigbird_dna.files import check_writable
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, write_dataset
-from bigbird_dna.genome.chromatin.labels import LabelBuilder, PackedLabels
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins, source_entry, write_dataset
+from bigbird_dna.genome.chromatin.labels import Bytes, LabelBuilder, PackedLabels
 from bigbird_dna.genome.chromatin.region_splits import SPLITS
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.deepsea.agreement import check_prevalence, check_rows
 from bigbird_dna.genome.deepsea.bundle import (
     BIN,
     WINDOW,
@@ -35,10 +36,11 @@ from bigbird_dna.genome.deepsea.bundle import (
     read_bundle_bins,
     unpacked,
 )
-from bigbird_dna.genome.deepsea.checks import check_prevalence, check_rows
-from bigbird_dna.genome.deepsea.matlab import MatArray, open_mat
+from bigbird_dna.genome.deepsea.matlab import open_mat
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.splits import Split
+
+_TEST_CONTIGS = ("chr8", "chr9")
 
 
 def build_deepsea(
@@ -49,7 +51,6 @@ def build_deepsea(
     assembly: Assembly,
     tracks: Sequence[Track],
     *,
-    test_contigs: Sequence[str] = ("chr8", "chr9"),
     samples: int = 512,
 ) -> ChromatinData:
     """Turn the bundle into a chromatin data set `out`, rows in the bundle's order.
@@ -78,57 +79,32 @@ def build_deepsea(
     check_writable(out, directory=True)
     bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking
     with unpacked(Path(bundle), Path(out)) as files:
-        labels, rows = [], []
-        for split, chosen in _split_rows(files, bins, bed, test_contigs, assembly).items():
-            with open_mat(files[split]) as arrays:
-                windows, values = bundle_arrays(files[split], arrays, split, len(tracks))
-                checked = check_rows(windows, values, samples, bins, chosen, reference)
-                log(
-                    f"{files[split]}: {checked:,} of {len(chosen):,} windows agree with the reference"
-                )
-                labels.append(_read_labels(values, len(chosen)))
-            rows.append(chosen)
-        order = np.concatenate(rows)
-        frame = pd.DataFrame(
-            {
-                "contig": pd.Categorical.from_codes(
-                    bins.codes[order], categories=pd.Index(bins.contigs)
-                ),
-                "start": bins.starts[order],
-                "end": bins.starts[order] + BIN,
-                "split": pd.Categorical.from_codes(
-                    np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows]),
-                    categories=pd.Index(SPLITS),
-                ),
-            }
-        )
-        info: dict[str, Any] = {
-            "bin_size": BIN,
-            "stride": BIN,
-            "rule": "half",
-            "window": WINDOW,
-            "assembly": assembly.name,
-            "left_out": [],
-            "bins_of_no_split": len(bins.starts) - len(order),
-            "sources": {
-                "reference": {"file": reference.path.name, "sha256": checksum(reference.path)},
-                "bins": {"file": Path(bed).name, "sha256": checksum(bed)},
-            },
-        }
-        for split, path in files.items():
-            info["sources"][split] = {"file": path.name, "sha256": checksum(path)}
-    packed = PackedLabels(np.concatenate([part.packed for part in labels]), len(tracks))
-    data = write_dataset(out, frame, packed, tracks, info)
+        rows = _split_rows(files, bins, bed, assembly)
+        packed = [
+            _read_labels(files[split], split, len(tracks), bins, chosen, reference, samples)
+            for split, chosen in rows.items()
+        ]
+        sources = {"reference": source_entry(reference.path), "bins": source_entry(Path(bed))}
+        sources |= {split: source_entry(path) for split, path in files.items()}
+    table = _table(bins, rows)
+    info: dict[str, Any] = {
+        "bin_size": BIN,
+        "stride": BIN,
+        "rule": "half",
+        "window": WINDOW,
+        "assembly": assembly.name,
+        "left_out": [],
+        "bins_of_no_split": len(bins.starts) - len(table),
+        "sources": sources,
+    }
+    labels = PackedLabels(np.concatenate(packed), len(tracks))
+    data = write_dataset(out, table, labels, tracks, info)
     check_prevalence(data)
     return data
 
 
 def _split_rows(
-    files: Mapping[Split, Path],
-    bins: BundleBins,
-    bed: Path,
-    test_contigs: Sequence[str],
-    assembly: Assembly,
+    files: Mapping[Split, Path], bins: BundleBins, bed: Path, assembly: Assembly
 ) -> dict[Split, npt.NDArray[np.intp]]:
     """Which bins are each split's forward rows, by the sizes of the files."""
     sizes: dict[Split, int] = {}
@@ -138,12 +114,12 @@ def _split_rows(
             sizes[split] = windows.shape[0] // 2
     held_out = [
         bins.contigs.index(contig)
-        for contig in (assembly.match(name, bins.contigs) for name in test_contigs)
+        for contig in (assembly.match(name, bins.contigs) for name in _TEST_CONTIGS)
         if contig is not None
     ]
     for_test = np.isin(bins.codes, held_out)
     ends = sizes["train"], sizes["train"] + sizes["valid"]
-    names = " and ".join(test_contigs)
+    names = " and ".join(_TEST_CONTIGS)
     if ends[1] > len(for_test):
         raise DataError(
             f"{bed}: {len(for_test):,} bins, fewer than the {ends[1]:,} windows of train.mat and valid.mat"
@@ -165,8 +141,28 @@ def _split_rows(
     }
 
 
-def _read_labels(labels: MatArray, rows: int) -> PackedLabels:
-    builder = LabelBuilder(rows, labels.shape[1])
-    for block in labels.blocks(rows):
-        builder.fill(block.track, block.row, block.values)
-    return builder.build()
+def _table(bins: BundleBins, rows: Mapping[Split, npt.NDArray[np.intp]]) -> pd.DataFrame:
+    """The bins of each split's rows, one split after the other."""
+    order = np.concatenate(list(rows.values()))
+    splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()])
+    return make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
+
+
+def _read_labels(
+    path: Path,
+    split: Split,
+    tracks: int,
+    bins: BundleBins,
+    rows: npt.NDArray[np.intp],
+    reference: Reference,
+    samples: int,
+) -> Bytes:
+    """The packed labels of a file's forward rows, after its windows have been checked."""
+    with open_mat(path) as arrays:
+        windows, labels = bundle_arrays(path, arrays, split, tracks)
+        checked = check_rows(windows, labels, samples, bins, rows, reference)
+        log(f"{path}: {checked:,} of {len(rows):,} windows agree with the reference")
+        builder = LabelBuilder(len(rows), tracks)
+        for part in labels.parts(len(rows)):
+            builder.fill(*part)
+    return builder.build().packed

@@ -1,48 +1,45 @@
-"""Large arrays of MATLAB files, version 5 and 7.3 (HDF5), read in pieces.
+"""Large arrays of MATLAB files, version 5 and 7.3 (HDF5).
 
 Shapes are MATLAB's: (rows, …), the rows fastest in the file. HDF5 has the same bytes under the axes
-reversed, (…, rows). Values must be 0 or 1, of whatever numeric type. Only one piece of an array is in
-memory at a time: SciPy's reader of version 5 would hold an array whole.
+reversed, (…, rows). Values must be 0 or 1, of whatever numeric type. HDF5 is read in pieces. An
+array of version 5, which can't have more than 4 GB, is read whole: the bundle's largest, the windows
+of `test.mat`, has 1.8 GB.
 """
 
 import math
 import struct
+import warnings
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 import numpy.typing as npt
+import scipy.io
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.chromatin.labels import Bytes
 
-_BUDGET = 1 << 26  # bytes of an array in memory at a time
-_FILE_BLOCK = 1 << 20
+_BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
 
-# Version 5 data elements: type number → NumPy's type.
-_TYPES = {
-    1: "i1",
-    2: "u1",
-    3: "i2",
-    4: "u2",
-    5: "i4",
-    6: "u4",
-    7: "f4",
-    9: "f8",
-    12: "i8",
-    13: "u8",
+# Of version 5: the numbers of data elements, and of the types and classes of numeric arrays.
+_COMPRESSED = 15
+_TYPES = (1, 2, 3, 4, 5, 6, 7, 9, 12, 13)
+_NUMERIC_CLASSES = range(6, 16)
+_COMPLEX = 0x0800  # a flag
+_HEADER = 1024  # bytes that hold an array's flags, dimensions and name
+_BYTE_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}  # bytes 124 to 127 of a file of version 5
+_NUMERIC = {"double", "single", "logical"} | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
-_MATRIX, _COMPRESSED = 14, 15
-_NUMERIC_CLASSES = range(6, 16)  # double … uint64; characters, cells, sparse arrays are below
 
 
-class Block(NamedTuple):
+class LabelPart(NamedTuple):
     """Labels of consecutive tracks and rows, (tracks, rows)."""
 
     track: int
@@ -63,7 +60,7 @@ class MatArray(ABC):
         """Some rows, given in ascending order, (n, *shape[1:])."""
 
     @abstractmethod
-    def blocks(self, rows: int) -> Iterator[Block]:
+    def parts(self, rows: int) -> Iterator[LabelPart]:
         """All of the first rows of an array (rows, tracks), piece by piece."""
 
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
@@ -89,17 +86,22 @@ def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
     try:
         if h5py.is_hdf5(path):
             with h5py.File(path, "r") as file:
-                yield {
-                    name: _Hdf5Array(path, name, item.shape[::-1], item)
-                    for name, item in file.items()
-                    if isinstance(item, h5py.Dataset) and item.dtype.kind in "buif"
-                }
+                with _faults(path):
+                    found: dict[str, MatArray] = {
+                        name: _Hdf5Array(path, name, item.shape[::-1], item)
+                        for name, item in file.items()
+                        if isinstance(item, h5py.Dataset) and item.dtype.kind in "buif"
+                    }
+                yield found
         else:
-            with path.open("rb") as stream:
-                yield {array.name: array for array in _list_arrays(path, stream)}
-    except (OSError, EOFError, zlib.error, struct.error) as error:
-        what = " ".join(str(error).split())
-        raise DataError(f"{path}: truncated or damaged MATLAB file: {what}") from None
+            with _faults(path):
+                _check_elements(path)
+                listed = scipy.io.whosmat(path)
+            yield {
+                name: _Version5Array(path, name, shape) for name, shape, kind in listed if kind in _NUMERIC
+            }
+    except OSError as error:
+        raise DataError(f"{path}: truncated or damaged MATLAB file: {error_text(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,10 @@ class _Hdf5Array(MatArray):
             step = max(chunks[0], _BUDGET // row_bytes // chunks[0] * chunks[0])
             for start in range(0, lead[0], step):
                 piece = self.dataset[start : start + step, ..., low:high]
-                found[start : start + step, ..., members] = self._binary(
-                    piece[..., rows[members] - low]
-                )
+                found[start : start + step, ..., members] = self._binary(piece[..., rows[members] - low])
         return found.transpose()
 
-    def blocks(self, rows: int) -> Iterator[Block]:
+    def parts(self, rows: int) -> Iterator[LabelPart]:
         """As `MatArray`, in unions of whole chunks, so that none is unpacked twice."""
         tracks = self.dataset.shape[0]
         height, width = self.dataset.chunks or (1, 1)
@@ -133,131 +133,77 @@ class _Hdf5Array(MatArray):
         for row in range(0, rows, width):
             for track in range(0, tracks, height):
                 values = self.dataset[track : track + height, row : min(row + width, rows)]
-                yield Block(track, row, self._binary(values))
+                yield LabelPart(track, row, self._binary(values))
 
 
 @dataclass(frozen=True)
-class _Mat5Array(MatArray):
-    element: "_Element"
-
+class _Version5Array(MatArray):
     def pick(self, rows: npt.NDArray[np.intp]) -> Bytes:
-        found = np.zeros((math.prod(self.shape[1:]), len(rows)), np.uint8)
-        for number, column in enumerate(self._columns()):
-            found[number] = self._binary(column[rows])
-        return found.reshape(*self.shape[:0:-1], len(rows)).transpose()
+        """As `MatArray`."""
+        return self._binary(self._read()[rows])
 
-    def blocks(self, rows: int) -> Iterator[Block]:
-        for track, column in enumerate(self._columns()):
-            yield Block(track, 0, self._binary(column[None, :rows]))
+    def parts(self, rows: int) -> Iterator[LabelPart]:
+        """As `MatArray`, a few tracks at a time."""
+        values = self._read()
+        for track in range(0, self.shape[1], 8):
+            yield LabelPart(track, 0, self._binary(values[:rows, track : track + 8].T))
 
-    def _columns(self) -> Iterator[npt.NDArray[Any]]:
-        """Runs of `shape[0]` values, in the file's order."""
-        source = self.element.source()
-        *_, dtype, size = _array_header(source, self.element.order)
-        if dtype is None or size != math.prod(self.shape) * dtype.itemsize:
-            raise DataError(f"{self.path}: {self.name}: {size} bytes don't fill {self.shape}")
-        for _ in range(math.prod(self.shape[1:])):
-            yield np.frombuffer(source.read(self.shape[0] * dtype.itemsize), dtype)
-
-
-class _Element(NamedTuple):
-    """Where a version 5 array stands in its file."""
-
-    stream: IO[bytes]
-    order: str  # "<" or ">"
-    start: int
-    size: int
-    compressed: bool
-
-    def source(self) -> "_Source":
-        return _Source(self)
+    def _read(self) -> npt.NDArray[Any]:
+        with _faults(self.path):
+            found = scipy.io.loadmat(self.path, variable_names=[self.name])[self.name]
+        if found.shape != self.shape or found.dtype.kind not in "buif":
+            raise DataError(
+                f"{self.path}: {self.name} is {found.dtype} {found.shape}, not {self.shape} of numbers"
+            )
+        return np.asarray(found)
 
 
-class _Source:
-    """The bytes of an element in sequence, unpacked as they are asked for."""
+def _check_elements(path: Path) -> None:
+    """Refuse a damaged file where SciPy doesn't notice, or crashes the process.
 
-    def __init__(self, element: _Element) -> None:
-        self._stream = element.stream
-        self._position = element.start
-        self._left = element.size
-        self._unpack = zlib.decompressobj() if element.compressed else None
-        if element.compressed:
-            _read_tag(self, element.order)  # of the array inside
-
-    def read(self, size: int) -> bytes:
-        if self._unpack is None:
-            return self._raw(size, whole=True)
-        parts: list[bytes] = []
-        while size:
-            packed = self._unpack.unconsumed_tail or self._raw(_FILE_BLOCK)
-            part = self._unpack.decompress(packed, size)
-            if not part and not packed:
-                raise EOFError("an array ends too early")
-            parts.append(part)
-            size -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _raw(self, size: int, whole: bool = False) -> bytes:
-        self._stream.seek(self._position)
-        found = self._stream.read(min(size, self._left))
-        if len(found) < (size if whole else min(size, self._left)):
-            raise EOFError("the file ends within an array")
-        self._position += len(found)
-        self._left -= len(found)
-        return found
+    Its list of arrays merely ends before one that the file's end cuts; and it looks up an array's
+    type number without asking whether the format has it.
+    """
+    with path.open("rb") as stream:
+        order = _BYTE_ORDERS.get(stream.read(128)[124:])
+        if order is None:
+            raise DataError(f"{path}: not a MATLAB file of version 5 or 7.3")
+        end, position = stream.seek(0, 2), 128
+        while position < end:
+            stream.seek(position)
+            kind, size = struct.unpack(f"{order}2I", stream.read(8))
+            start = stream.read(min(size, _HEADER))
+            if kind == _COMPRESSED:
+                start = zlib.decompressobj().decompress(start, _HEADER)[8:]
+            _check_type(start, order)
+            position += 8 + size
+    if position != end:
+        raise EOFError(f"it ends at byte {end:,}, an array at {position:,}")
 
 
-def _list_arrays(path: Path, stream: IO[bytes]) -> Iterator[_Mat5Array]:
-    header = stream.read(128)
-    orders = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}
-    order = orders.get(header[124:])
-    if order is None:
-        raise DataError(f"{path}: not a MATLAB file of version 5 or 7.3")
-    end = stream.seek(0, 2)
-    position = 128
-    while position < end:
-        stream.seek(position)
-        tag = stream.read(8)
-        if len(tag) < 8:
-            raise EOFError("the file ends within a tag")
-        kind, size = struct.unpack(f"{order}2I", tag)
-        if kind not in (_MATRIX, _COMPRESSED):
-            raise DataError(f"{path}: damaged MATLAB file: element of type {kind} at {position}")
-        if position + 8 + size > end:
-            raise EOFError(f"the file ends at byte {end:,}, an array at {position + 8 + size:,}")
-        element = _Element(stream, order, position + 8, size, kind == _COMPRESSED)
-        name, shape, dtype, _ = _array_header(element.source(), order)
-        if dtype is not None:
-            yield _Mat5Array(path, name, shape, element)
-        position += 8 + size
+def _check_type(start: bytes, order: str) -> None:
+    """Check the type of a numeric array's values, by the bytes from its flags on."""
+    flags = struct.unpack_from(f"{order}I", start, 8)[0]
+    if flags & 0xFF not in _NUMERIC_CLASSES:
+        return
+    position = 0
+    for _ in ("flags", "dimensions", "name"):
+        kind, size = struct.unpack_from(f"{order}2I", start, position)
+        # An element of up to 4 bytes stands in its own tag, its size before the type.
+        position += 8 if kind >> 16 else 8 + -(-size // 8) * 8
+    kind = struct.unpack_from(f"{order}I", start, position)[0] & 0xFFFF
+    if kind not in _TYPES or flags & _COMPLEX:
+        raise ValueError(f"an array of type {kind}" + " with imaginary parts" * bool(flags & _COMPLEX))
 
 
-def _array_header(
-    source: _Source, order: str
-) -> tuple[str, tuple[int, ...], np.dtype[Any] | None, int]:
-    """Name, shape, type and bytes of an array's values, which follow; no type: not numeric."""
-    flags = struct.unpack(f"{order}2I", _read_element(source, order))[0]
-    shape = np.frombuffer(_read_element(source, order), f"{order}i4").tolist()
-    name = _read_element(source, order).decode("latin-1")
-    if flags & 0xFF not in _NUMERIC_CLASSES or flags & 0x0800:  # complex numbers
-        return name, tuple(shape), None, 0
-    kind, size, inline = _read_tag(source, order)
-    if inline:
-        raise DataError(f"array {name!r} has {size} bytes: too small to hold windows or labels")
-    return name, tuple(shape), np.dtype(order + _TYPES[kind]) if kind in _TYPES else None, size
-
-
-def _read_tag(source: _Source, order: str) -> tuple[int, int, bytes]:
-    """Type and size of the element that follows; one of up to 4 bytes stands in its own tag."""
-    raw = source.read(8)
-    kind, size = struct.unpack(f"{order}2I", raw)
-    if kind >> 16:
-        return kind & 0xFFFF, kind >> 16, raw[4 : 4 + (kind >> 16)]
-    return kind, size, b""
-
-
-def _read_element(source: _Source, order: str) -> bytes:
-    _, size, inline = _read_tag(source, order)
-    if inline:
-        return inline
-    return source.read(-(-size // 8) * 8)[:size]
+@contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    """Make one `DataError` of whatever a parser raises, or warns of, where a file is damaged."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # SciPy gives a text in place of an array it can't read
+            yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path}: truncated or damaged MATLAB file: {error_text(error)}") from None

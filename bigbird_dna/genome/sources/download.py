@@ -29,12 +29,7 @@ class _Cut(Exception):
 
 
 def download(
-    url: str,
-    part: Path,
-    *,
-    any_server: bool = False,
-    pause: float = PAUSE,
-    attempts: int = ATTEMPTS,
+    url: str, part: Path, *, any_server: bool = False, pause: float = PAUSE, attempts: int = ATTEMPTS
 ) -> bool:
     """Fetch `url` into `part`; return whether some of its bytes come from an earlier request.
 

@@ -1,4 +1,4 @@
-"""Files of the user's own that a configuration names."""
+"""Files of the user's own that a configuration names, and the simulation's."""
 
 from pathlib import Path
 
@@ -21,25 +21,48 @@ def where_looked(local_data: str | None) -> str:
     return "here" if local_data is None else f"in {local_data} or here"
 
 
+def chromatin_files(config: Config) -> dict[str, Path]:
+    """The files that the section `chromatin` stands for, of tracks, peaks, blacklist and variants.
+
+    The simulation's tracks, their peaks and its variants go together; those of the public bundle are
+    left out. Whether a file of the user's own exists is for the caller to see.
+    """
+    found = {
+        key.rpartition(".")[2]: locate(name, config.local_data)
+        for key, name in _own_chromatin(config).items()
+    }
+    if config.chromatin.data.tracks == SIMULATED:
+        paths = config.paths
+        found["tracks"], found["peaks"] = paths.simulated_tracks, paths.simulated_peaks
+        found["variants"] = paths.simulated_variants
+    return found
+
+
 def check_chromatin_files(config: Config) -> None:
     """Refuse tracks, variants or a blacklist that are nowhere, before a run begins.
 
     Raises
     ------
     ConfigError
-        A name of the section `chromatin` is no file and, of tracks, no folder.
+        A name in the section `chromatin` is no file and, of tracks, no folder.
     """
-    chromatin = config.chromatin
-    if chromatin.tracks is None:
+    if not config.has_chromatin:
         return
-    named = {"variants": chromatin.variants, "blacklist": chromatin.blacklist}
-    if chromatin.tracks not in (SIMULATED, DEEPSEA):
-        named["tracks"] = chromatin.tracks
-    for key, name in named.items():
-        if name is None:
-            continue
-        path = locate(name, config.local_data)
-        if not (path.is_file() or (key == "tracks" and path.is_dir())):
-            kind = "file or folder" if key == "tracks" else "file"
+    for key, name in _own_chromatin(config).items():
+        path, folder = locate(name, config.local_data), key.endswith(".tracks")
+        if not (path.is_file() or (folder and path.is_dir())):
+            kind = "file or folder" if folder else "file"
             where = where_looked(config.local_data)
-            raise ConfigError(f"chromatin.{key}: {name!r} is no {kind} {where}")
+            raise ConfigError(f"{key}: {name!r} is no {kind} {where}")
+
+
+def _own_chromatin(config: Config) -> dict[str, str]:
+    """The keys that name a file of the user's own, and the names."""
+    data = config.chromatin.data
+    tracks = None if data.tracks in (SIMULATED, DEEPSEA) else data.tracks
+    named = {
+        "chromatin.data.tracks": tracks,
+        "chromatin.data.blacklist": data.blacklist,
+        "chromatin.variants": config.chromatin.variants,
+    }
+    return {key: name for key, name in named.items() if name is not None}

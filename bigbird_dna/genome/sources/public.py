@@ -5,15 +5,14 @@ in first; a download goes on where it was cut, tries mirrors in turn, and is che
 """
 
 import shutil
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from bigbird_dna.config import DEEPSEA, Config, GenomeConfig
+from bigbird_dna.config import DEEPSEA, Config
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import atomic_path, checksum
@@ -44,11 +43,7 @@ class Source:
         if self.checksum is not None:
             algorithm, expected = self.checksum.split(":")
             found = checksum(path, algorithm)
-            return (
-                None
-                if found == expected
-                else f"its {algorithm} is {found}, not {expected} as published"
-            )
+            return None if found == expected else f"its {algorithm} is {found}, not {expected} as published"
         with path.open("rb") as stream:
             start = stream.read(2)
         if not start:
@@ -63,12 +58,10 @@ class Source:
 def load_sources() -> dict[str, Source]:
     """All entries of `sources.yaml` by key."""
     text = files("bigbird_dna.resources").joinpath("sources.yaml").read_text()
-    return {key: _source(key, entry) for key, entry in yaml.safe_load(text).items()}
-
-
-def _source(key: str, entry: dict[str, Any]) -> Source:
-    values = {**entry, "urls": tuple(entry["urls"]), "from_assembly": entry.get("from")}
-    return Source(key, **{f.name: values[f.name] for f in fields(Source) if f.name != "key"})
+    return {
+        key: Source(key, urls=tuple(entry.pop("urls")), from_assembly=entry.pop("from", None), **entry)
+        for key, entry in yaml.safe_load(text).items()
+    }
 
 
 def find_source(key: str) -> Source:
@@ -94,7 +87,7 @@ def deepsea_sources(assembly: str) -> dict[str, Source]:
     sources = {role: find_source(key) for role, key in DEEPSEA_KEYS.items()}
     theirs = sources["bundle"].assembly
     if assembly != theirs:
-        raise ConfigError(f"chromatin.tracks: {DEEPSEA} is {theirs}, the genome is {assembly}")
+        raise ConfigError(f"chromatin.data.tracks: {DEEPSEA} is {theirs}, the genome is {assembly}")
     return sources
 
 
@@ -110,33 +103,29 @@ def check_sources(config: Config) -> dict[str, Source]:
         chain joins them; or `local_data` is no directory.
     """
     genome = config.genome
-    deepsea = deepsea_sources(genome.assembly) if config.chromatin.tracks == DEEPSEA else {}
+    deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
     if genome.reference is None:
-        _check_simulation(genome)
+        if genome.assembly != DEMO:
+            raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source or a file")
+        for key, name in _named(config).values():
+            raise ConfigError(f"{key}: {name} needs a genome.reference beside it")
         return {}
     if config.local_data is not None and not Path(config.local_data).is_dir():
         raise ConfigError(f"local_data: {config.local_data} is no directory")
     own = own_files(config)
-    roles = {"reference": genome.reference, "promoters": genome.promoters, "chain": genome.chain}
-    sources = {
-        role: find_source(key) for role, key in roles.items() if key is not None and role not in own
-    }
-    reference, promoters, chain = (sources.get(role) for role in roles)
+    sources = {role: find_source(key) for role, (_, key) in _named(config).items() if role not in own}
+    reference, promoters, chain = (sources.get(role) for role in ("reference", "promoters", "chain"))
     if reference is not None and reference.assembly != genome.assembly:
-        raise ConfigError(
-            f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}"
-        )
-    if chain is not None and genome.promoters is None:
-        raise ConfigError(f"genome.chain: {chain.key} lifts promoters, and there are none")
+        raise ConfigError(f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}")
+    if chain is not None and config.promoters.source is None:
+        raise ConfigError(f"promoters.chain: {chain.key} lifts promoters, and there are none")
     # A file has no assembly of its own: the reference is on the genome's, promoters where the chain starts.
     start = (chain.from_assembly or "") if chain else genome.assembly
     theirs = promoters.assembly if promoters else start
     if theirs != start or (chain and chain.assembly != genome.assembly):
-        joined = (
-            f"{chain.key} leads from {start} to {chain.assembly}" if chain else "there is no chain"
-        )
+        joined = f"{chain.key} leads from {start} to {chain.assembly}" if chain else "there is no chain"
         raise ConfigError(
-            f"genome.promoters: {genome.promoters} is {theirs}, the genome is "
+            f"promoters.source: {config.promoters.source} is {theirs}, the genome is "
             f"{genome.assembly}, and {joined}"
         )
     return sources | deepsea
@@ -150,28 +139,30 @@ def own_files(config: Config) -> dict[str, Path]:
     ConfigError
         A name is neither the key of a source nor a file.
     """
-    genome, found = config.genome, {}
-    roles = {"reference": genome.reference, "promoters": genome.promoters, "chain": genome.chain}
-    for role, name in roles.items():
-        if name is None or name in load_sources():
+    found = {}
+    for role, (key, name) in _named(config).items():
+        if name in load_sources():
             continue
         # Of a chain one has to know the assembly it starts from, which only a source tells.
         if role == "chain":
-            raise ConfigError(f"genome.{role}: {_unknown(name)}")
+            raise ConfigError(f"{key}: {_unknown(name)}")
         found[role] = locate(name, config.local_data)
         if not found[role].is_file():
             where = where_looked(config.local_data)
             keys = ", ".join(sorted(load_sources()))
-            raise ConfigError(f"genome.{role}: {name!r} is no file {where}, and no source ({keys})")
+            raise ConfigError(f"{key}: {name!r} is no file {where}, and no source ({keys})")
     return found
 
 
-def _check_simulation(genome: GenomeConfig) -> None:
-    if genome.assembly != DEMO:
-        raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source or a file")
-    for role, name in (("promoters", genome.promoters), ("chain", genome.chain)):
-        if name is not None:
-            raise ConfigError(f"genome.{role}: {name} needs a genome.reference beside it")
+def _named(config: Config) -> dict[str, tuple[str, str]]:
+    """The roles that the configuration names something for: its key, and the name."""
+    genome, promoters = config.genome, config.promoters
+    roles = {
+        "reference": ("genome.reference", genome.reference),
+        "promoters": ("promoters.source", promoters.source),
+        "chain": ("promoters.chain", promoters.chain),
+    }
+    return {role: (key, name) for role, (key, name) in roles.items() if name is not None}
 
 
 def fetch(key: str, output: Path, local_data: Path | None = None) -> None:

@@ -105,9 +105,7 @@ def write_public_files(directory: Path, world: World) -> Path:
     """What the study's and others' addresses give, by their names: archive, bins, tracks."""
     directory.mkdir(parents=True)
     write_bundle(directory / "deepsea_train", make_matrices(world))
-    with tarfile.open(
-        directory / "deepsea_train_bundle.v0.9.tar.gz", "w:gz", compresslevel=1
-    ) as tar:
+    with tarfile.open(directory / "deepsea_train_bundle.v0.9.tar.gz", "w:gz", compresslevel=1) as tar:
         tar.add(directory / "deepsea_train", "deepsea_train")
     for path in (directory / "deepsea_train").iterdir():
         path.unlink()

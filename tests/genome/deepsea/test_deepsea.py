@@ -12,12 +12,12 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.deepsea.agreement import one_hot
 from bigbird_dna.genome.deepsea.bundle import unpack_bundle
-from bigbird_dna.genome.deepsea.checks import compare_with_peaks, one_hot
 from bigbird_dna.genome.deepsea.dataset import build_deepsea
 from bigbird_dna.genome.reference import Reference, write_fasta
-from tests.genome import small_bundle
-from tests.genome.small_bundle import (
+from tests.genome.deepsea import small_bundle
+from tests.genome.deepsea.small_bundle import (
     SIZES,
     World,
     make_matrices,
@@ -59,9 +59,7 @@ def bed(world, tmp_path) -> Path:
 
 @pytest.fixture
 def build(reference, bed, tmp_path) -> Callable[..., object]:
-    def build(
-        bundle: Path, bins: Path = bed, tracks: tuple[Track, ...] = TRACKS, **options: object
-    ):
+    def build(bundle: Path, bins: Path = bed, tracks: tuple[Track, ...] = TRACKS, **options: object):
         return build_deepsea(
             tmp_path / "data", bundle, bins, reference, HUMAN, tracks, **{"samples": 64} | options
         )
@@ -196,10 +194,7 @@ def alter_value(content: dict[str, np.ndarray]) -> None:
             turned("trainxdata", 2, 1, 0),
             r"train.mat: trainxdata is \(1000, 4, 1200\).*\(rows, 4, 1000\) is .*another order",
         ),
-        (
-            turned("validxdata", 0, 2, 1),
-            r"valid.mat: validxdata is \(200, 1000, 4\).*another order",
-        ),
+        (turned("validxdata", 0, 2, 1), r"valid.mat: validxdata is \(200, 1000, 4\).*another order"),
         (turned("traindata", 1, 0), r"train.mat: traindata is \(13, 1200\).*another order"),
         (turned("testdata", 1, 0), r"test.mat: testdata is \(13, 600\).*another order"),
         (cut("testdata", 599), r"test.mat: testdata is \(599, 13\).*600 rows are expected"),
@@ -207,10 +202,7 @@ def alter_value(content: dict[str, np.ndarray]) -> None:
             lambda c: c.update(validxdata=c["validxdata"][:, :, :999]),
             r"valid.mat: validxdata is \(200, 4, 999\)",
         ),
-        (
-            lambda c: c.update(validxdata=c["validxdata"][:, 0]),
-            r"valid.mat: validxdata is \(200, 1000\)",
-        ),
+        (lambda c: c.update(validxdata=c["validxdata"][:, 0]), r"valid.mat: validxdata is \(200, 1000\)"),
         (
             lambda c: c.update(validdata=c["validdata"][:, :12]),
             r"valid.mat: validdata has 12 tracks, the table of tracks 13",
@@ -220,10 +212,7 @@ def alter_value(content: dict[str, np.ndarray]) -> None:
             r"test.mat: 599 rows: not as many reverse complements",
         ),
         (interleave, r"valid.mat: validxdata: row 101 is not the reverse complement of row 1"),
-        (
-            flip_channels,
-            r"train.mat: trainxdata: row 1 \(1:-400-600.*base 40\d.*is C in the bundle",
-        ),
+        (flip_channels, r"train.mat: trainxdata: row 1 \(1:-400-600.*base 40\d.*is C in the bundle"),
         (fill_n, r"valid.mat: validxdata: row 4 is not one-hot"),
         (alter_label, r"train.mat: traindata: row 601 is not the reverse complement of row 1"),
         (alter_value, r"test.mat: testdata holds other values than 0 and 1"),
@@ -301,26 +290,6 @@ def test_another_sequence_is_refused(world, bundle, bed, tmp_path):
 def test_other_bins_are_refused(world, bundle, build, tmp_path, change, message):
     with pytest.raises(DataError, match=message):
         build(bundle, write_bed(tmp_path / "other.bed", change(world.bins)))
-
-
-def test_labels_are_compared_with_peaks(world, bundle, build, tmp_path):
-    # Peaks that cover 101 bp of the positive bins of track 3, and 100 bp of all others.
-    lines = [
-        f"{contig}\t{start}\t{start + 100 + int(label)}\n"
-        for (contig, start), label in zip(world.bins, world.labels[:, 3], strict=True)
-    ]
-    (tmp_path / "t3.bed").write_text("".join(lines))
-    data = build(bundle)
-    track = Track("t3", "TF", file=tmp_path / "t3.bed")
-    contigs = {contig.removeprefix("chr"): len(s) for contig, s in world.sequences.items()}
-    rows = [row for found in world.rows.values() for row in found]
-    positives = int(world.labels[rows, 3].sum())
-    exact = compare_with_peaks(data, [track], contigs, HUMAN)
-    assert exact.values.tolist() == [["t3", positives, 0, 0]]
-    loose = compare_with_peaks(data, [track], contigs, HUMAN, rule="any")
-    assert loose.values.tolist() == [["t3", positives, 0, len(rows) - positives]]
-    with pytest.raises(DataError, match="'zz' is not in the data set"):
-        compare_with_peaks(data, [Track("zz", "TF")], contigs, HUMAN)
 
 
 def test_a_list_in_another_order_is_noticed(

@@ -1,5 +1,8 @@
 """Arrays of MATLAB files are read in pieces as SciPy and h5py read them whole."""
 
+import random
+import re
+import struct
 import zlib
 from pathlib import Path
 
@@ -47,8 +50,8 @@ def check(path: Path, content: dict[str, np.ndarray]) -> None:
                 assert np.array_equal(picked, array[rows])
         for rows in (ROWS, ROWS // 2):
             builder = LabelBuilder(rows, TRACKS)
-            for block in found["data"].blocks(rows):
-                builder.fill(block.track, block.row, block.values)
+            for part in found["data"].parts(rows):
+                builder.fill(*part)
             assert np.array_equal(builder.build().rows(), content["data"][:rows])
 
 
@@ -69,8 +72,7 @@ def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
 
 @pytest.mark.parametrize("dtype", ["u1", "f8", "?", "i4"])
 @pytest.mark.parametrize("compress", [False, True])
-def test_version_5_whatever_the_type(tmp_path, monkeypatch, compress, dtype):
-    monkeypatch.setattr(matlab, "_FILE_BLOCK", 50)  # many pieces of packed bytes
+def test_version_5_whatever_the_type(tmp_path, compress, dtype):
     content = arrays(dtype)
     scipy.io.savemat(tmp_path / "a.mat", {"note": "text", **content}, do_compression=compress)
     check(tmp_path / "a.mat", content)
@@ -126,9 +128,7 @@ def test_truncated_files_are_refused(tmp_path, kind, share):
         found["data"].pick(np.arange(ROWS))
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"<html>not here</html>" * 20, b"MATLAB 5.0 MAT-file" * 9]
-)
+@pytest.mark.parametrize("content", [b"", b"<html>not here</html>" * 20, b"MATLAB 5.0 MAT-file" * 9])
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "a.mat"
     path.write_bytes(content)
@@ -150,3 +150,52 @@ def test_a_damaged_stream_is_refused(tmp_path):
     with pytest.raises(DataError, match="truncated or damaged"), open_mat(path) as found:
         for array in found.values():
             array.pick(np.arange(ROWS))
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "chunked", "plain", "packed"])
+def test_flipped_bits_give_one_clear_line_or_whole_arrays(tmp_path, kind):
+    path, content = tmp_path / "a.mat", arrays()
+    if kind in ("hdf5", "chunked"):
+        chunks = {"xdata": (7, 2, 10), "data": (3, 10)} if kind == "chunked" else None
+        write_hdf5(path, content, chunks)
+    else:
+        scipy.io.savemat(path, {"note": "text", **content}, do_compression=kind == "packed")
+    raw, rng = path.read_bytes(), random.Random(7)
+    refused = 0
+    for number in range(400):
+        damaged = bytearray(raw)
+        damaged[rng.randrange(len(raw) if number % 2 else min(len(raw), 700))] ^= 1 << number % 8
+        path.write_bytes(damaged)
+        try:
+            with open_mat(path) as found:
+                for array in found.values():
+                    rows = min(ROWS, array.shape[0])
+                    assert array.pick(np.arange(rows)).shape == (rows, *array.shape[1:])
+        except DataError as error:
+            assert re.fullmatch(rf"{path}: .+", str(error))
+            refused += 1
+    assert refused > 50
+
+
+@pytest.mark.parametrize("kind", [0, 8, 10, 14, 15, 18, 255])
+@pytest.mark.parametrize("compress", [False, True])
+def test_types_that_the_format_has_not_are_refused(tmp_path, kind, compress):
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"data": arrays()["data"]})
+    raw = bytearray(path.read_bytes())
+    place = raw.index(b"data") + 4  # the type of the values follows the name
+    assert raw[place : place + 4] == b"\x02\0\0\0"
+    raw[place] = kind
+    if compress:
+        packed = zlib.compress(raw[128:])
+        raw[128:] = struct.pack("<2I", 15, len(packed)) + packed
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=f"damaged MATLAB file: an array of type {kind}$"):
+        open_mat(path).__enter__()
+
+
+def test_complex_numbers_are_refused(tmp_path):
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"data": arrays()["data"] * 1j})
+    with pytest.raises(DataError, match="with imaginary parts"), open_mat(path):
+        pass

@@ -9,9 +9,10 @@ import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin import unknown
+from bigbird_dna.genome.chromatin import labelling as module
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.labelling import Labelling
 from bigbird_dna.genome.chromatin.region_splits import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta
@@ -37,12 +38,11 @@ def covered(demo: Demo, track: Track, contig: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def demo_data(demo, tmp_path_factory) -> ChromatinData:
     reference = Reference(demo.directory / "genome.fa.gz")
-    splits = RegionSplits.from_names(
-        reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"]
-    )
+    splits = RegionSplits.from_names(reference.contigs, DEMO, valid=["demo2:20,001-60,000"], test=["demo3"])
     tracks = read_tracks(demo.directory / "tracks.tsv")
     out = tmp_path_factory.mktemp("chromatin") / "data"
-    return build_dataset(out, reference, DEMO, tracks, splits, window=4000, max_n=1.0)
+    labelling = Labelling(window=4000, max_n=1.0, min_positives=1)
+    return build_dataset(out, reference, DEMO, tracks, splits, labelling)
 
 
 def test_labels_agree_with_counting_bases(demo, demo_data):
@@ -106,10 +106,10 @@ class Small:
         return Track(name, "TF", file=path)
 
     def build(self, *tracks: Track, **options: object) -> ChromatinData:
-        settings = {"window": 1000, "max_n": 1.0, "min_positives": 0} | options
-        splits = settings.pop("splits", self.splits)
+        splits, blacklist = options.pop("splits", self.splits), options.pop("blacklist", None)
+        labelling = Labelling(**{"window": 1000, "max_n": 1.0, "min_positives": 0} | options)
         out = self.directory / "data"
-        return build_dataset(out, self.reference, DEMO, tracks, splits, **settings)
+        return build_dataset(out, self.reference, DEMO, tracks, splits, labelling, blacklist)
 
 
 @pytest.fixture
@@ -202,8 +202,8 @@ def test_a_held_out_region_without_bins_is_reported(small, capsys):
 
 
 def test_unknown_bases_are_found_across_pieces(small, monkeypatch):
-    monkeypatch.setattr(unknown, "_PIECE", 700)
-    runs = unknown.unknown_bases(small.reference, "a")
+    monkeypatch.setattr(module, "_PIECE", 700)
+    runs = module.unknown_bases(small.reference, "a")
     assert (runs.starts.tolist(), runs.ends.tolist()) == ([3_000], [4_000])
 
 
@@ -234,8 +234,7 @@ def test_peaks_that_lie_nowhere_are_refused(small):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"max_n": 1.5}, {"negative_fraction": -0.1}, {"rule": 300}, {"window": 0}, {"bin_size": 0}],
+    "options", [{"max_n": 1.5}, {"negative_fraction": -0.1}, {"rule": 300}, {"window": 0}, {"bin_size": 0}]
 )
 def test_impossible_settings_are_refused(small, options):
     with pytest.raises(ConfigError):
@@ -283,7 +282,8 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     tracks = tracks_from_folder(source / "peaks", "TF")
     assert len(tracks) == 109
     assert all(track.cell and track.target for track in tracks)
-    data = build_dataset(tmp_path / "data", reference, human, tracks, splits, min_positives=20)
+    labelling = Labelling(window=8000, max_n=0.1, min_positives=20)
+    data = build_dataset(tmp_path / "data", reference, human, tracks, splits, labelling)
     assert 60 < len(data.tracks) < 80
     assert min(int(track.extra["positives_train"]) for track in data.tracks) >= 20
     gap = data.bins.loc[data.bins["split"] == "train", "start"]
@@ -293,13 +293,12 @@ def test_yeast_and_human_peaks(shared_data, tmp_path):
     folder.mkdir()
     for path in sorted((shared_data / "yeast" / "peaks").glob("*_CX.bed.gz"))[:20]:
         (folder / path.name).symlink_to(path)
-    prepare_reference(
-        next((shared_data / "yeast").glob("*toplevel.fa.gz")), tmp_path / "yeast.fa.gz"
-    )
+    prepare_reference(next((shared_data / "yeast").glob("*toplevel.fa.gz")), tmp_path / "yeast.fa.gz")
     reference = Reference(tmp_path / "yeast.fa.gz")
     yeast = load_assembly("sacCer3")
     splits = RegionSplits.from_names(reference.contigs, yeast, test=["chrXVI"], exclude=["Mito"])
     tracks = tracks_from_folder(folder, "TF", r"(?P<target>.+)_CX")
-    data = build_dataset(tmp_path / "data", reference, yeast, tracks, splits, widen=100)
+    labelling = Labelling(window=8000, max_n=0.1, min_positives=1, widen=100)
+    data = build_dataset(tmp_path / "data", reference, yeast, tracks, splits, labelling)
     assert len(data.tracks) >= 15
     assert set(data.bins.loc[data.rows("test"), "contig"]) == {"XVI"}

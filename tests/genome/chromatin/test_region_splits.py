@@ -11,8 +11,8 @@ from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.chromatin.region_splits import (
     GAP,
     RegionSplits,
-    format_region,
-    parse_region,
+    format_named_region,
+    parse_named_region,
 )
 from bigbird_dna.genome.intervals import Interval
 
@@ -34,9 +34,9 @@ CONTIGS = {"22": 51_304_566, "21": 48_129_895, "odd:1-5": 100}
     ],
 )
 def test_regions_are_read_as_samtools_does(text, region):
-    found = parse_region(text, CONTIGS, HUMAN)
+    found = parse_named_region(text, CONTIGS, HUMAN)
     assert found == Interval(*region)
-    assert parse_region(format_region(found), CONTIGS, HUMAN) == found
+    assert parse_named_region(format_named_region(found), CONTIGS, HUMAN) == found
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,13 @@ def test_overlapping_regions_of_two_kinds_are_refused():
 REGIONS = st.lists(st.integers(0, 300), min_size=6, max_size=6, unique=True).map(sorted)
 
 
-@given(
-    REGIONS, st.permutations(["valid", "test", "exclude"]), st.integers(1, 9), st.integers(1, 80)
-)
+@given(REGIONS, st.permutations(["valid", "test", "exclude"]), st.integers(1, 9), st.integers(1, 80))
 def test_no_window_reaches_another_splits(edges, kinds, size, window):
     regions = dict(zip(kinds, zip(edges[::2], edges[1::2], strict=True), strict=True))
     names = {kind: [f"c:{start + 1}-{end}"] for kind, (start, end) in regions.items()}
     splits = RegionSplits.from_names({"c": 320}, DEMO, **names)
     starts = np.arange(0, 320 - size + 1, 3)
-    found = splits.assign("c", starts, size, window).splits
+    found = splits.assign("c", starts, size, window)
     opens = window_start(starts, size, window)
 
     used = [np.minimum(opens, starts), np.maximum(opens + window, starts + size)]
@@ -94,6 +92,5 @@ def test_no_window_reaches_another_splits(edges, kinds, size, window):
 def test_whole_contigs_need_no_gap():
     splits = RegionSplits.from_names({"a": 1000, "b": 1000}, DEMO, test=["b"])
     starts = np.arange(0, 1000, 200)
-    assert splits.assign("a", starts, 200, 8000).splits.tolist() == [0] * 5
-    assert splits.assign("b", starts, 200, 8000).splits.tolist() == [2] * 5
-    assert splits.assign("b", starts, 200, 8000).gap == 0
+    assert splits.assign("a", starts, 200, 8000).tolist() == [0] * 5
+    assert splits.assign("b", starts, 200, 8000).tolist() == [2] * 5

@@ -8,14 +8,7 @@ training can reach.
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.simulate.motifs import (
-    COMPLEMENT,
-    CORE,
-    Codes,
-    Motif,
-    core_fidelity,
-    weights,
-)
+from bigbird_dna.simulate.motifs import COMPLEMENT, CORE, Codes, Motif, weights
 from bigbird_dna.simulate.parameters import Parameters
 from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, jitter
 
@@ -32,7 +25,7 @@ def grammar_scores(codes: Codes, parameters: Parameters, reverse: bool = False) 
     if reverse:
         return grammar_scores(COMPLEMENT[codes[::-1]], parameters)[::-1]
     ratios = [
-        _placed(_ratios(codes, motif, parameters.core_fidelity), int(offset), int(spread))
+        _placed(_ratios(codes, motif, parameters), int(offset), int(spread))
         for motif, offset, spread in zip(CORE, OFFSETS, jitter(parameters), strict=True)
     ]
     classes = (parameters.tata_fraction, 1 - parameters.tata_fraction)
@@ -45,10 +38,10 @@ def grammar_scores(codes: Codes, parameters: Parameters, reverse: bool = False) 
     return np.log2(np.maximum(total, 1e-30)).astype(np.float32)
 
 
-def _ratios(codes: Codes, motif: Motif, fidelity: float) -> NDArray[np.float64]:
+def _ratios(codes: Codes, motif: Motif, parameters: Parameters) -> NDArray[np.float64]:
     """(length,) likelihood ratio of the motif starting at each position; 0 at N and where it doesn't fit."""
     table = np.zeros((motif.width, 5))
-    table[:, :4] = weights(motif, core_fidelity(motif, fidelity)) / _BACKGROUND
+    table[:, :4] = weights(motif, parameters) / _BACKGROUND
     ratio = np.zeros(len(codes))
     starts = len(codes) - motif.width + 1
     if starts > 0:

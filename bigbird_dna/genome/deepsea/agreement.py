@@ -1,6 +1,4 @@
-"""Checks of DeepSEA's windows against the reference, and of its labels against peaks."""
-
-from collections.abc import Mapping, Sequence
+"""Whether DeepSEA's windows agree with the reference, and its labels with the list of tracks."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,12 +6,9 @@ import pandas as pd
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.bins import Rule, label_bins, window_start
+from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.chromatin.labels import Bytes
-from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.deepsea.bundle import BIN, CHANNELS, WINDOW, BundleBins
 from bigbird_dna.genome.deepsea.matlab import MatArray
 from bigbird_dna.genome.intervals import Interval
@@ -57,10 +52,7 @@ def check_rows(
     chosen = _sample(half, samples)
     forward, backward = np.split(windows.pick(np.concatenate([chosen, chosen + half])), 2)
     first, second = np.split(labels.pick(np.concatenate([chosen, chosen + half])), 2)
-    for what, one, other in (
-        (windows, forward, backward[:, ::-1, ::-1]),
-        (labels, first, second),
-    ):
+    for what, one, other in ((windows, forward, backward[:, ::-1, ::-1]), (labels, first, second)):
         unequal = np.flatnonzero((one != other).reshape(len(chosen), -1).any(axis=1))
         if len(unequal):
             row = int(chosen[unequal[0]])
@@ -105,59 +97,6 @@ def check_prevalence(data: ChromatinData) -> None:
 def one_hot(sequence: str) -> Bytes:
     """A clean sequence as the bundle codes it: (L, 4) for A, G, C, T; N all zero."""
     return _ONE_HOT[np.frombuffer(sequence.encode(), np.uint8)]
-
-
-def compare_with_peaks(
-    data: ChromatinData,
-    tracks: Sequence[Track],
-    contigs: Mapping[str, int],
-    assembly: Assembly,
-    *,
-    rule: Rule = "half",
-    widen: int = 0,
-) -> pd.DataFrame:
-    """How far labels made from peak files agree with the labels of a data set, on its bins.
-
-    With DeepSEA's labels and the files that its tracks were made from, this checks the rule.
-
-    Parameters
-    ----------
-    tracks
-        Tracks of the data set, by name, with the files of their peaks.
-    contigs
-        Name → length in bp of the reference's contigs.
-
-    Returns
-    -------
-    pandas.DataFrame
-        track, and the numbers of bins that are positive in both, only in the data set (labels_only),
-        and only by the peaks (peaks_only).
-
-    Raises
-    ------
-    DataError
-        A track isn't in the data set, or its file can't be used.
-    """
-    numbers = {track.name: number for number, track in enumerate(data.tracks)}
-    places = {
-        contig: np.asarray(rows, np.intp)
-        for contig, rows in data.bins.groupby("contig", observed=True).indices.items()
-    }
-    starts = data.bins["start"].to_numpy()
-    table = []
-    for track in tracks:
-        if track.name not in numbers:
-            raise DataError(f"track {track.name!r} is not in the data set")
-        placed = place_peaks(read_peaks(track.peak_file()), contigs, assembly, widen=widen)
-        ours = np.zeros(len(data), np.bool_)
-        for contig, intervals in placed.contigs.items():
-            if contig in places:
-                rows = places[contig]
-                ours[rows] = label_bins(intervals, starts[rows], data.bin_size, rule)
-        theirs = data.labels.column(numbers[track.name])
-        counts = (ours & theirs, theirs & ~ours, ours & ~theirs)
-        table.append((track.name, *(int(np.count_nonzero(found)) for found in counts)))
-    return pd.DataFrame(table, columns=["track", "both", "labels_only", "peaks_only"])
 
 
 def _sample(rows: int, samples: int) -> npt.NDArray[np.intp]:

@@ -30,13 +30,7 @@ def written(path: Path, text: str) -> Path:
 def test_a_table_is_read_with_all_it_says(tmp_path):
     first, second = read_tracks(written(tmp_path / "tracks.tsv", TABLE))
     assert first == Track(
-        "A",
-        "TF",
-        "K562",
-        "CTCF",
-        file=tmp_path / "peaks/a.bed",
-        published_auroc=0.97,
-        extra={"lab": "Lab 1"},
+        "A", "TF", "K562", "CTCF", file=tmp_path / "peaks/a.bed", published_auroc=0.97, extra={"lab": "Lab 1"}
     )
     assert second.file is None
     assert second.published_auroc is None
@@ -55,10 +49,7 @@ def test_what_is_written_is_read_back(tmp_path):
     back = read_tracks(copy)
     assert [track.extra["positives_train"] for track in back] == ["3", "4"]
     assert back[0].file.resolve() == (tmp_path / "peaks/a.bed").resolve()
-    assert [(t.name, t.group, t.published_auroc) for t in back] == [
-        ("A", "TF", 0.97),
-        ("B", "DHS", None),
-    ]
+    assert [(t.name, t.group, t.published_auroc) for t in back] == [("A", "TF", 0.97), ("B", "DHS", None)]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +123,7 @@ def test_both_layouts_of_deepseas_919_tracks_say_the_same(shared_data, tmp_path)
     indexed = shared_data / "deepsea" / "deepsea_919_features.tsv"
     rows = [line.split("\t") for line in indexed.read_text().splitlines()[1:]]
     lines = SUPPLEMENT.splitlines()[:1] + [
-        "\t".join(
-            [*row[2:6], row[7] if row[7].startswith("NA") else row[7].replace(".", ","), "0", "0"]
-        )
+        "\t".join([*row[2:6], row[7] if row[7].startswith("NA") else row[7].replace(".", ","), "0", "0"])
         for row in rows
     ]
     path = written(tmp_path / "tracks.tsv", "\n".join(lines))
@@ -199,14 +188,7 @@ def test_what_chooses_nothing_is_refused_with_the_nearest():
 
 
 def test_a_folder_becomes_a_table(tmp_path):
-    for name in (
-        "K562.CTCF.narrowPeak.gz",
-        "b.bed",
-        "a.BED.gz",
-        "c.broadPeak",
-        "read.me",
-        ".x.bed",
-    ):
+    for name in ("K562.CTCF.narrowPeak.gz", "b.bed", "a.BED.gz", "c.broadPeak", "read.me", ".x.bed"):
         (tmp_path / name).touch()
     (tmp_path / "d.bed").mkdir()
     tracks = tracks_from_folder(tmp_path, "TF")
@@ -219,11 +201,7 @@ def test_names_follow_an_expression(tmp_path):
     for name in ("11_Abf1_x.bed", "12_Abf1_y.bed", "13_Reb1_x.bed"):
         (tmp_path / name).touch()
     tracks = tracks_from_folder(tmp_path, "TF", r"\d+_(?P<target>.+)_[xy]")
-    assert [(t.name, t.target) for t in tracks] == [
-        ("Abf1", "Abf1"),
-        ("Abf1.2", "Abf1"),
-        ("Reb1", "Reb1"),
-    ]
+    assert [(t.name, t.target) for t in tracks] == [("Abf1", "Abf1"), ("Abf1.2", "Abf1"), ("Reb1", "Reb1")]
     with pytest.raises(DataError, match=r"11_Abf1_x.bed: its name doesn't fit"):
         tracks_from_folder(tmp_path, "TF", r"(?P<target>[a-z]+)")
     with pytest.raises(ConfigError, match="no regular expression"):

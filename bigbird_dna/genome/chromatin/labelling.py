@@ -1,0 +1,162 @@
+"""Which bins a data set may have, and their labels, contig by contig."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.console import progress
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.chromatin.bins import (
+    Grid,
+    Rule,
+    covered_bases,
+    least_bases,
+    positive_bins,
+    window_start,
+)
+from bigbird_dna.genome.chromatin.labels import LabelBuilder, PackedLabels
+from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
+from bigbird_dna.genome.chromatin.region_splits import EXCLUDED, GAP, RegionSplits, overlaps
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference
+
+Flags = npt.NDArray[np.bool_]
+
+_NONE = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
+_PIECE = 16_000_000  # bp of a contig looked at at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """How bins are chosen and labelled, and which tracks are kept.
+
+    Raises
+    ------
+    ConfigError
+        A size, fraction or rule that makes no sense.
+    """
+
+    bin_size: int = 200
+    stride: int = 0
+    """bp from one bin to the next; 0: the bin's size"""
+    rule: Rule = "half"
+    widen: int = 0
+    """bp added to each side of a peak"""
+    window: int
+    """bp of the widest window that a model will see around a bin, shifts included: it is what the gap
+    between training and held-out bins and `max_n` go by"""
+    max_n: float
+    """bins are dropped whose window has a larger fraction of N; bases beyond the contig count as N"""
+    negative_fraction: float = 0.0
+    """the part of the bins without any positive track that is kept: 0 as in DeepSEA, 1 all"""
+    min_positives: int
+    """that a track needs in training; tracks with fewer are left out and listed in `dataset.json`"""
+    min_held_out: int = 0
+    """likewise, in each held-out split that has bins"""
+    seed: int = 0
+    """of the sampling of bins without a positive track"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stride", self.grid.stride)
+        least_bases(self.rule, self.bin_size)
+        for name in ("max_n", "negative_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is a fraction from 0 to 1, not {getattr(self, name)}")
+        if self.window < 1:
+            raise ConfigError(f"window must be at least 1 bp, not {self.window}")
+
+    @property
+    def grid(self) -> Grid:
+        """The bins' size and distance."""
+        return Grid(self.bin_size, self.stride)
+
+
+class Candidates(NamedTuple):
+    """Bins of a contig that may be kept, and how many were dropped for each reason."""
+
+    starts: Positions
+    splits: npt.NDArray[np.int8]
+    sampled: Flags  # kept even without a positive track
+    labels: PackedLabels
+    dropped: dict[str, int]
+
+
+def label_contigs(
+    reference: Reference,
+    peaks: Sequence[Mapping[str, Intervals]],
+    splits: RegionSplits,
+    labelling: Labelling,
+    banned: Mapping[str, Intervals],
+) -> Iterator[Candidates]:
+    """Label the bins of each contig of a reference, in its order.
+
+    Parameters
+    ----------
+    peaks
+        Of each track by contig, as `place_peaks` gives them.
+    banned
+        Intervals by contig, likewise: bins that overlap one are dropped.
+    """
+    contigs = reference.contigs
+    for number, contig in enumerate(progress(contigs, "labelling bins", len(contigs))):
+        stream = np.random.default_rng((labelling.seed, number))
+        sampled = stream.random(labelling.grid.bins(contigs[contig])) < labelling.negative_fraction
+        own = [track.get(contig) for track in peaks]
+        bad = banned.get(contig, _NONE)
+        yield _label_contig(reference, contig, own, splits, labelling, bad, sampled)
+
+
+def _label_contig(
+    reference: Reference,
+    contig: str,
+    peaks: Sequence[Intervals | None],
+    splits: RegionSplits,
+    labelling: Labelling,
+    banned: Intervals,
+    sampled: Flags,
+) -> Candidates:
+    length, grid = reference.contigs[contig], labelling.grid
+    starts = grid.starts(length)
+    builder = LabelBuilder(len(starts), len(peaks))
+    for track, intervals in enumerate(peaks):
+        if intervals is not None:
+            builder.mark(track, positive_bins(intervals, grid, length, labelling.rule))
+    wanted = np.flatnonzero(builder.any() | sampled)
+    starts = starts[wanted]
+    assigned = splits.assign(contig, starts, grid.size, labelling.window)
+    free = np.flatnonzero(assigned >= 0)
+    allowed = free[~overlaps(banned, starts[free], starts[free] + grid.size)]
+    kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
+    dropped = {
+        "excluded": int(np.count_nonzero(assigned == EXCLUDED)),
+        "gap": int(np.count_nonzero(assigned == GAP)),
+        "blacklist": len(free) - len(allowed),
+        "too many N": len(allowed) - len(kept),
+    }
+    rows = wanted[kept]
+    return Candidates(starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
+
+
+def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
+    """Whether the window of each bin has no larger share of N than `max_n`."""
+    if labelling.max_n == 1 or not len(starts):
+        return np.ones(len(starts), np.bool_)
+    length, window = reference.contigs[contig], labelling.window
+    opens = window_start(starts, labelling.bin_size, window)
+    first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
+    known = last - first - covered_bases(unknown_bases(reference, contig), first, last)
+    return np.asarray(window - known <= labelling.max_n * window)
+
+
+def unknown_bases(reference: Reference, contig: str) -> Intervals:
+    """The runs of N of a contig."""
+    length = reference.contigs[contig]
+    runs: list[tuple[int, int]] = []
+    for begin in range(0, length, _PIECE):
+        sequence = reference.fetch(Interval(contig, begin, min(begin + _PIECE, length)))
+        runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
+    return merge(*np.array(runs, np.int64).reshape(-1, 2).T)

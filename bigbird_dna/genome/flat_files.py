@@ -1,0 +1,134 @@
+"""References in the flat-file formats of the sequence archives: GenBank and EMBL."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.genome.compression import open_bytes
+from bigbird_dna.genome.fasta import Chunk
+from bigbird_dna.genome.sequence import describe_bad_letter, first_bad_letter
+
+FlatFormat = Literal["GenBank", "EMBL"]
+
+_STARTS: dict[FlatFormat, str] = {"GenBank": "LOCUS       ", "EMBL": "ID   "}
+"""What a record's first line begins with."""
+
+# Biopython warns of these and goes on; its other warnings are about lines that aren't used here.
+_GRAVE = "Expected sequence length|Premature end of file"
+# It takes lines apart without looking whether they have the parts that it expects.
+_FAULTS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, Warning)
+
+
+def flat_format(path: Path) -> FlatFormat | None:
+    """Which of the formats a file has, by its first line that isn't empty; `None`: neither.
+
+    Raises
+    ------
+    DataError
+        As `open_bytes` does.
+    """
+    with open_bytes(path) as stream:
+        start = stream.read(4096).decode("utf-8-sig", "replace").lstrip("\r\n")
+    return next((name for name, first in _STARTS.items() if start.startswith(first)), None)
+
+
+def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator[Chunk]:
+    """Yield the records of a GenBank or EMBL file in chunks of `chunk_bases` bp, as `stream_fasta`.
+
+    A contig is called as its accession with version (GenBank's VERSION, EMBL's SV); in files of
+    software that gives none or ".", as the accession or else as its LOCUS or ID. The memory is
+    that of the longest record, of whose annotation nothing is kept.
+
+    Raises
+    ------
+    DataError
+        The file is damaged or cut; a record has no name, the name of another one, no sequence or
+        another length than its first line says, or a letter that is no DNA; there is text between
+        records, or no record. The text names the file, and the record or line.
+    """
+    names: set[str] = set()
+    for name, raw in _records(path, flat):
+        if name in names:
+            raise DataError(f"{path}: a second record named {name!r}")
+        names.add(name)
+        bad = first_bad_letter(raw)
+        if bad is not None:
+            what = describe_bad_letter(raw[bad])
+            raise DataError(f"{path}: record {name!r}, position {bad + 1}: {what}")
+        for start in range(0, len(raw), chunk_bases):
+            end = start + chunk_bases
+            yield Chunk.from_raw(name, start, raw[start:end], last=end >= len(raw))
+
+
+def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:
+    """Name and letters of every record."""
+    from Bio.GenBank.Scanner import EmblScanner, GenBankScanner  # slow to import
+
+    scanners: dict[FlatFormat, Any] = {"GenBank": GenBankScanner, "EMBL": EmblScanner}
+    scanner = scanners[flat]()
+    with open_bytes(path) as stream:
+        lines = _Lines(path, stream, flat)
+        while (record := _next_record(scanner, lines)) is not None:
+            yield _name(record, lines), _letters(record, lines)
+
+
+def _next_record(scanner: Any, lines: "_Lines") -> Any:
+    from Bio import BiopythonParserWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BiopythonParserWarning)
+        warnings.filterwarnings("error", _GRAVE, BiopythonParserWarning)
+        try:
+            return scanner.parse(lines, do_features=False)
+        except _FAULTS as error:
+            where = f"{lines.path}: line {lines.number}"
+            raise DataError(f"{where}: can't be read as {lines.flat}: {error_text(error)}") from None
+
+
+def _name(record: Any, lines: "_Lines") -> str:
+    name = str(record.name if record.id in (None, "", ".") else record.id)
+    if name.split() != [name] or name == "<unknown name>":
+        raise DataError(f"{lines.path}: the record that ends in line {lines.number} has no name")
+    return name
+
+
+def _letters(record: Any, lines: "_Lines") -> bytes:
+    from Bio.Seq import UndefinedSequenceError
+
+    try:
+        raw = bytes(record.seq)
+    except UndefinedSequenceError:
+        raw = b""
+    if not raw:
+        raise DataError(
+            f"{lines.path}: record {_name(record, lines)!r} has no sequence; one that only says "
+            "which others it is made of (CON) is to be downloaded in full"
+        )
+    return raw
+
+
+class _Lines:
+    """The lines of a flat file, counted; Biopython passes over text between records, this doesn't."""
+
+    def __init__(self, path: Path, stream: IO[bytes], flat: FlatFormat) -> None:
+        self.path = path
+        self.flat = flat
+        self.number = 0
+        self._text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
+        self._start = _STARTS[flat]
+        self._inside = False  # a record
+
+    def readline(self) -> str:
+        """The next line, "" at the end."""
+        line = self._text.readline()
+        self.number += line != ""
+        if line.startswith(self._start):
+            self._inside = True
+        elif line.rstrip() == "//":
+            self._inside = False
+        elif not self._inside and line.strip():
+            raise DataError(f"{self.path}: line {self.number}: text between records: {line.strip()[:40]!r}")
+        return line
