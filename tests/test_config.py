@@ -1,11 +1,41 @@
-"""The configuration: defaults, overrides, and one clear line for each fault."""
+"""The configuration: defaults, overrides, one clear line for each fault, and what each stage reads of it."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bigbird_dna.config import Config, load_config, parse_config
+from bigbird_dna.config import (
+    STAGES,
+    ChromatinTrainingConfig,
+    Config,
+    PretrainingConfig,
+    PromoterModelConfig,
+    RunPaths,
+    Section,
+    complete,
+    load_config,
+    parse_config,
+    stage_text,
+    stage_values,
+)
+from bigbird_dna.config.moved import MOVED
 from bigbird_dna.errors import ConfigError
+from tests.conftest import REPOSITORY
+
+# The keys of version 0.1 before its sections were the stages.
+TRAINING = "steps batch_size accumulate optimizer precision evaluate_every checkpoint_every seed"
+FORMER = {
+    "genome": "assembly reference promoters chain exclude valid test",
+    "promoters": f"{TRAINING} upstream downstream negative_sets negatives distance control initial "
+    "extend_positions pooling dropout jitter views baseline_kmer",
+    "chromatin": f"{TRAINING} tracks track_names group bin window compare_window label widen "
+    "negative_fraction minimum_positives minimum_held_out blacklist max_n valid_regions test_regions "
+    "positive_weight pooling bin_layers neighbours initial extend_positions models dropout shift "
+    "evaluation_bins test_bins middle report_positives variants baseline_kmer",
+}
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
@@ -18,11 +48,7 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("encoder: {layers: 3}\ngenome: {test: [XV]}\n")
     config = load_config(path, ["encoder.layers=5", "genome.test=[I, II]", "results=elsewhere"])
-    assert (config.encoder.layers, config.genome.test, config.results) == (
-        5,
-        ("I", "II"),
-        "elsewhere",
-    )
+    assert (config.encoder.layers, config.genome.test, config.results) == (5, ("I", "II"), "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -38,16 +64,31 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
         ("encoder: {window_blocks: 2}", "window_blocks must be odd"),
         ("encoder: 7", "encoder: "),
         ("genome: {valid: [I], test: [I]}", "'I' stands in more than one"),
-        ("promoters: {negative_sets: [random]}", r"promoters\.negative_sets"),
+        ("promoters: {windows: {negative_sets: [random]}}", r"promoters\.windows\.negative_sets"),
         (
-            "promoters: {control: permuted, negative_sets: [genomic]}",
-            "control 'permuted' is none of",
+            "promoters: {control: permuted, windows: {negative_sets: [genomic]}}",
+            "promoters: control 'permuted' is none of windows.negative_sets",
         ),
-        ("pretraining: {sequence_tokens: 9000}", "above encoder.positions 4096"),
-        ("chromatin: {tracks: deepsea, bin: 100}", "chromatin: .* bin can only be 200"),
+        ("promoters: {model: {views: 2}}", "several model.views differ by training.jitter"),
         (
-            "chromatin: {tracks: deepsea, valid_regions: ['7:1-2']}",
-            r"chromatin: tracks deepsea have the published .* valid_regions can only be \[\]",
+            "promoters: {windows: {upstream: 5, downstream: 15}, training: {jitter: 10}}",
+            "promoters: training.jitter leaves nothing of the window",
+        ),
+        ("promoters: {windows: {upstream: 5, downstream: 5}}", "a window below 20 bp"),
+        ("pretraining: {sequence_tokens: 9000}", "above encoder.positions 4096"),
+        ("chromatin: {data: {window: 201}}", "window 201 doesn't hold the bin of 200"),
+        ("chromatin: {data: {window: 1000}, training: {neighbours: 7}}", "smaller than the bins"),
+        ("chromatin: {training: {neighbours: 4}}", "neighbours must be odd"),
+        (
+            "chromatin: {model: {pooling: cls}, training: {neighbours: 3}}",
+            "model.pooling cls predicts one bin a window: training.neighbours must be 1",
+        ),
+        ("chromatin: {model: {pooling: cls, bin_layers: 1}}", "bin_layers must be 0"),
+        ("chromatin: {model: {pooling: cls}, evaluation: {middle: 0.5}}", "evaluation.middle must be 0"),
+        ("chromatin: {data: {tracks: deepsea, bin: 100}}", r"chromatin\.data: .* bin can only be 200"),
+        (
+            "chromatin: {data: {tracks: deepsea, valid_regions: ['7:1-2']}}",
+            r"tracks deepsea have the published .* valid_regions can only be \[\]",
         ),
         ("- a list", "a configuration is a mapping of sections"),
         ("a: [", "not YAML"),
@@ -79,3 +120,195 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 def test_sections_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         parse_config({}).encoder.layers = 3  # type: ignore[misc]
+
+
+def _leaves(section: Section, prefix: str = "") -> Iterator[str]:
+    """The dotted names of all keys."""
+    for key in type(section).model_fields:
+        value = getattr(section, key)
+        if isinstance(value, Section):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
+
+
+def _changed(section: Section, key: str) -> Section:
+    """A copy with an impossible value for a dotted key."""
+    first, _, rest = key.partition(".")
+    value = _changed(getattr(section, first), rest) if rest else "changed"
+    return section.model_copy(update={first: value})
+
+
+def _at(values: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    *sections, last = key.split(".")
+    here = values
+    for section in sections:
+        here = here.setdefault(section, {})
+    here[last] = value
+    return values
+
+
+# Moved keys
+
+
+@pytest.mark.parametrize("key", [f"{s}.{key}" for s, keys in FORMER.items() for key in keys.split()])
+def test_a_former_key_is_still_there_or_its_new_place_is_named(tmp_path: Path, key: str) -> None:
+    defaults = Config().model_dump()
+    place: Any = defaults
+    for part in MOVED.get(key, key).split("."):
+        place = place[part]  # a KeyError: the place that is named doesn't exist
+    path = tmp_path / "mine.yaml"
+    path.write_text(json.dumps(_at({}, key, place)))
+    if key not in MOVED:
+        assert load_config(path) == Config()
+        return
+    moved = f"key {key!r} has moved to {MOVED[key]!r}"
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value) == f"{path}: {moved}"
+    path.write_text("")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, [f"{key}={json.dumps(place)}"])
+    assert str(caught.value).startswith("--set ") and str(caught.value).endswith(f": {moved}")
+
+
+def test_every_moved_key_was_one(tmp_path: Path) -> None:
+    assert set(MOVED) <= {f"{section}.{key}" for section in FORMER for key in FORMER[section].split()}
+    with pytest.raises(ConfigError, match=r"'promoters\.training\.optimizer\.clip_norm'$"):
+        load_config(REPOSITORY / "workflow/config/demo.yaml", ["promoters.optimizer.clip_norm=2"])
+
+
+def test_a_moved_key_comes_before_other_faults() -> None:
+    values = {"genome": {"assembly": "none"}, "chromatin": {"bin": 200, "colour": "red"}}
+    with pytest.raises(ConfigError, match=r"'chromatin\.bin' has moved to 'chromatin\.data\.bin'"):
+        parse_config(values)
+
+
+# Stages
+
+TRAINED = {"pretraining", "promoters", "chromatin"}
+READERS: dict[str, set[str]] = {
+    "seed": {*TRAINED, "tokens", "windows", "promoter-baseline", "chromatin-data"},
+    "genome": {*TRAINED, "tokens", "windows", "chromatin-data"},
+    "tokens": {"tokens", "pretraining"},
+    "encoder": {*TRAINED, "attention"},
+    "pretraining": {"pretraining"},
+    "promoters.windows": {"windows", "promoters"},
+    "promoters.model": {"promoters"},
+    "promoters.training": {"promoters"},
+    "promoters.evaluation": {"promoter-baseline"},
+    "chromatin.data": {"chromatin-data", "chromatin"},
+    "chromatin.model": {"chromatin"},
+    "chromatin.training": {"chromatin"},
+    "chromatin.evaluation": {"chromatin-evaluation"},
+}
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # the changed value is of no type
+@pytest.mark.parametrize("key", list(_leaves(Config())))
+def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str) -> None:
+    """Keys of no stage are the rules' own: where files go, which files and models there are."""
+    before, after = Config(), _changed(Config(), key)
+    assert isinstance(after, Config)
+    changed = {stage for stage in STAGES if stage_values(before, stage) != stage_values(after, stage)}
+    readers = [stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")]
+    assert changed == (readers[0] if readers else set())
+
+
+def test_keys_of_no_stage() -> None:
+    read = {section for sections in STAGES.values() for section in sections}
+    unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
+    assert unread == {
+        *("results", "local_data", "processes", "simulation.megabases"),
+        *("promoters.source", "promoters.chain", "promoters.control"),
+        *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
+        *("scoring.stride", "scoring.negative_set", "scoring.max_megabases"),
+    }
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", ["demo", "chr22", "grch37", "yeast", "yeast_factors"])
+def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
+    tmp_path: Path, name: str, stage: str
+) -> None:
+    config = load_config(REPOSITORY / f"workflow/config/{name}.yaml")
+    path = tmp_path / f"{stage}.yaml"
+    path.write_text(stage_text(config, stage))
+    read = load_config(path)
+    assert stage_values(read, stage) == stage_values(config, stage)
+    for section in STAGES[stage]:
+        mine, theirs = read, config
+        for part in section.split("."):
+            mine, theirs = getattr(mine, part), getattr(theirs, part)
+        assert mine == theirs
+    assert read.results == Config().results
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"encoder": {"positions": 256}}, "sequence_tokens 512 is above encoder.positions 256"),
+        ({"promoters": {"windows": {"negative_sets": ["permuted"]}}}, "control 'genomic' is none"),
+        ({"chromatin": {"evaluation": {"middle": 0.5}}}, "evaluation.middle must be 0"),
+        ({"chromatin": {"training": {"neighbours": 3}}}, "training.neighbours must be 1"),
+    ],
+)
+def test_what_a_whole_run_leaves_out_has_to_fit_as_well(values: dict[str, Any], message: str) -> None:
+    """A stage's file with these keys is no contradiction: it lacks the section that they contradict."""
+    with pytest.raises(ConfigError, match=message):
+        complete(parse_config(values))
+
+
+def test_what_decides_weights() -> None:
+    """A training goes on from its checkpoint only if these are the same."""
+    aside = {
+        kind: set(kind().model_dump()) - set(kind().deciding())
+        for kind in (PretrainingConfig, ChromatinTrainingConfig, PromoterModelConfig)
+    }
+    both = {"evaluate_every", "checkpoint_every"}
+    assert aside == {
+        PretrainingConfig: {*both, "evaluation_sequences", "ngram_order"},
+        ChromatinTrainingConfig: {*both, "evaluation_bins"},
+        PromoterModelConfig: {"views"},
+    }
+
+
+def test_names_of_a_run_s_files() -> None:
+    """Scripts of users rely on them."""
+    run = RunPaths(Path("r"))
+    named = {name: getattr(run, name) for name in vars(RunPaths) if isinstance(getattr(run, name), Path)}
+    assert {name: str(path) for name, path in named.items()} == {
+        "simulated_reference": "r/simulated/genome.fa.gz",
+        "simulated_promoters": "r/simulated/promoters.sga",
+        "simulated_tracks": "r/simulated/tracks.tsv",
+        "simulated_peaks": "r/simulated/peaks",
+        "simulated_variants": "r/simulated/variants.vcf.gz",
+        "reference": "r/genome/reference.fa.gz",
+        "promoters": "r/genome/promoters.tsv",
+        "promoter_counts": "r/genome/promoters.json",
+        "tokens": "r/tokens",
+        "tokenizer": "r/tokens/tokenizer.model",
+        "token_statistics": "r/tokens/statistics.json",
+        "pretrained": "r/models/pretrained",
+        "windows": "r/promoters",
+        "scored_contig": "r/scores/contig.fa.gz",
+        "deepsea_bundle": "r/chromatin/bundle",
+        "chromatin_data": "r/chromatin/data",
+        "combined_chromatin": "r/models/chromatin",
+        "chromatin_kmers": "r/chromatin/kmers.npy",
+        "held_out_bins": "r/chromatin/held-out",
+        "scored_variants": "r/chromatin/variants.vcf.gz",
+        "report": "r/report",
+        "report_page": "r/report.html",
+        "checkpoints": "r/checkpoints",
+    }
+    assert str(run.download("x.gz")) == "r/downloads/x.gz"
+    assert str(run.token_store("valid")) == "r/tokens/valid"
+    assert str(run.promoter_model("{model}")) == "r/models/promoter-{model}"
+    assert str(run.promoter_kmers("genomic")) == "r/promoters/kmer-genomic.parquet"
+    assert str(run.promoter_scores("tsv")) == "r/scores/promoters.tsv"
+    assert str(run.chromatin_model(8000, 0)) == "r/models/chromatin-8000-0"
+    assert str(run.chromatin_predictions("{window}")) == "r/chromatin/predictions-{window}.npy"
+    assert str(run.stage("tokens")) == "r/config/tokens.yaml"
+    assert str(run.log("pretrain")) == "r/logs/pretrain.log"
+    assert str(run.benchmark("pretrain")) == "r/benchmarks/pretrain.tsv"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.config import Config, load_config
+from bigbird_dna.config import STAGES, Config, complete, load_config, stage_values
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.sources.public import check_sources
 from tests.conftest import REPOSITORY
-from tests.genome import small_bundle
+from tests.genome.deepsea import small_bundle
 
 BIN = Path(sys.executable).parent
 CONFIGURATIONS = sorted((REPOSITORY / "workflow" / "config").glob("*.yaml"))
@@ -43,7 +43,7 @@ COMMON = {
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
 }
-# With `chromatin.tracks`: two windows, the baseline, a report, variants where there are any.
+# With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = {
     "auc_report": 1,
     "chromatin_baseline": 1,
@@ -56,9 +56,7 @@ SOURCE_JOBS = {
     "yeast": {"fetch": 2},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 9}
-    | CHROMATIN
-    | {"chromatin_predictions": 1},
+    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 9} | CHROMATIN | {"chromatin_predictions": 1},
 }
 
 
@@ -79,16 +77,8 @@ CHROMATIN_ALONE = {
 
 def snakemake(directory: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run Snakemake on the repository's Snakefile in an empty directory."""
-    command: list[str | Path] = [
-        BIN / "snakemake",
-        "--snakefile",
-        REPOSITORY / "Snakefile",
-        "--cores",
-        "32",
-    ]
-    return subprocess.run(
-        [*command, "--directory", directory, *arguments], capture_output=True, text=True
-    )
+    command: list[str | Path] = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "32"]
+    return subprocess.run([*command, "--directory", directory, *arguments], capture_output=True, text=True)
 
 
 def dry_run(directory: Path, *arguments: str | Path) -> str:
@@ -105,7 +95,7 @@ def jobs(text: str) -> dict[str, int]:
 
 def stage_configs(text: str) -> dict[str, dict[str, Any]]:
     """The configuration of each stage, from the commands of a dry run."""
-    written = re.findall(r"printf '%s\\n' '(\{.*?\n\})' > \S*/config/(\w+)\.yaml", text, re.DOTALL)
+    written = re.findall(r"printf '%s\\n' '(\{.*?\n\})' > \S*/config/([\w-]+)\.yaml", text, re.DOTALL)
     return {stage: json.loads(values) for values, stage in written}
 
 
@@ -140,10 +130,11 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
         assert config.genome.reference is not None
         (tmp_path / config.genome.reference).touch()
         config = config.model_copy(update={"local_data": str(tmp_path)})
+    complete(config).check_targets()
     check_sources(config)
     assert config.results == f"results/{path.stem}"
-    assert config.genome.valid or config.chromatin.valid_regions
-    assert config.genome.test or config.chromatin.test_regions
+    assert config.genome.valid or config.chromatin.data.valid_regions
+    assert config.genome.test or config.chromatin.data.test_regions
 
 
 def test_demo_explains_every_key() -> None:
@@ -165,25 +156,22 @@ def test_the_paper_s_values() -> None:
     assert (encoder.positions, encoder.block_size) == (4096, 64)
     assert (encoder.global_blocks, encoder.window_blocks, encoder.random_blocks) == (2, 3, 3)
     assert (pretraining.steps, pretraining.batch_size) == (1_000_000, 256)
-    assert (pretraining.optimizer.warmup_steps, pretraining.optimizer.learning_rate) == (
-        10_000,
-        1e-4,
-    )
-    assert (promoters.upstream, promoters.downstream) == (5000, 3000)
-    assert (promoters.steps, promoters.batch_size, promoters.pooling) == (711, 256, "cls")
+    assert (pretraining.optimizer.warmup_steps, pretraining.optimizer.learning_rate) == (10_000, 1e-4)
+    windows, training = promoters.windows, promoters.training
+    assert (windows.upstream, windows.downstream, promoters.model.pooling) == (5000, 3000, "cls")
+    assert (training.steps, training.batch_size) == (711, 256)
     assert config.tokens.vocabulary == 32_000
     chromatin = config.chromatin
-    assert (chromatin.tracks, chromatin.window, chromatin.compare_window) == ("deepsea", 8000, None)
-    assert (chromatin.pooling, chromatin.neighbours, chromatin.positive_weight) == ("cls", 1, 8)
-    assert (chromatin.models, chromatin.initial, chromatin.test_bins) == (2, "pretrained", 0)
-    assert (chromatin.steps, chromatin.batch_size) == (500_000, 256)
+    data, model, training = chromatin.data, chromatin.model, chromatin.training
+    assert (data.tracks, data.window, data.compare_window) == ("deepsea", 8000, None)
+    assert (model.pooling, model.initial, training.neighbours) == ("cls", "pretrained", 1)
+    assert (chromatin.models, training.positive_weight, chromatin.evaluation.test_bins) == (2, 8, 0)
+    assert (training.steps, training.batch_size) == (500_000, 256)
 
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
     variants = {"score_variants": 1, "variant_report": 1}
-    assert jobs(demo_run) == (
-        COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 9}
-    )
+    assert jobs(demo_run) == (COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 9})
     assert "results/demo/report/summary.txt" in demo_run
 
 
@@ -196,8 +184,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     )
     assert jobs(text) == COMMON | SOURCE_JOBS[name]
     assert (
-        len(re.findall(rf"bigbird-dna fetch .* --local-data {tmp_path} ", text))
-        == SOURCE_JOBS[name]["fetch"]
+        len(re.findall(rf"bigbird-dna fetch .* --local-data {tmp_path} ", text)) == SOURCE_JOBS[name]["fetch"]
     )
     assert ("--from-assembly GRCh38" in text) == (name == "grch37")
     assert list(tmp_path.glob("results")) == []
@@ -210,46 +197,15 @@ def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> Non
     assert stage_configs(text)["tokens"]["genome"]["test"] == ["demo6"]
 
 
-def test_each_stage_gets_a_valid_configuration_with_its_keys(demo_run: str) -> None:
-    stages = stage_configs(demo_run)
-    assert set(stages) == {
-        "tokens",
-        "pretraining",
-        "windows",
-        "finetuning",
-        "baseline",
-        "attention",
-        "labels",
-        "profiles",
-        "evaluation",
-    }
-    whole = load_config(REPOSITORY / "workflow/config/demo.yaml").model_dump(mode="json")
-    for values in stages.values():
-        Config.model_validate_json(json.dumps(values))
-        for section, keys in values.items():
-            if isinstance(keys, dict):
-                assert all(
-                    whole[section][key] == value or key == "control" for key, value in keys.items()
-                )
-            else:
-                assert whole[section] == keys
-
-
-def test_every_key_reaches_a_stage(demo_run: str) -> None:
-    """A key that config.py gains, and no stage hears of, would silently do nothing."""
-    stages = stage_configs(demo_run).values()
-    rules = {"chromatin": {"tracks", "variants", "report_positives", "models"}}  # read by rules
-    for section in ("genome", "tokens", "encoder", "pretraining", "promoters", "chromatin"):
-        reached = {key for values in stages for key in values.get(section, {})}
-        assert reached == set(Config().model_dump()[section]) - rules.get(section, set())
+def test_each_stage_gets_its_sections(demo_run: str) -> None:
+    config = load_config(REPOSITORY / "workflow/config/demo.yaml")
+    assert stage_configs(demo_run) == {stage: stage_values(config, stage) for stage in STAGES}
 
 
 def test_chromatin_of_the_simulation(demo_run: str) -> None:
     # Variants on sequence that no training saw.
     assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
-    assert (
-        "variant-report results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
-    )
+    assert "report-variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
     report = "results/demo/report"
     assert (
         f"--groups={report}/chromatin/groups.tsv --tracks={report}/chromatin/tracks.tsv"
@@ -260,8 +216,8 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
 def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     (tmp_path / "peaks").mkdir()
     (tmp_path / "black.bed").write_text("demo1\t0\t1000\n")
-    chromatin = {"tracks": "peaks", "models": 2, "compare_window": None, "blacklist": "black.bed"}
-    changes = {"local_data": str(tmp_path), "chromatin": chromatin}
+    data = {"tracks": "peaks", "compare_window": None, "blacklist": "black.bed"}
+    changes = {"local_data": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
     expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
@@ -278,24 +234,24 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
     assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
     # Not the promoters of a run in the default directory.
     assert """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json""" in text
-    (summary,) = re.findall("bigbird-dna summary .*", text)
+    (summary,) = re.findall("bigbird-dna summarize .*", text)
     assert "--pretraining" not in summary and "--promoters" not in summary
     assert "--statistics results/chr22/tokens/statistics.json" in summary
     assert "--groups=results/chr22/report/chromatin/groups.tsv" in summary
 
 
 def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
-    changes = {"genome": {"valid": ["22"]}, "chromatin": {"initial": "pretrained"}}
-    changes["chromatin"] |= {"valid_regions": []}
+    chromatin = {"model": {"initial": "pretrained"}, "data": {"valid_regions": []}}
+    changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     pretraining = {"tokenize": 1, "pretrain": 1, "pretraining_report": 1, "stage_config": 6}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
-    assert "summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
+    assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"genome": {"promoters": "my.sga", "valid": ["1"], "test": ["2"]}}
-    changes["chromatin"] = {"tracks": None}
+    changes: dict[str, Any] = {"genome": {"valid": ["1"], "test": ["2"]}}
+    changes |= {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert jobs(text) == COMMON
     assert f"prepare-promoters '{tmp_path}/local data/my.sga' " in text
@@ -305,17 +261,21 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"chromatin": {"tracks": None}}, "genome.promoters and chromatin.tracks are both null"),
-        ({"chromatin": {"initial": "pretrained"}}, "genome.valid: name at least one contig$"),
-        ({"chromatin": {"test_regions": []}}, "genome.test: .* region in chromatin.test_regions"),
-        ({"genome": {"promoters": "my.sga"}}, "genome.valid: name at least one contig$"),
+        (
+            {"chromatin": {"data": {"tracks": None}}},
+            "promoters.source and chromatin.data.tracks are both null",
+        ),
+        ({"chromatin": {"model": {"initial": "pretrained"}}}, "genome.valid: name at least one contig$"),
+        (
+            {"chromatin": {"data": {"test_regions": []}}},
+            "genome.test: .* region in chromatin.data.test_regions",
+        ),
+        ({"promoters": {"source": "my.sga"}}, "genome.valid: name at least one contig$"),
         ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is no file in "),
     ],
     ids=["nothing-to-do", "pretraining-contig", "no-test-region", "promoter-contig", "no-file"],
 )
-def test_wrong_genomes_of_the_user_s_own(
-    tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
+def test_wrong_genomes_of_the_user_s_own(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     refused(snakemake(tmp_path, "--dry-run", *own_genome(tmp_path, **changed)), message)
 
 
@@ -358,17 +318,6 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
     assert (results / "downloads/deepsea_train_bundle.v0.9.tar.gz").exists()
 
 
-def test_stages_hear_of_nothing_else(demo_run: str) -> None:
-    stages = stage_configs(demo_run)
-    assert "promoters" not in stages["pretraining"]["genome"]
-    assert "pretraining" not in stages["tokens"]
-    assert set(stages["windows"]) == {"seed", "genome", "promoters"}
-    assert "steps" not in stages["windows"]["promoters"]
-    assert set(stages["finetuning"]["pretraining"]) == {"sequence_tokens"}
-    # Other figures of the same models don't train them again.
-    assert not {"test_bins", "middle", "report_positives"} & set(stages["profiles"]["chromatin"])
-
-
 def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
     text = dry_run(tmp_path, *overlay(tmp_path, {"processes": 2}))
     assert "torchrun --standalone --nproc-per-node=2 -m bigbird_dna.cli.main" in text
@@ -388,8 +337,12 @@ def test_slurm_profile(tmp_path: Path) -> None:
 
 def test_without_control_and_pretraining(tmp_path: Path) -> None:
     changed = {
-        "promoters": {"control": None, "initial": "random", "negative_sets": ["genomic"]},
-        "chromatin": {"initial": "random"},
+        "promoters": {
+            "control": None,
+            "windows": {"negative_sets": ["genomic"]},
+            "model": {"initial": "random"},
+        },
+        "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
     assert jobs(text)["finetune_promoter"] == jobs(text)["promoter_baseline"] == 1
@@ -405,38 +358,49 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ({"encoder": {"layers": "four"}}, "encoder.layers: .* valid integer .*'four'"),
         ({"genome": {"test": []}}, "genome.test: name at least one contig"),
         (
-            {"promoters": {"negative_sets": ["permuted"], "control": None}},
-            "scoring.negative_set: 'genomic' is none of promoters.negative_sets",
+            {"promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None}},
+            "scoring.negative_set: 'genomic' is none of promoters.windows.negative_sets",
         ),
-        ({"chromatin": {"tracks": "deepsea"}}, "negative_fraction can only be 0.0"),
         (
-            {"chromatin": {"tracks": "deepsea", "negative_fraction": 0.0}},
-            "chromatin.tracks: deepsea is GRCh37, the genome is demo",
+            {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
+            "promoters: control 'genomic' is none of windows.negative_sets",
+        ),
+        (
+            {"chromatin": {"data": {"tracks": "deepsea"}}},
+            "chromatin.data: .* negative_fraction can only be 0.0",
+        ),
+        (
+            {"chromatin": {"data": {"tracks": "deepsea", "negative_fraction": 0.0}}},
+            "chromatin.data.tracks: deepsea is GRCh37, the genome is demo",
+        ),
+        (
+            {"promoters": {"steps": 3}},
+            "configuration: key 'promoters.steps' has moved to 'promoters.training.steps'",
         ),
         (
             {
                 "local_data": "nowhere",
-                "genome": {
-                    "assembly": "sacCer3",
-                    "reference": "sacCer3.reference",
-                    "promoters": "sacCer3.promoters",
-                },
+                "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
+                "promoters": {"source": "sacCer3.promoters"},
             },
             "local_data: nowhere is no directory",
         ),
         (
-            {"chromatin": {"tracks": "my.tsv"}},
-            "chromatin.tracks: 'my.tsv' is no file or folder here",
+            {"chromatin": {"data": {"tracks": "my.tsv"}}},
+            "chromatin.data.tracks: 'my.tsv' is no file or folder here",
         ),
-        ({"chromatin": {"blacklist": "x.bed"}}, "chromatin.blacklist: 'x.bed' is no file here"),
+        (
+            {"chromatin": {"data": {"blacklist": "x.bed"}}},
+            "chromatin.data.blacklist: 'x.bed' is no file here",
+        ),
         (
             {"local_data": "data", "chromatin": {"variants": "x.vcf"}},
             "chromatin.variants: 'x.vcf' is no file in data or here",
         ),
     ],
     ids=[
-        *("unknown-key", "wrong-type", "no-test-contig", "no-scoring-model"),
-        *("bundle-is-published", "bundle-of-another-genome", "no-local-data"),
+        *("unknown-key", "wrong-type", "no-test-contig", "no-scoring-model", "no-control"),
+        *("bundle-is-published", "bundle-of-another-genome", "moved-key", "no-local-data"),
         *("no-tracks", "no-blacklist", "no-variants"),
     ],
 )
@@ -458,7 +422,26 @@ def test_captions_exist() -> None:
     assert captions | {"workflow.rst"} == stored
 
 
-def test_every_rule_has_a_log_and_a_benchmark() -> None:
+def rules() -> dict[str, str]:
+    """The text of every rule, by name."""
+    found = {}
     for path in (REPOSITORY / "workflow/rules").glob("*.smk"):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
-            assert "\n    log:" in rule and "\n    benchmark:" in rule and "\n    run:" not in rule
+            found[rule.partition(":")[0]] = rule
+    return found
+
+
+def test_every_rule_has_a_log_and_a_benchmark() -> None:
+    for rule in rules().values():
+        assert "\n    log:" in rule and "\n    benchmark:" in rule and "\n    run:" not in rule
+
+
+def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(demo_run: str, tmp_path: Path) -> None:
+    asking = {name for name, rule in rules().items() if "\n        gpu=" in rule}
+    slurm = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+    assert set(slurm["set-resources"]) == asking
+    assert {name for name, rule in rules().items() if "device=DEVICE" in rule} == asking
+    count = sum(jobs(demo_run)[name] for name in asking)
+    # The default profile has none, which caps what a rule asks for.
+    assert demo_run.count(" --device cpu > ") == count
+    assert dry_run(tmp_path, "--resources", "gpu=2").count(" --device cuda > ") == count

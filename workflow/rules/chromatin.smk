@@ -1,57 +1,48 @@
-"""Chromatin profiles: the data set, models of both windows, the baseline, their report, and variants."""
+"""Chromatin: the data set, models of both windows, the baseline, their report, and variants."""
 
 CHROMATIN = CONFIG.chromatin
-PROFILE_WINDOWS = [w for w in (CHROMATIN.window, CHROMATIN.compare_window) if w is not None]
-SIMULATED_TRACKS = CHROMATIN.tracks == SIMULATED
-PUBLISHED_TRACKS = CHROMATIN.tracks == DEEPSEA
-if SIMULATED_TRACKS:
-    TRACK_TABLE = rules.simulate.output.tracks
-elif PUBLISHED_TRACKS:
-    TRACK_TABLE = RAW["tracks"]
-else:
-    TRACK_TABLE = located(CHROMATIN.tracks)
-VARIANTS = rules.simulate.output.variants if SIMULATED_TRACKS else located(CHROMATIN.variants)
-VARIANT_FILES = [f"{RESULTS}/chromatin/variants.vcf.gz"] if VARIANTS else []
+# The effects of simulated variants are known: those on sequence that no training saw are scored and judged.
+KNOWN_EFFECTS = CHROMATIN.data.tracks == SIMULATED
 
 
 rule unpack_deepsea:
     input:
-        RAW["bundle"] if PUBLISHED_TRACKS else [],
+        INPUTS.files.get("bundle", []),
     output:
         # Several GB, wanted once; the archive stays.
-        temp(directory(f"{RESULTS}/chromatin/bundle")),
+        temp(directory(PATHS.deepsea_bundle)),
     log:
-        f"{RESULTS}/logs/unpack-deepsea.log",
+        PATHS.log("unpack-deepsea"),
     benchmark:
-        f"{RESULTS}/benchmarks/unpack-deepsea.tsv"
+        PATHS.benchmark("unpack-deepsea")
     resources:
         mem_mb=1000,
         runtime=60,
     params:
         version=VERSION,
     shell:
-        "bigbird-dna unpack-deepsea {input:q} -o {output:q} > {log} 2>&1"
+        "bigbird-dna unpack-deepsea {input:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule chromatin_data:
     input:
-        config=f"{RESULTS}/config/labels.yaml",
+        config=PATHS.stage("chromatin-data"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
-        tracks=TRACK_TABLE,
-        peaks=rules.simulate.output.peaks if SIMULATED_TRACKS else [],
-        bundle=rules.unpack_deepsea.output if PUBLISHED_TRACKS else [],
-        bins=RAW["bins"] if PUBLISHED_TRACKS else [],
-        blacklist=located(CHROMATIN.blacklist),
+        tracks=INPUTS.files.get("tracks", []),
+        peaks=INPUTS.files.get("peaks", []),
+        bundle=rules.unpack_deepsea.output if "bundle" in INPUTS.files else [],
+        bins=INPUTS.files.get("bins", []),
+        blacklist=INPUTS.files.get("blacklist", []),
     output:
-        bins=f"{RESULTS}/chromatin/data/bins.parquet",
-        labels=f"{RESULTS}/chromatin/data/labels.npz",
-        tracks=f"{RESULTS}/chromatin/data/tracks.tsv",
-        description=f"{RESULTS}/chromatin/data/dataset.json",
+        bins=PATHS.chromatin_data / "bins.parquet",
+        labels=PATHS.chromatin_data / "labels.npz",
+        tracks=PATHS.chromatin_data / "tracks.tsv",
+        description=PATHS.chromatin_data / "dataset.json",
     log:
-        f"{RESULTS}/logs/chromatin-data.log",
+        PATHS.log("chromatin-data"),
     benchmark:
-        f"{RESULTS}/benchmarks/chromatin-data.tsv"
+        PATHS.benchmark("chromatin-data")
     resources:
         mem_mb=8000,
         runtime=240,
@@ -65,26 +56,26 @@ rule chromatin_data:
         directory=subpath(output.bins, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna chromatin-data {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
+        "bigbird-dna prepare-chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
         " {params.blacklist:q}"
-        " --reference {input.reference:q} -o {params.directory:q} > {log} 2>&1"
+        " --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule finetune_chromatin:
     input:
-        config=f"{RESULTS}/config/profiles.yaml",
+        config=PATHS.stage("chromatin"),
         bins=rules.chromatin_data.output.bins,
         rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
-        pretrained=rules.pretrain.output if CHROMATIN.initial == "pretrained" else [],
+        pretrained=rules.pretrain.output if CHROMATIN.model.initial == "pretrained" else [],
     output:
-        directory(f"{RESULTS}/models/chromatin-{{window}}-{{member}}"),
+        directory(PATHS.chromatin_model("{window}", "{member}")),
     log:
-        f"{RESULTS}/logs/finetune-chromatin-{{window}}-{{member}}.log",
+        PATHS.log("finetune-chromatin-{window}-{member}"),
     benchmark:
-        f"{RESULTS}/benchmarks/finetune-chromatin-{{window}}-{{member}}.tsv"
+        PATHS.benchmark("finetune-chromatin-{window}-{member}")
     # More work follows than after the other models: predictions, variants, the report. Then what takes long
     # comes before what is short, so that the cores run out of work together.
     priority: 2
@@ -99,50 +90,51 @@ rule finetune_chromatin:
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
         data=subpath(input.bins, parent=True),
-        checkpoints=f"{RESULTS}/checkpoints",
+        checkpoints=str(PATHS.checkpoints),
+        device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna finetune-chromatin {input.config:q} --window {wildcards.window}"
         " --member {wildcards.member} --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads {threads}"
-        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
+        " --device {params.device} > {log:q} 2>&1"
 
 
 rule combine_chromatin:
     input:
         expand(
-            f"{RESULTS}/models/chromatin-{CHROMATIN.window}-{{member}}",
+            PATHS.chromatin_model(CHROMATIN.data.window, "{member}"),
             member=range(CHROMATIN.models),
         ),
     output:
-        directory(f"{RESULTS}/models/chromatin"),
+        directory(PATHS.combined_chromatin),
     log:
-        f"{RESULTS}/logs/combine-chromatin.log",
+        PATHS.log("combine-chromatin"),
     benchmark:
-        f"{RESULTS}/benchmarks/combine-chromatin.tsv"
+        PATHS.benchmark("combine-chromatin")
     params:
         version=VERSION,
     shell:
-        "bigbird-dna combine-models {input:q} -o {output:q} > {log} 2>&1"
+        "bigbird-dna combine-models {input:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule chromatin_predictions:
     input:
-        config=f"{RESULTS}/config/evaluation.yaml",
+        config=PATHS.stage("chromatin-evaluation"),
         bins=rules.chromatin_data.output.bins,
         rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         models=expand(
-            f"{RESULTS}/models/chromatin-{{{{window}}}}-{{member}}", member=range(CHROMATIN.models)
+            PATHS.chromatin_model("{{window}}", "{member}"), member=range(CHROMATIN.models)
         ),
     output:
-        f"{RESULTS}/chromatin/predictions-{{window}}.npy",
+        PATHS.chromatin_predictions("{window}"),
     log:
-        f"{RESULTS}/logs/chromatin-predictions-{{window}}.log",
+        PATHS.log("chromatin-predictions-{window}"),
     benchmark:
-        f"{RESULTS}/benchmarks/chromatin-predictions-{{window}}.tsv"
+        PATHS.benchmark("chromatin-predictions-{window}")
     threads: 1
     resources:
         gpu=1,
@@ -150,28 +142,29 @@ rule chromatin_predictions:
         runtime=720,
     params:
         data=subpath(input.bins, parent=True),
+        device=DEVICE,
         version=VERSION,
     shell:
-        "bigbird-dna chromatin-predictions {input.config:q} {input.models:q} --data {params.data:q}"
+        "bigbird-dna predict-bins {input.config:q} {input.models:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
-        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
+        " --device {params.device} > {log:q} 2>&1"
 
 
 rule chromatin_baseline:
     input:
-        config=f"{RESULTS}/config/evaluation.yaml",
+        config=PATHS.stage("chromatin-evaluation"),
         bins=rules.chromatin_data.output.bins,
         rest=rules.chromatin_data.output,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
-        predictions=f"{RESULTS}/chromatin/kmers.npy",
-        bins=f"{RESULTS}/chromatin/held-out/bins.parquet",
-        labels=f"{RESULTS}/chromatin/held-out/labels.npz",
+        predictions=PATHS.chromatin_kmers,
+        bins=PATHS.held_out_bins / "bins.parquet",
+        labels=PATHS.held_out_bins / "labels.npz",
     log:
-        f"{RESULTS}/logs/chromatin-baseline.log",
+        PATHS.log("chromatin-baseline"),
     benchmark:
-        f"{RESULTS}/benchmarks/chromatin-baseline.tsv"
+        PATHS.benchmark("chromatin-baseline")
     threads: 1
     resources:
         mem_mb=16000,
@@ -181,17 +174,17 @@ rule chromatin_baseline:
         held_out=subpath(output.labels, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna chromatin-baseline {input.config:q} --data {params.data:q}"
+        "bigbird-dna fit-chromatin-baseline {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output.predictions:q}"
-        " --labels {params.held_out:q} --threads {threads} > {log} 2>&1"
+        " --labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
 
 
 rule auc_report:
     input:
-        predictions=f"{RESULTS}/chromatin/predictions-{CHROMATIN.window}.npy",
+        predictions=PATHS.chromatin_predictions(CHROMATIN.data.window),
         narrow=(
-            [f"{RESULTS}/chromatin/predictions-{CHROMATIN.compare_window}.npy"]
-            if CHROMATIN.compare_window
+            [PATHS.chromatin_predictions(CHROMATIN.data.compare_window)]
+            if CHROMATIN.data.compare_window
             else []
         ),
         kmers=rules.chromatin_baseline.output.predictions,
@@ -199,27 +192,27 @@ rule auc_report:
         tracks=rules.chromatin_data.output.tracks,
     output:
         tracks=report(
-            f"{RESULTS}/report/chromatin/tracks.tsv",
+            PATHS.report / "chromatin/tracks.tsv",
             category="Chromatin",
             caption="../report/tracks.rst",
             labels={"figure": "every track, table"},
         ),
         groups=report(
-            f"{RESULTS}/report/chromatin/groups.tsv",
+            PATHS.report / "chromatin/groups.tsv",
             category="Chromatin",
             caption="../report/tracks.rst",
             labels={"figure": "groups, table"},
         ),
         page=report(
-            f"{RESULTS}/report/chromatin/report.html",
+            PATHS.report / "chromatin/report.html",
             category="Chromatin",
             caption="../report/tracks.rst",
             labels={"figure": "report"},
         ),
     log:
-        f"{RESULTS}/logs/auc-report.log",
+        PATHS.log("auc-report"),
     benchmark:
-        f"{RESULTS}/benchmarks/auc-report.tsv"
+        PATHS.benchmark("auc-report")
     threads: 2
     resources:
         mem_mb=4000,
@@ -227,13 +220,13 @@ rule auc_report:
     params:
         directory=subpath(output.page, parent=True),
         narrow=lambda wildcards, input: (
-            ["--compare", f"window_{CHROMATIN.compare_window}={input.narrow[0]}"]
+            ["--compare", f"window_{CHROMATIN.data.compare_window}={input.narrow[0]}"]
             if input.narrow
             else []
         ),
         # DeepSEA's list has the published AUROCs, and the data set's table keeps them.
         published=lambda wildcards, input: (
-            ["--published", input.tracks] if PUBLISHED_TRACKS else []
+            ["--published", input.tracks] if "bundle" in INPUTS.files else []
         ),
         least=CHROMATIN.report_positives,
         version=VERSION,
@@ -241,7 +234,7 @@ rule auc_report:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
         " {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
         " --min-positives {params.least}"
-        " --threads {threads} -o {params.directory:q} > {log} 2>&1"
+        " --threads {threads} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule score_variants:
@@ -249,17 +242,17 @@ rule score_variants:
         model=(
             rules.combine_chromatin.output
             if CHROMATIN.models > 1
-            else f"{RESULTS}/models/chromatin-{CHROMATIN.window}-0"
+            else PATHS.chromatin_model(CHROMATIN.data.window, 0)
         ),
-        variants=VARIANTS,
+        variants=INPUTS.files.get("variants", []),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
-        f"{RESULTS}/chromatin/variants.vcf.gz",
+        PATHS.scored_variants,
     log:
-        f"{RESULTS}/logs/score-variants.log",
+        PATHS.log("score-variants"),
     benchmark:
-        f"{RESULTS}/benchmarks/score-variants.tsv"
+        PATHS.benchmark("score-variants")
     priority: 1
     # One: it needn't wait until more cores are free at once; --set-threads gives a large VCF more.
     threads: 1
@@ -268,13 +261,13 @@ rule score_variants:
         mem_mb=16000,
         runtime=720,
     params:
-        # Of the simulated ones those on sequence that no training saw.
-        contigs=[f"--contig={contig}" for contig in CONFIG.genome.test if SIMULATED_TRACKS],
+        contigs=[f"--contig={contig}" for contig in CONFIG.genome.test if KNOWN_EFFECTS],
+        device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
         " --reference {input.reference:q} --tracks '*' -o {output:q} --threads {threads}"
-        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
+        " --device {params.device} > {log:q} 2>&1"
 
 
 rule variant_report:
@@ -282,21 +275,21 @@ rule variant_report:
         rules.score_variants.output[0],
     output:
         table=report(
-            f"{RESULTS}/report/variants.tsv",
+            PATHS.report / "variants.tsv",
             category="Chromatin",
             caption="../report/variants.rst",
             labels={"figure": "variants, table"},
         ),
         figure=report(
-            f"{RESULTS}/report/variants.svg",
+            PATHS.report / "variants.svg",
             category="Chromatin",
             caption="../report/variants.rst",
             labels={"figure": "variants"},
         ),
     log:
-        f"{RESULTS}/logs/variant-report.log",
+        PATHS.log("variant-report"),
     benchmark:
-        f"{RESULTS}/benchmarks/variant-report.tsv"
+        PATHS.benchmark("variant-report")
     resources:
         mem_mb=2000,
         runtime=15,
@@ -304,8 +297,4 @@ rule variant_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna variant-report {input:q} -o {params.directory:q} > {log} 2>&1"
-
-
-# Only of simulated variants the effects are known.
-VARIANT_REPORT = list(rules.variant_report.output) if SIMULATED_TRACKS else []
+        "bigbird-dna report-variants {input:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -3,15 +3,15 @@
 
 rule pretrain:
     input:
-        config=f"{RESULTS}/config/pretraining.yaml",
+        config=PATHS.stage("pretraining"),
         stores=rules.tokenize.output,
         tokenizer=rules.train_tokenizer.output[0],
     output:
-        directory(f"{RESULTS}/models/pretrained"),
+        directory(PATHS.pretrained),
     log:
-        f"{RESULTS}/logs/pretrain.log",
+        PATHS.log("pretrain"),
     benchmark:
-        f"{RESULTS}/benchmarks/pretrain.tsv"
+        PATHS.benchmark("pretrain")
     threads: max(8, CONFIG.processes)
     resources:
         processes=CONFIG.processes,
@@ -21,7 +21,8 @@ rule pretrain:
     params:
         tokens=subpath(input.tokenizer, parent=True),
         # No output: Snakemake would remove them before it goes on with a killed job.
-        checkpoints=f"{RESULTS}/checkpoints",
+        checkpoints=str(PATHS.checkpoints),
+        device=DEVICE,
         version=VERSION,
     shell:
         "if [ {resources.processes} -eq 1 ]; then run=bigbird-dna; else"
@@ -31,4 +32,4 @@ rule pretrain:
         " $run pretrain {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads $(( threads > 0 ? threads : 1 ))"
-        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
+        " --device {params.device} > {log:q} 2>&1"

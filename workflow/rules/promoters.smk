@@ -1,22 +1,20 @@
 """Promoter windows, a model and a k-mer baseline for each negative set, and the control."""
 
-PRETRAINED = rules.pretrain.output if CONFIG.promoters.initial == "pretrained" else []
-
 
 rule promoter_windows:
     input:
-        config=f"{RESULTS}/config/windows.yaml",
+        config=PATHS.stage("windows"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         promoters=rules.prepare_promoters.output.loci,
     output:
-        windows=f"{RESULTS}/promoters/windows.parquet",
-        labels=f"{RESULTS}/promoters/labels.npz",
-        counts=f"{RESULTS}/promoters/windows.json",
+        windows=PATHS.windows / "windows.parquet",
+        labels=PATHS.windows / "labels.npz",
+        counts=PATHS.windows / "windows.json",
     log:
-        f"{RESULTS}/logs/promoter-windows.log",
+        PATHS.log("promoter-windows"),
     benchmark:
-        f"{RESULTS}/benchmarks/promoter-windows.tsv"
+        PATHS.benchmark("promoter-windows")
     resources:
         mem_mb=8000,
         runtime=120,
@@ -24,25 +22,25 @@ rule promoter_windows:
         directory=subpath(output.windows, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna promoter-windows {input.config:q} --reference {input.reference:q}"
-        " --promoters {input.promoters:q} --output {params.directory:q} > {log} 2>&1"
+        "bigbird-dna prepare-windows {input.config:q} --reference {input.reference:q}"
+        " --promoters {input.promoters:q} --output {params.directory:q} > {log:q} 2>&1"
 
 
 rule finetune_promoter:
     input:
-        config=f"{RESULTS}/config/finetuning.yaml",
+        config=PATHS.stage("promoters"),
         windows=rules.promoter_windows.output.windows,
         labels=rules.promoter_windows.output.labels,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
-        pretrained=PRETRAINED,
+        pretrained=rules.pretrain.output if CONFIG.promoters.model.initial == "pretrained" else [],
     output:
-        directory(f"{RESULTS}/models/promoter-{{model}}"),
+        directory(PATHS.promoter_model("{model}")),
     log:
-        f"{RESULTS}/logs/finetune-promoter-{{model}}.log",
+        PATHS.log("finetune-promoter-{model}"),
     benchmark:
-        f"{RESULTS}/benchmarks/finetune-promoter-{{model}}.tsv"
+        PATHS.benchmark("finetune-promoter-{model}")
     priority: 1
     # One: the models then train side by side, which is faster than one after the other on more cores.
     threads: 1
@@ -60,29 +58,30 @@ rule finetune_promoter:
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
         windows=subpath(input.windows, parent=True),
-        checkpoints=f"{RESULTS}/checkpoints",
+        checkpoints=str(PATHS.checkpoints),
+        device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna finetune-promoter {input.config:q} {params.task:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads {threads}"
-        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
+        " --device {params.device} > {log:q} 2>&1"
 
 
 rule promoter_baseline:
     input:
-        config=f"{RESULTS}/config/baseline.yaml",
+        config=PATHS.stage("promoter-baseline"),
         windows=rules.promoter_windows.output.windows,
         labels=rules.promoter_windows.output.labels,
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
-        f"{RESULTS}/promoters/kmer-{{negative_set}}.parquet",
+        PATHS.promoter_kmers("{negative_set}"),
     log:
-        f"{RESULTS}/logs/promoter-baseline-{{negative_set}}.log",
+        PATHS.log("promoter-baseline-{negative_set}"),
     benchmark:
-        f"{RESULTS}/benchmarks/promoter-baseline-{{negative_set}}.tsv"
+        PATHS.benchmark("promoter-baseline-{negative_set}")
     resources:
         mem_mb=16000,
         runtime=120,
@@ -90,6 +89,6 @@ rule promoter_baseline:
         windows=subpath(input.windows, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna promoter-baseline {input.config:q} --negative-set {wildcards.negative_set}"
+        "bigbird-dna fit-promoter-baseline {input.config:q} --negative-set {wildcards.negative_set}"
         " --windows {params.windows:q} --reference {input.reference:q} --output {output:q}"
-        " > {log} 2>&1"
+        " > {log:q} 2>&1"

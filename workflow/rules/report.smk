@@ -1,6 +1,6 @@
 """Tables and figures of the report; they read the files of the stages and need no model."""
 
-SETS = CONFIG.promoters.negative_sets
+SETS = CONFIG.promoters.windows.negative_sets
 CONTROL = ["control"] if CONFIG.promoters.control else []
 
 
@@ -9,27 +9,27 @@ rule pretraining_report:
         rules.pretrain.output,
     output:
         loss=report(
-            f"{RESULTS}/report/loss.svg",
+            PATHS.report / "loss.svg",
             category="Pretraining",
             caption="../report/loss.rst",
             labels={"figure": "loss"},
         ),
         bits_per_base=report(
-            f"{RESULTS}/report/bits_per_base.svg",
+            PATHS.report / "bits_per_base.svg",
             category="Pretraining",
             caption="../report/bits_per_base.rst",
             labels={"figure": "bits per base"},
         ),
         table=report(
-            f"{RESULTS}/report/bits_per_base.tsv",
+            PATHS.report / "bits_per_base.tsv",
             category="Pretraining",
             caption="../report/bits_per_base.rst",
             labels={"figure": "bits per base, table"},
         ),
     log:
-        f"{RESULTS}/logs/pretraining-report.log",
+        PATHS.log("pretraining-report"),
     benchmark:
-        f"{RESULTS}/benchmarks/pretraining-report.tsv"
+        PATHS.benchmark("pretraining-report")
     resources:
         mem_mb=2000,
         runtime=15,
@@ -37,49 +37,50 @@ rule pretraining_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna pretraining-report {input:q} -o {params.directory:q} > {log} 2>&1"
+        "bigbird-dna report-pretraining {input:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule promoter_report:
     input:
-        models=expand(f"{RESULTS}/models/promoter-{{model}}", model=SETS),
-        baselines=expand(f"{RESULTS}/promoters/kmer-{{model}}.parquet", model=SETS),
-        control=expand(f"{RESULTS}/models/promoter-{{model}}", model=CONTROL),
+        models=expand(PATHS.promoter_model("{model}"), model=SETS),
+        baselines=expand(PATHS.promoter_kmers("{model}"), model=SETS),
+        control=expand(PATHS.promoter_model("{model}"), model=CONTROL),
     output:
         table=report(
-            f"{RESULTS}/report/promoters.tsv",
+            PATHS.report / "promoters.tsv",
             category="Promoters",
             caption="../report/promoters.rst",
             labels={"figure": "measures, table"},
         ),
         roc=report(
-            f"{RESULTS}/report/roc.svg",
+            PATHS.report / "roc.svg",
             category="Promoters",
             caption="../report/roc.rst",
             labels={"figure": "ROC"},
         ),
         precision_recall=report(
-            f"{RESULTS}/report/precision_recall.svg",
+            PATHS.report / "precision_recall.svg",
             category="Promoters",
             caption="../report/precision_recall.rst",
             labels={"figure": "precision and recall"},
         ),
         histograms=report(
-            f"{RESULTS}/report/score_histograms.svg",
+            PATHS.report / "score_histograms.svg",
             category="Promoters",
             caption="../report/score_histograms.rst",
             labels={"figure": "scores"},
         ),
     log:
-        f"{RESULTS}/logs/promoter-report.log",
+        PATHS.log("promoter-report"),
     benchmark:
-        f"{RESULTS}/benchmarks/promoter-report.tsv"
+        PATHS.benchmark("promoter-report")
     resources:
         mem_mb=4000,
         runtime=60,
     params:
         models=lambda wildcards, input: [
-            f"--set={name}={model}/predictions.parquet" for name, model in zip(SETS, input.models)
+            f"--predictions={name}={model}/predictions.parquet"
+            for name, model in zip(SETS, input.models)
         ],
         baselines=lambda wildcards, input: [
             f"--baseline={name}={path}" for name, path in zip(SETS, input.baselines)
@@ -90,24 +91,24 @@ rule promoter_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna promoter-report {params.models:q} {params.baselines:q} {params.control:q}"
-        " -o {params.directory:q} > {log} 2>&1"
+        "bigbird-dna report-promoters {params.models:q} {params.baselines:q} {params.control:q}"
+        " -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule finetuning_figure:
     input:
-        expand(f"{RESULTS}/models/promoter-{{model}}", model=[*SETS, *CONTROL]),
+        expand(PATHS.promoter_model("{model}"), model=[*SETS, *CONTROL]),
     output:
         report(
-            f"{RESULTS}/report/finetuning_loss.svg",
+            PATHS.report / "finetuning_loss.svg",
             category="Promoters",
             caption="../report/finetuning_loss.rst",
             labels={"figure": "loss"},
         ),
     log:
-        f"{RESULTS}/logs/finetuning-figure.log",
+        PATHS.log("finetuning-figure"),
     benchmark:
-        f"{RESULTS}/benchmarks/finetuning-figure.tsv"
+        PATHS.benchmark("finetuning-figure")
     resources:
         mem_mb=2000,
         runtime=15,
@@ -117,86 +118,86 @@ rule finetuning_figure:
         ],
         version=VERSION,
     shell:
-        "bigbird-dna loss-figure {params.logs:q} -o {output:q} > {log} 2>&1"
+        "bigbird-dna draw-loss {params.logs:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule score_figure:
     input:
-        scores=f"{RESULTS}/scores/promoters.tsv",
+        scores=PATHS.promoter_scores("tsv"),
         promoters=rules.prepare_promoters.output.loci,
     output:
         report(
-            f"{RESULTS}/report/score_track.svg",
+            PATHS.report / "score_track.svg",
             category="Scores along a contig",
             caption="../report/score_track.rst",
             labels={"figure": "scores and known promoters"},
         ),
     log:
-        f"{RESULTS}/logs/score-figure.log",
+        PATHS.log("score-figure"),
     benchmark:
-        f"{RESULTS}/benchmarks/score-figure.tsv"
+        PATHS.benchmark("score-figure")
     resources:
         mem_mb=4000,
         runtime=15,
     params:
-        upstream=CONFIG.promoters.upstream,
+        upstream=CONFIG.promoters.windows.upstream,
         version=VERSION,
     shell:
-        "bigbird-dna score-figure {input.scores:q} --promoters {input.promoters:q}"
-        " --upstream {params.upstream} -o {output:q} > {log} 2>&1"
+        "bigbird-dna draw-scores {input.scores:q} --promoters {input.promoters:q}"
+        " --upstream {params.upstream} -o {output:q} > {log:q} 2>&1"
 
 
 PROMOTER_FILES = [
     *rules.promoter_report.output,
     *rules.finetuning_figure.output,
     *rules.score_figure.output,
-    f"{RESULTS}/scores/promoters.bedgraph",
+    PATHS.promoter_scores("bedgraph"),
 ]
 
 
 rule attention_figure:
     input:
-        f"{RESULTS}/config/attention.yaml",
+        PATHS.stage("attention"),
     output:
         report(
-            f"{RESULTS}/report/attention.svg",
+            PATHS.report / "attention.svg",
             category="Model",
             caption="../report/attention.rst",
             labels={"figure": "attention pattern"},
         ),
     log:
-        f"{RESULTS}/logs/attention-figure.log",
+        PATHS.log("attention-figure"),
     benchmark:
-        f"{RESULTS}/benchmarks/attention-figure.tsv"
+        PATHS.benchmark("attention-figure")
     resources:
         mem_mb=2000,
         runtime=15,
     params:
         version=VERSION,
     shell:
-        "bigbird-dna attention-figure {input:q} -o {output:q} > {log} 2>&1"
+        "bigbird-dna draw-attention {input:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule summary:
     input:
-        pretrained=rules.pretrain.output if PRETRAINING else [],
-        promoters=rules.promoter_report.output.table if PROMOTERS else [],
+        pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
+        promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
         statistics=rules.tokenizer_statistics.output[0],
-        groups=rules.auc_report.output.groups if CHROMATIN.tracks else [],
-        tracks=rules.auc_report.output.tracks if CHROMATIN.tracks else [],
-        variants=rules.variant_report.output.table if VARIANT_REPORT else [],
+        groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
+        tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
+        variants=rules.variant_report.output.table if KNOWN_EFFECTS else [],
     output:
         table=report(
-            f"{RESULTS}/report/summary.tsv",
+            PATHS.report / "summary.tsv",
             category="Summary",
             caption="../report/summary.rst",
             labels={"figure": "all figures of the run"},
         ),
-        text=f"{RESULTS}/report/summary.txt",
+        text=PATHS.report / "summary.txt",
     log:
-        f"{RESULTS}/logs/summary.log",
+        PATHS.log("summary"),
     benchmark:
-        f"{RESULTS}/benchmarks/summary.tsv"
+        PATHS.benchmark("summary")
     resources:
         mem_mb=2000,
         runtime=15,
@@ -209,9 +210,9 @@ rule summary:
             for name in ("promoters", "groups", "tracks", "variants")
             if input.get(name)
         ],
-        report=f"{RESULTS}/report.html",
+        report=str(PATHS.report_page),
         version=VERSION,
     shell:
-        "bigbird-dna summary {params.pretrained:q} --statistics {input.statistics:q}"
+        "bigbird-dna summarize {params.pretrained:q} --statistics {input.statistics:q}"
         " {params.tables:q}"
-        " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log}"
+        " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"

@@ -6,11 +6,11 @@ rule extract_contig:
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
-        f"{RESULTS}/scores/contig.fa.gz",
+        PATHS.scored_contig,
     log:
-        f"{RESULTS}/logs/extract-contig.log",
+        PATHS.log("extract-contig"),
     benchmark:
-        f"{RESULTS}/benchmarks/extract-contig.tsv"
+        PATHS.benchmark("extract-contig")
     resources:
         mem_mb=2000,
         runtime=30,
@@ -21,19 +21,19 @@ rule extract_contig:
         version=VERSION,
     shell:
         "bigbird-dna extract {input.reference:q} {params.contig:q} --assembly {params.assembly}"
-        " --megabases {params.megabases} -o {output:q} > {log} 2>&1"
+        " --megabases {params.megabases} -o {output:q} > {log:q} 2>&1"
 
 
 rule score_promoters:
     input:
-        model=f"{RESULTS}/models/promoter-{CONFIG.scoring.negative_set}",
+        model=PATHS.promoter_model(CONFIG.scoring.negative_set),
         fasta=rules.extract_contig.output[0],
     output:
-        f"{RESULTS}/scores/promoters.{{format}}",
+        PATHS.promoter_scores("{format}"),
     log:
-        f"{RESULTS}/logs/score-promoters-{{format}}.log",
+        PATHS.log("score-promoters-{format}"),
     benchmark:
-        f"{RESULTS}/benchmarks/score-promoters-{{format}}.tsv"
+        PATHS.benchmark("score-promoters-{format}")
     wildcard_constraints:
         format="tsv|bedgraph",
     threads: 1
@@ -43,8 +43,9 @@ rule score_promoters:
         runtime=240,
     params:
         stride=CONFIG.scoring.stride,
+        device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
         " --format {wildcards.format} --stride {params.stride} --threads {threads}"
-        " --device $([ {resources.gpu} -gt 0 ] && echo cuda || echo cpu) > {log} 2>&1"
+        " --device {params.device} > {log:q} 2>&1"

@@ -3,15 +3,15 @@
 
 rule train_tokenizer:
     input:
-        config=f"{RESULTS}/config/tokens.yaml",
+        config=PATHS.stage("tokens"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
-        f"{RESULTS}/tokens/tokenizer.model",
+        PATHS.tokenizer,
     log:
-        f"{RESULTS}/logs/train-tokenizer.log",
+        PATHS.log("train-tokenizer"),
     benchmark:
-        f"{RESULTS}/benchmarks/train-tokenizer.tsv"
+        PATHS.benchmark("train-tokenizer")
     resources:
         # SentencePiece holds the whole corpus, about 80 MB a megabase.
         mem_mb=round(1000 + 100 * CONFIG.tokens.corpus_megabases),
@@ -20,21 +20,21 @@ rule train_tokenizer:
         version=VERSION,
     shell:
         "bigbird-dna train-tokenizer {input.config:q} --reference {input.reference:q}"
-        " -o {output:q} > {log} 2>&1"
+        " -o {output:q} > {log:q} 2>&1"
 
 
 rule tokenize:
     input:
-        config=f"{RESULTS}/config/tokens.yaml",
+        config=PATHS.stage("tokens"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
     output:
-        directory(expand(f"{RESULTS}/tokens/{{split}}", split=["train", "valid", "test"])),
+        directory(expand(PATHS.token_store("{split}"), split=["train", "valid", "test"])),
     log:
-        f"{RESULTS}/logs/tokenize.log",
+        PATHS.log("tokenize"),
     benchmark:
-        f"{RESULTS}/benchmarks/tokenize.tsv"
+        PATHS.benchmark("tokenize")
     threads: 8
     resources:
         mem_mb=8000,
@@ -44,22 +44,22 @@ rule tokenize:
         version=VERSION,
     shell:
         "bigbird-dna tokenize {input.config:q} --reference {input.reference:q}"
-        " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log} 2>&1"
+        " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
 
 
 rule tokenizer_statistics:
     input:
-        config=f"{RESULTS}/config/tokens.yaml",
+        config=PATHS.stage("tokens"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
-        promoters=rules.prepare_promoters.output.loci if PROMOTERS else [],
+        promoters=rules.prepare_promoters.output.loci if CONFIG.has_promoters else [],
     output:
-        f"{RESULTS}/tokens/statistics.json",
+        PATHS.token_statistics,
     log:
-        f"{RESULTS}/logs/tokenizer-statistics.log",
+        PATHS.log("tokenizer-statistics"),
     benchmark:
-        f"{RESULTS}/benchmarks/tokenizer-statistics.tsv"
+        PATHS.benchmark("tokenizer-statistics")
     threads: 2
     resources:
         mem_mb=4000,
@@ -69,10 +69,10 @@ rule tokenizer_statistics:
         promoters=lambda wildcards, input: (
             ["--promoters", input.promoters]
             if input.promoters
-            else ["--set", f"results={json.dumps(RESULTS)}"]
+            else ["--set", f"results={json.dumps(CONFIG.results)}"]
         ),
         version=VERSION,
     shell:
-        "bigbird-dna tokenizer-statistics {input.config:q} --reference {input.reference:q}"
+        "bigbird-dna describe-tokens {input.config:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.promoters:q} -o {output:q}"
-        " --threads {threads} > {log} 2>&1"
+        " --threads {threads} > {log:q} 2>&1"

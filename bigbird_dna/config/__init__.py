@@ -1,0 +1,61 @@
+"""The one declaration of the configuration; the workflow and the commands read the same files with it.
+
+A configuration is a YAML file of nested sections, and a section is a stage's or a task's. Every key has a
+default, unknown keys and wrong types are refused, and a section is frozen once made. Bases are "bp", lengths
+of model input are "tokens".
+"""
+
+from bigbird_dna.config.chromatin_sections import (
+    DEEPSEA,
+    SIMULATED,
+    ChromatinConfig,
+    ChromatinDataConfig,
+    ChromatinEvaluationConfig,
+    ChromatinTrainingConfig,
+)
+from bigbird_dna.config.data import GenomeConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.paths import RunPaths
+from bigbird_dna.config.promoter_sections import (
+    NEGATIVE_SETS,
+    NegativeSet,
+    PromoterConfig,
+    PromoterModelConfig,
+    PromoterTrainingConfig,
+    PromoterWindowsConfig,
+)
+from bigbird_dna.config.reading import complete, load_config, parse_config
+from bigbird_dna.config.run import Config
+from bigbird_dna.config.section import Section
+from bigbird_dna.config.stages import STAGES, stage_text, stage_values
+from bigbird_dna.config.training import OptimizerConfig, PretrainingConfig, StartConfig, TrainingConfig
+
+__all__ = [
+    "DEEPSEA",
+    "NEGATIVE_SETS",
+    "SIMULATED",
+    "STAGES",
+    "ChromatinConfig",
+    "ChromatinDataConfig",
+    "ChromatinEvaluationConfig",
+    "ChromatinTrainingConfig",
+    "Config",
+    "EncoderConfig",
+    "GenomeConfig",
+    "NegativeSet",
+    "OptimizerConfig",
+    "PretrainingConfig",
+    "PromoterConfig",
+    "PromoterModelConfig",
+    "PromoterTrainingConfig",
+    "PromoterWindowsConfig",
+    "RunPaths",
+    "Section",
+    "StartConfig",
+    "TrainingConfig",
+    "complete",
+    "load_config",
+    "parse_config",
+    "stage_text",
+    "stage_values",
+]

@@ -1,0 +1,164 @@
+"""The section `chromatin`: bins and tracks, the model, its training and evaluation (App. F.3)."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bigbird_dna.config.section import WATCHING, Section
+from bigbird_dna.config.training import EvaluationConfig, StartConfig, TrainingConfig
+
+# Values of chromatin.data.tracks that are no file.
+SIMULATED = "simulated"
+DEEPSEA = "deepsea"
+# What the bundle has decided about bins, labels and splits: another value would have no effect.
+_BUNDLE: Mapping[str, Any] = {
+    "bin": 200,
+    "label": "half",
+    "widen": 0,
+    "negative_fraction": 0.0,
+    "blacklist": None,
+    "valid_regions": (),
+    "test_regions": (),
+}
+
+
+class ChromatinDataConfig(Section):
+    """The data set of bins and tracks."""
+
+    tracks: str | None = Field(
+        default=None,
+        description="track table or folder of peak files, in local_data or from here; "
+        '"simulated"; "deepsea": the published bundle; none: no chromatin',
+    )
+    track_names: str | None = Field(
+        default=None, description="regular expression for file names in a folder of peaks"
+    )
+    group: str = Field(default="TF", description="of the tracks of a folder")
+    bin: int = Field(default=200, ge=1, description="bp that one prediction stands for")
+    window: int = Field(default=8000, ge=1, description="bp of sequence around a bin, bin included")
+    compare_window: int | None = Field(
+        default=None, ge=1, description="bp; a second model that sees no more than this"
+    )
+    shift: int = Field(default=0, ge=0, description="bp a training window is moved by, at random")
+    label: Literal["half", "any", "centre"] | int = Field(
+        default="half", description="how much of a bin peaks must cover; a number: so many bp"
+    )
+    widen: int = Field(default=0, ge=0, description="bp added to both ends of each peak")
+    negative_fraction: float = Field(
+        default=0.0, ge=0, le=1, description="of the bins without any positive track, kept"
+    )
+    minimum_positives: int = Field(
+        default=50, ge=1, description="of a track in training; tracks below it are left out"
+    )
+    minimum_held_out: int = Field(
+        default=0, ge=0, description="of a track in validation and in test bins, likewise"
+    )
+    blacklist: str | None = Field(default=None, description="BED of regions left out, looked for likewise")
+    max_n: float = Field(default=0.25, ge=0, le=1, description="largest share of N in a window")
+    valid_regions: tuple[str, ...] = Field(
+        default=(), description="contig:first-last, 1-based; besides genome.valid"
+    )
+    test_regions: tuple[str, ...] = ()
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """bp of the windows that a model is trained for."""
+        return tuple(size for size in (self.window, self.compare_window) if size is not None)
+
+    @property
+    def widest(self) -> int:
+        """bp that the widest window of a bin reaches over, shifts included."""
+        return max(self.windows) + 2 * self.shift
+
+    @model_validator(mode="after")
+    def _windows_hold_their_bin(self) -> Self:
+        for window in self.windows:
+            if window < self.bin or (window - self.bin) % 2:
+                raise ValueError(f"window {window} doesn't hold the bin of {self.bin} in its middle")
+        return self
+
+    @model_validator(mode="after")
+    def _bundle_is_as_published(self) -> Self:
+        if self.tracks == DEEPSEA:
+            for key, value in _BUNDLE.items():
+                if getattr(self, key) != value:
+                    raise ValueError(
+                        f"tracks {DEEPSEA} have the published bins, labels and splits: "
+                        f"{key} can only be {json.dumps(value)}"
+                    )
+        return self
+
+
+class ChromatinModelConfig(StartConfig):
+    """What predicts the tracks of a bin."""
+
+    pooling: Literal["cls", "bin"] = "cls"
+    bin_layers: int = Field(
+        default=0, ge=0, description="pooling bin: layers of attention across the window's bins"
+    )
+
+    @model_validator(mode="after")
+    def _layers_have_bins(self) -> Self:
+        if self.pooling == "cls" and self.bin_layers:
+            raise ValueError("pooling cls predicts one bin a window: bin_layers must be 0")
+        return self
+
+
+class ChromatinTrainingConfig(TrainingConfig):
+    """Fine-tuning on bins and tracks."""
+
+    positive_weight: float = Field(default=8.0, gt=0, description="of a positive label in the loss")
+    neighbours: int = Field(default=1, ge=1, description="odd; bins learnt from in each training window")
+    evaluation_bins: Annotated[int, WATCHING] = Field(
+        default=1000, ge=1, description="validation bins, while training"
+    )
+
+    @model_validator(mode="after")
+    def _neighbours_have_a_middle(self) -> Self:
+        if self.neighbours % 2 == 0:
+            raise ValueError("neighbours must be odd")
+        return self
+
+
+class ChromatinEvaluationConfig(EvaluationConfig):
+    """Predictions of the test bins."""
+
+    test_bins: int = Field(default=0, ge=0, description="a sample of the test bins; 0: all")
+    middle: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="pooling bin: the part of a window whose bins are predicted together; 0: one bin",
+    )
+
+
+class ChromatinConfig(Section):
+    """Chromatin: what is made of its models, and a section a stage."""
+
+    variants: str | None = Field(
+        default=None,
+        description="VCF whose effects are scored, in local_data or from here; of a simulation its own",
+    )
+    models: int = Field(default=1, ge=1, description="independently trained; their mean predicts")
+    report_positives: int = Field(
+        default=1, ge=1, description="test positives a track needs to count in the report's medians"
+    )
+    data: ChromatinDataConfig = ChromatinDataConfig()
+    model: ChromatinModelConfig = ChromatinModelConfig()
+    training: ChromatinTrainingConfig = ChromatinTrainingConfig()
+    evaluation: ChromatinEvaluationConfig = ChromatinEvaluationConfig()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        single = "pooling cls predicts one bin a window"
+        # A stage's file may have no model: the default's pooling then says nothing of the others.
+        if "model" in self.model_fields_set and self.model.pooling == "cls":
+            if self.training.neighbours > 1:
+                raise ValueError(f"model.{single}: training.neighbours must be 1")
+            if self.evaluation.middle:
+                raise ValueError(f"model.{single}: evaluation.middle must be 0")
+        if self.data.window < self.data.bin * self.training.neighbours:
+            raise ValueError("data.window is smaller than the bins of training.neighbours")
+        return self

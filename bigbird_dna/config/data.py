@@ -1,0 +1,55 @@
+"""Sections of what models are made of: the genome, and its tokens."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from bigbird_dna.config.section import Section
+
+
+class SimulationConfig(Section):
+    """The demo genome (`bigbird-dna simulate`)."""
+
+    megabases: float = Field(default=4.0, gt=0.1, le=1000)
+
+
+class GenomeConfig(Section):
+    """Where the reference comes from, and which contigs are held out."""
+
+    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38"] = "demo"
+    reference: str | None = Field(
+        default=None,
+        description="key of a FASTA in resources/sources.yaml, or a file, in local_data or from here; "
+        "none: simulate",
+    )
+    exclude: tuple[str, ...] = Field(default=(), description="contigs that take no part in anything")
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _contigs_stand_in_one_group(self) -> Self:
+        named = [*self.exclude, *self.valid, *self.test]
+        twice = sorted({name for name in named if named.count(name) > 1})
+        if twice:
+            raise ValueError(f"contig {twice[0]!r} stands in more than one of exclude, valid, test")
+        return self
+
+
+class TokensConfig(Section):
+    """The BPE tokenizer and the documents of App. F.1."""
+
+    vocabulary: int = Field(default=256, ge=16, le=1_000_000)
+    corpus_megabases: float = Field(default=20.0, gt=0, description="sampled bp for training BPE")
+    max_piece_length: int = Field(default=16, ge=1, le=512, description="bp")
+    passes: int = Field(default=10, ge=1, description="passes over every contig")
+    max_start: int = Field(default=5000, ge=0, description="bp; start ~ U{0…max_start}")
+    sentence_bases: tuple[int, int] = (500, 1000)
+    document_sentences: tuple[int, int] = (50, 100)
+
+    @model_validator(mode="after")
+    def _ranges_are_ordered(self) -> Self:
+        for name in ("sentence_bases", "document_sentences"):
+            low, high = getattr(self, name)
+            if not 1 <= low <= high:
+                raise ValueError(f"{name} must be [low, high] with 1 <= low <= high")
+        return self

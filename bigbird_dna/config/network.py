@@ -1,0 +1,67 @@
+"""The section of the network that all models share."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from bigbird_dna.config.section import Section
+
+
+class EncoderConfig(Section):
+    """The encoder: post-LayerNorm BERT with block-sparse attention (paper Table 8 and App. D)."""
+
+    vocabulary: int = Field(default=0, ge=0, description="0: taken from the tokenizer")
+    layers: int = Field(default=12, ge=1)
+    hidden: int = Field(default=768, ge=1)
+    heads: int = Field(default=12, ge=1)
+    intermediate: int = Field(default=0, ge=0, description="0: four times hidden")
+    positions: int = Field(default=4096, ge=16, description="longest input, tokens")
+    position: Literal["learned", "rotary"] = "learned"
+    rotary_base: float = Field(default=10_000.0, gt=1)
+    rotary_scale: float = Field(default=1.0, ge=1, description="positions are divided by it")
+    segments: int = Field(default=2, ge=1, description="sentence A, sentence B …")
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    activation: Literal["gelu_tanh", "gelu", "relu"] = "gelu_tanh"
+    layer_norm_epsilon: float = Field(default=1e-12, gt=0)
+    rescale_embeddings: bool = Field(
+        default=False, description="token embeddings times √hidden, as some imported models have it"
+    )
+    attention: Literal["bigbird", "full"] = "bigbird"
+    compatibility: Literal["none", "huggingface"] = Field(
+        default="none", description="huggingface: the evaluation arithmetic of its BigBird"
+    )
+    block_size: int = Field(default=64, ge=1, description="tokens")
+    global_blocks: int = Field(default=2, ge=0, description="half at each end")
+    window_blocks: int = Field(default=3, ge=0, description="odd: the own block and its neighbours")
+    random_blocks: int = Field(default=3, ge=0)
+    random_seed: int = Field(default=0, ge=0, lt=2**32, description="of the random blocks, by layer and head")
+    extra_globals: int = Field(
+        default=0, ge=0, description="learnt global tokens in front of the sequence (ETC)"
+    )
+    relative_radius: int = Field(
+        default=0, ge=0, description="tokens; relative position labels (ETC) up to it, 0: none"
+    )
+    route: Literal["auto", "dense", "blocked", "native", "flex"] = "auto"
+    gradient_checkpointing: bool = False
+
+    @model_validator(mode="after")
+    def _shapes_fit(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
+        if self.window_blocks and self.window_blocks % 2 == 0:
+            raise ValueError("window_blocks must be odd (or 0)")
+        if not self.global_blocks + self.window_blocks + self.random_blocks:
+            raise ValueError("the attention pattern is empty")
+        if self.compatibility == "huggingface":
+            if (self.global_blocks, self.window_blocks, self.extra_globals) != (2, 3, 0):
+                raise ValueError(
+                    "compatibility huggingface needs global_blocks 2, window_blocks 3, extra_globals 0"
+                )
+            if self.position != "learned":
+                raise ValueError("compatibility huggingface needs learned positions")
+        if self.attention == "full" and self.relative_radius:
+            raise ValueError("relative_radius needs attention bigbird")
+        if self.position == "rotary" and self.hidden // self.heads % 2:
+            raise ValueError("rotary positions need an even hidden / heads")
+        return self

@@ -1,0 +1,95 @@
+"""Where a run's files are, for the commands' defaults and the workflow's rules."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class _Place:
+    """A file or directory that every run has at the same place."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __get__(self, run: "RunPaths | None", owner: type | None = None) -> Path:
+        if run is None:
+            raise AttributeError(f"{self.place} is a place of one run: of RunPaths(results)")
+        return run.results / self.place
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The names of a run's files under its directory `results`.
+
+    A method's argument is part of the name; a wildcard of Snakemake does as well.
+    """
+
+    results: Path
+
+    # The simulation's, and what is made of them or of downloads.
+    simulated_reference = _Place("simulated/genome.fa.gz")
+    simulated_promoters = _Place("simulated/promoters.sga")
+    simulated_tracks = _Place("simulated/tracks.tsv")
+    simulated_peaks = _Place("simulated/peaks")
+    simulated_variants = _Place("simulated/variants.vcf.gz")
+    reference = _Place("genome/reference.fa.gz")
+    promoters = _Place("genome/promoters.tsv")
+    promoter_counts = _Place("genome/promoters.json")
+
+    tokens = _Place("tokens")
+    tokenizer = _Place("tokens/tokenizer.model")
+    token_statistics = _Place("tokens/statistics.json")
+    pretrained = _Place("models/pretrained")
+
+    windows = _Place("promoters")
+    scored_contig = _Place("scores/contig.fa.gz")
+
+    deepsea_bundle = _Place("chromatin/bundle")
+    chromatin_data = _Place("chromatin/data")
+    combined_chromatin = _Place("models/chromatin")
+    chromatin_kmers = _Place("chromatin/kmers.npy")
+    held_out_bins = _Place("chromatin/held-out")
+    scored_variants = _Place("chromatin/variants.vcf.gz")
+
+    report = _Place("report")
+    report_page = _Place("report.html")
+    checkpoints = _Place("checkpoints")
+
+    def download(self, file: str) -> Path:
+        """A public file, by its name there."""
+        return self.results / "downloads" / file
+
+    def token_store(self, split: str) -> Path:
+        """Directory of the tokens of a split."""
+        return self.tokens / split
+
+    def promoter_model(self, name: str) -> Path:
+        """Model directory by negative set, or of the control."""
+        return self.results / f"models/promoter-{name}"
+
+    def promoter_kmers(self, negative_set: str) -> Path:
+        """The k-mer baseline's predictions of held-out windows."""
+        return self.windows / f"kmer-{negative_set}.parquet"
+
+    def promoter_scores(self, format: str) -> Path:
+        """The example of score-promoters."""
+        return self.results / f"scores/promoters.{format}"
+
+    def chromatin_model(self, window: int | str, member: int | str) -> Path:
+        """Model directory by the bp that it sees and its number in the ensemble."""
+        return self.results / f"models/chromatin-{window}-{member}"
+
+    def chromatin_predictions(self, window: int | str) -> Path:
+        """Probabilities of the test bins from models of a window."""
+        return self.results / f"chromatin/predictions-{window}.npy"
+
+    def stage(self, stage: str) -> Path:
+        """The sections of the configuration that a stage reads."""
+        return self.results / f"config/{stage}.yaml"
+
+    def log(self, name: str) -> Path:
+        """What a job said."""
+        return self.results / f"logs/{name}.log"
+
+    def benchmark(self, name: str) -> Path:
+        """What a job took."""
+        return self.results / f"benchmarks/{name}.tsv"

@@ -1,0 +1,93 @@
+"""The whole configuration of a run."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from bigbird_dna.config.chromatin_sections import DEEPSEA, ChromatinConfig
+from bigbird_dna.config.data import GenomeConfig, SimulationConfig, TokensConfig
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.paths import RunPaths
+from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig
+from bigbird_dna.config.section import Section
+from bigbird_dna.config.training import PretrainingConfig
+from bigbird_dna.errors import ConfigError
+
+
+class ScoringConfig(Section):
+    """The workflow's example of `score-promoters` on held-out contigs."""
+
+    stride: int = Field(default=100, ge=1, description="bp")
+    negative_set: NegativeSet = Field(default="genomic", description="model that scores")
+    max_megabases: float = Field(default=0.2, gt=0, description="scored of the first test contig")
+
+
+class Config(Section):
+    """A whole run: where its files go, and its sections, of which each stage reads some (`STAGES`)."""
+
+    results: str = Field(default="results/demo", description="directory of every output")
+    local_data: str | None = Field(default=None, description="looked in before downloading")
+    processes: int = Field(default=1, ge=1, description="torchrun processes for pretraining")
+    seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
+    simulation: SimulationConfig = SimulationConfig()
+    genome: GenomeConfig = GenomeConfig()
+    tokens: TokensConfig = TokensConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    pretraining: PretrainingConfig = PretrainingConfig()
+    promoters: PromoterConfig = PromoterConfig()
+    chromatin: ChromatinConfig = ChromatinConfig()
+    scoring: ScoringConfig = ScoringConfig()
+
+    @property
+    def paths(self) -> RunPaths:
+        """The names of the run's files."""
+        return RunPaths(Path(self.results))
+
+    @property
+    def has_promoters(self) -> bool:
+        """Whether there are models of promoters; a simulated genome has its own."""
+        return self.genome.reference is None or self.promoters.source is not None
+
+    @property
+    def has_chromatin(self) -> bool:
+        """Whether there are models of chromatin."""
+        return self.chromatin.data.tracks is not None
+
+    @property
+    def has_pretraining(self) -> bool:
+        """Whether an encoder is pretrained; for chromatin alone only if that starts from it."""
+        return self.has_promoters or self.chromatin.model.initial == "pretrained"
+
+    @model_validator(mode="after")
+    def _pretraining_fits_the_encoder(self) -> Self:
+        # A later stage's file has an encoder and no pretraining: the default's length says nothing of it.
+        tokens = self.pretraining.sequence_tokens
+        if "pretraining" in self.model_fields_set and tokens > self.encoder.positions:
+            raise ValueError(
+                f"pretraining.sequence_tokens {tokens} is above encoder.positions {self.encoder.positions}"
+            )
+        return self
+
+    def check_targets(self) -> None:
+        """`ConfigError` where there is nothing to do, no held-out sequence, or no model to score with."""
+        data, windows = self.chromatin.data, self.promoters.windows
+        if not self.has_promoters and not self.has_chromatin:
+            raise ConfigError("promoters.source and chromatin.data.tracks are both null: name one of them")
+        # Promoters are split by contig, and pretraining is measured on a contig; bins also by region.
+        by_contig = {"valid": self.has_promoters or self.has_pretraining, "test": self.has_promoters}
+        regions = {"valid": data.valid_regions, "test": data.test_regions}
+        for split, needed in by_contig.items():
+            if getattr(self.genome, split):
+                continue
+            if needed:
+                raise ConfigError(f"genome.{split}: name at least one contig")
+            if not regions[split] and data.tracks != DEEPSEA:
+                raise ConfigError(
+                    f"genome.{split}: name at least one contig, or a region in chromatin.data.{split}_regions"
+                )
+        if self.has_promoters and self.scoring.negative_set not in windows.negative_sets:
+            raise ConfigError(
+                f"scoring.negative_set: {self.scoring.negative_set!r} is none of "
+                "promoters.windows.negative_sets"
+            )

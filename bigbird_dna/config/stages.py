@@ -1,0 +1,36 @@
+"""Which sections of the configuration each stage of a run reads: other keys don't run it again."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bigbird_dna.config.run import Config
+
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "tokens": ("seed", "genome", "tokens"),
+    "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
+    "windows": ("seed", "genome", "promoters.windows"),
+    "promoters": ("seed", "genome", "encoder", "promoters.windows", "promoters.model", "promoters.training"),
+    "promoter-baseline": ("seed", "promoters.evaluation"),
+    "chromatin-data": ("seed", "genome", "chromatin.data"),
+    "chromatin": ("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
+    "chromatin-evaluation": ("chromatin.evaluation",),
+    "attention": ("encoder",),
+}
+
+
+def stage_values(config: Config, stage: str) -> dict[str, Any]:
+    """The sections that a stage reads, at their places in the configuration, as values for JSON."""
+    include: dict[str, Any] = {}
+    for name in STAGES[stage]:
+        *outer, last = name.split(".")
+        here = include
+        for section in outer:
+            here = here.setdefault(section, {})
+        here[last] = True
+    return config.model_dump(mode="json", include=include)
+
+
+def stage_text(config: Config, stage: str) -> str:
+    """The stage's sections with every key, as the text of a configuration file (JSON, which is YAML)."""
+    return json.dumps(stage_values(config, stage), indent=1)

@@ -1,0 +1,63 @@
+"""Sections of training: the optimiser, steps and batches, and pretraining; what all tasks' have in common."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bigbird_dna.config.section import WATCHING, Section
+
+
+class OptimizerConfig(Section):
+    """Adam with warm-up and linear decay; shared by pretraining and fine-tuning."""
+
+    learning_rate: float = Field(default=1e-4, gt=0)
+    warmup_steps: int = Field(default=100, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    clip_norm: float = Field(default=1.0, gt=0)
+
+
+class TrainingConfig(Section):
+    """What pretraining and fine-tuning have in common."""
+
+    steps: int = Field(default=1000, ge=1)
+    batch_size: int = Field(default=32, ge=1, description="sequences a step over all processes")
+    accumulate: int = Field(default=1, ge=1, description="micro-batches a process and step")
+    optimizer: OptimizerConfig = OptimizerConfig()
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="auto: bfloat16 autocast where the device has it"
+    )
+    evaluate_every: Annotated[int, WATCHING] = Field(default=250, ge=1, description="steps")
+    checkpoint_every: Annotated[int, WATCHING] = Field(default=100, ge=1, description="steps")
+    seed: int = Field(default=1, ge=0, lt=2**32)
+
+
+class PretrainingConfig(TrainingConfig):
+    """Masked-language modelling with next-sentence prediction (App. F.1)."""
+
+    sequence_tokens: int = Field(default=512, ge=16, description="[CLS] A [SEP] B [SEP]")
+    mask_fraction: float = Field(default=0.15, gt=0, lt=1)
+    next_sentence: bool = True
+    evaluation_sequences: Annotated[int, WATCHING] = Field(default=256, ge=1, description="held-out, fixed")
+    ngram_order: Annotated[int, WATCHING] = Field(
+        default=6, ge=1, le=12, description="highest of the token n-gram baseline"
+    )
+
+
+class StartConfig(Section):
+    """What fine-tuning starts from, and how its encoder differs from that."""
+
+    initial: Literal["pretrained", "random"] = "pretrained"
+    extend_positions: Literal["tile", "interpolate", "ntk"] | None = Field(
+        default=None,
+        description="how a pretrained encoder of fewer positions gets encoder.positions; none: refuse it",
+    )
+    dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="while fine-tuning; none: the encoder's"
+    )
+
+
+class EvaluationConfig(Section):
+    """What a fine-tuned model is compared with."""
+
+    baseline_kmer: int = Field(default=5, ge=1, le=8)
+    seed: int = Field(default=1, ge=0, lt=2**32, description="of the baseline, and of samples of test data")
