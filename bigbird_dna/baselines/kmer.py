@@ -1,6 +1,6 @@
-"""Promoter baselines on counts: k-mer logistic regression, and GC content alone.
+"""The promoter baseline on counts: k-mer logistic regression.
 
-Both see a sequence as it is given: a window on the minus strand is its reverse complement.
+It sees a sequence as it is given: a window on the minus strand is its reverse complement.
 """
 
 from __future__ import annotations
@@ -35,33 +35,14 @@ def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
     """
     if not 1 <= k <= 12:
         raise ValueError(f"k must be from 1 to 12, not {k}")
-    rows = (_count(sequence, k) for sequence in sequences)
+    counted = (_count(sequence, k) for sequence in sequences)
+    shares = ((counts / max(counts.sum(), 1)).astype(np.float32) for counts in counted)
+    empty = np.zeros((0, 4**k), dtype=np.float32)
     if k <= LARGEST_DENSE_K:
-        dense = [(counts / max(counts.sum(), 1)).astype(np.float32) for counts in rows]
-        return np.stack(dense) if dense else np.zeros((0, 4**k), dtype=np.float32)
-    from scipy.sparse import csr_matrix
+        return np.vstack([empty, *shares])
+    from scipy.sparse import csr_matrix, vstack
 
-    columns, values, ends = [], [], [0]
-    for counts in rows:
-        present = np.flatnonzero(counts)
-        columns.append(present)
-        values.append((counts[present] / max(counts.sum(), 1)).astype(np.float32))
-        ends.append(ends[-1] + len(present))
-    data = np.concatenate(values) if values else np.zeros(0, dtype=np.float32)
-    indices = np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64)
-    return csr_matrix((data, indices, ends), shape=(len(ends) - 1, 4**k))
-
-
-def gc_content(sequences: Iterable[str]) -> NDArray[np.float64]:
-    """Share of G and C among the A, C, G and T of each sequence, a score from 0 to 1.
-
-    Shape (N,); 0.5 for a sequence without any of the four.
-    """
-    shares = []
-    for sequence in sequences:
-        a, c, g, t = np.bincount(_encode(sequence), minlength=5)[:4]
-        shares.append((c + g) / (a + c + g + t) if a + c + g + t else 0.5)
-    return np.array(shares, dtype=np.float64)
+    return vstack([csr_matrix(empty), *map(csr_matrix, shares)], format="csr")
 
 
 class KmerLogistic:
@@ -122,9 +103,7 @@ class KmerLogistic:
 
         pipeline = make_pipeline(
             StandardScaler(with_mean=not issparse(x)),
-            LogisticRegression(
-                C=penalty, class_weight="balanced", max_iter=1000, random_state=self.seed
-            ),
+            LogisticRegression(C=penalty, class_weight="balanced", max_iter=1000, random_state=self.seed),
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
@@ -141,13 +120,9 @@ def _log_loss(pipeline: Any, x: Any, y: NDArray[np.int64]) -> float:
     return float(np.mean([losses[y == label].mean() for label in (0, 1)]))
 
 
-def _encode(sequence: str) -> NDArray[np.uint8]:
-    return _CODES[np.frombuffer(sequence.encode("ascii"), dtype=np.uint8)]
-
-
 def _count(sequence: str, k: int) -> NDArray[np.int64]:
     """How often each k-mer without N occurs; shape (4^k,)."""
-    codes = _encode(sequence)
+    codes = _CODES[np.frombuffer(sequence.encode("ascii"), dtype=np.uint8)]
     length = max(len(codes) - k + 1, 0)
     index = np.zeros(length, dtype=np.int32)
     for offset in range(k):

@@ -1,4 +1,4 @@
-"""Baseline of chromatin profiles: one logistic regression on k-mers for each track, all fitted at once.
+"""Baseline of chromatin models: one logistic regression on k-mers for each track, all fitted at once.
 
 A k-mer and its reverse complement count as one, as a track has no strand.
 """
@@ -23,7 +23,7 @@ PENALTIES = (1e-2, 1e-3, 1e-4, 1e-5)
 ITERATIONS = 60  # of L-BFGS for each penalty
 
 
-def profile_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDArray[np.float32]:
+def window_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> NDArray[np.float32]:
     """Frequencies of k-mers, both strands together, in the middle `sizes` bp of each window; (N, F)."""
     canonical = _canonical(k)
     parts = []
@@ -37,7 +37,7 @@ def profile_features(windows: Sequence[str], sizes: Sequence[int], k: int) -> ND
     return np.concatenate(parts, axis=1)
 
 
-class KmerProfiles:
+class KmerTracks:
     """Logistic regressions with an L2 penalty on standardised features, one a track.
 
     The penalty of each track is the one of `PENALTIES` with the least loss on validation windows (the
@@ -84,9 +84,7 @@ class KmerProfiles:
         return torch.sigmoid(features @ self._weight + self._bias).numpy()
 
 
-def _fitted(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, penalty: float
-) -> tuple[Tensor, Tensor]:
+def _fitted(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
     weight = weight.clone().requires_grad_()
     bias = bias.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(

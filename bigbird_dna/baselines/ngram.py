@@ -43,10 +43,8 @@ class KneserNey:
 
     Parameters
     ----------
-    order
-        Length of the longest n-gram, at least 1.
-    vocabulary
-        Number of token ids; every sequence holds ids from 0 to `vocabulary − 1`.
+    order : length of the longest n-gram, at least 1.
+    vocabulary : number of token ids; every sequence holds ids from 0 to `vocabulary − 1`.
 
     Notes
     -----
@@ -68,7 +66,7 @@ class KneserNey:
         """Count the n-grams of `sequences`, 1-D arrays of ids; none spans two of them."""
         text = self._join(sequences)
         self._orders = []
-        types = _single_tokens(text, self._symbols)
+        types = _extend(None, text, self._symbols)
         for length in range(1, self.order + 1):
             longer = _extend(types, text, self._symbols) if length < self.order else None
             counts = types.occurrences if longer is None else _left_neighbours(types, longer)
@@ -96,20 +94,6 @@ class KneserNey:
             contexts.append(ids[:-1])
         return np.log2(self._interpolate(contexts, tokens))
 
-    def distribution(self, context: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-        """Probability of every token after a document's first tokens `context`; (vocabulary,)."""
-        padded = np.concatenate(
-            [[self._boundary], self._checked(np.asarray(context, dtype=np.int64))]
-        )
-        tokens = np.arange(self.vocabulary)
-        contexts = [np.zeros(len(tokens), dtype=np.int64)]
-        for length in range(1, self.order):
-            known = np.full(1, -1 if length > len(padded) else 0, dtype=np.int64)
-            for step, token in enumerate(padded[-length:], start=1):
-                known = self._find(step, known, np.full(1, token))
-            contexts.append(np.repeat(known, len(tokens)))
-        return self._interpolate(contexts, tokens)
-
     def _join(self, sequences: Iterable[NDArray[np.integer]]) -> Ids:
         parts: list[NDArray[np.integer]] = []
         boundary = np.array([self._boundary], dtype=np.int64)
@@ -119,47 +103,40 @@ class KneserNey:
         if not (text != self._boundary).any():
             raise ValueError("an n-gram model needs at least one token to learn from")
         if len(text) > np.iinfo(np.int32).max:
-            raise ValueError(
-                f"{len(text)} tokens are more than an n-gram model counts; sample them"
-            )
+            raise ValueError(f"{len(text)} tokens are more than an n-gram model counts; sample them")
         return text
 
     def _checked(self, sequence: NDArray[np.integer]) -> Ids:
         tokens = np.asarray(sequence)
         if tokens.ndim != 1 or not (np.issubdtype(tokens.dtype, np.integer) or not tokens.size):
-            raise ValueError(
-                f"a sequence is a 1-D array of integers, not {tokens.ndim}-D {tokens.dtype}"
-            )
+            raise ValueError(f"a sequence is a 1-D array of integers, not {tokens.ndim}-D {tokens.dtype}")
         outside = np.flatnonzero((tokens < 0) | (tokens >= self.vocabulary))
         if outside.size:
             raise ValueError(
-                f"token {tokens[outside[0]]} at {outside[0]} is outside the vocabulary "
-                f"of {self.vocabulary}"
+                f"token {tokens[outside[0]]} at {outside[0]} is outside the vocabulary of {self.vocabulary}"
             )
         return tokens.astype(np.int64)
 
     def _find(self, length: int, contexts: Ids, tokens: Ids) -> Ids:
         """Ids of the n-grams `contexts` + `tokens` of the given length, −1 where there is none."""
-        return _lookup(
-            self._orders[length - 1].keys, contexts * self._symbols + tokens, contexts >= 0
-        )
+        keys, wanted = self._orders[length - 1].keys, contexts * self._symbols + tokens
+        if not len(keys):  # no training text is as long as this order
+            return np.full(len(wanted), -1, dtype=np.int64)
+        places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where((contexts >= 0) & (keys[places] == wanted), places, -1)
 
     def _interpolate(self, contexts: Sequence[Ids], tokens: Ids) -> NDArray[np.float64]:
         """P(token | context); `contexts[k]` holds ids of the k tokens before, −1 where unknown."""
         if not self._orders:
             raise ValueError("the n-gram model has not been fitted")
         probabilities = np.full(len(tokens), 1.0 / self.vocabulary)
-        for length, (order, context) in enumerate(
-            zip(self._orders, contexts, strict=True), start=1
-        ):
+        for length, (order, context) in enumerate(zip(self._orders, contexts, strict=True), start=1):
             seen = np.flatnonzero(context >= 0)
             seen = seen[order.totals[context[seen]] > 0]
             known, found = context[seen], self._find(length, context[seen], tokens[seen])
             counts = np.where(found >= 0, order.counts[found], 0)
             kept = counts - order.discounts[np.minimum(counts, 3)]
-            probabilities[seen] = (
-                kept / order.totals[known] + order.backoff[known] * probabilities[seen]
-            )
+            probabilities[seen] = kept / order.totals[known] + order.backoff[known] * probabilities[seen]
         return probabilities
 
 
@@ -177,26 +154,13 @@ class _Types:
     boundary_first: NDArray[np.bool_]  # (types,) begins with the boundary
 
 
-def _single_tokens(text: Ids, symbols: int) -> _Types:
-    at = np.zeros(len(text), dtype=np.int32)
-    return _collect(at, 1, text, symbols, np.ones(len(text), dtype=bool), None)
-
-
-def _extend(types: _Types, text: Ids, symbols: int) -> _Types:
-    """The n-grams one token longer than `types`; none holds a boundary anywhere but in front."""
-    before = np.concatenate([np.array([-1], dtype=np.int32), types.at[:-1]])
-    valid = (before >= 0) & (text != symbols - 1)
-    return _collect(before, len(types.keys), text, symbols, valid, types.boundary_first)
-
-
-def _collect(
-    contexts: NDArray[np.int32],
-    number_of_contexts: int,
-    text: Ids,
-    symbols: int,
-    valid: NDArray[np.bool_],
-    context_boundary: NDArray[np.bool_] | None,
-) -> _Types:
+def _extend(types: _Types | None, text: Ids, symbols: int) -> _Types:
+    """The n-grams one token longer than `types` (None: single tokens); a boundary is only ever in front."""
+    if types is None:
+        contexts, valid = np.zeros(len(text), dtype=np.int32), np.ones(len(text), dtype=bool)
+    else:
+        contexts = np.concatenate([np.array([-1], dtype=np.int32), types.at[:-1]])
+        valid = (contexts >= 0) & (text != symbols - 1)
     positions = np.flatnonzero(valid)
     keys, first, inverse, occurrences = np.unique(
         contexts[positions].astype(np.int64) * symbols + text[positions],
@@ -206,9 +170,9 @@ def _collect(
     )
     at = np.full(len(text), -1, dtype=np.int32)
     at[positions] = inverse
-    last = keys % symbols
-    prefix = keys // symbols
-    begins = last == symbols - 1 if context_boundary is None else context_boundary[prefix]
+    prefix, last = keys // symbols, keys % symbols
+    number_of_contexts = 1 if types is None else len(types.keys)
+    begins = last == symbols - 1 if types is None else types.boundary_first[prefix]
     return _Types(keys, prefix, last, occurrences, positions[first], at, number_of_contexts, begins)
 
 
@@ -238,10 +202,3 @@ def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
         if all(0 < discount < count for count, discount in enumerate(discounts, start=1)):
             return np.array([0.0, *discounts])
     return np.array([0.0, *FALLBACK_DISCOUNTS])
-
-
-def _lookup(keys: Ids, wanted: Ids, valid: NDArray[np.bool_]) -> Ids:
-    if not len(keys):  # no training text is as long as this order
-        return np.full(len(wanted), -1, dtype=np.int64)
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(valid & (keys[places] == wanted), places, -1)

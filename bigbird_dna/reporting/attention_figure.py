@@ -1,12 +1,17 @@
 """A picture of an attention pattern: which key blocks each query block sees, and why."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.files import atomic_path
+from bigbird_dna.reporting.style import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Kinds of blocks, by their number: nothing, global, window, random (Okabe and Ito's colours, told apart by
 # readers with colour-vision deficiencies and, by lightness, in print).
@@ -32,61 +37,63 @@ def save_attention_figure(
         `kinds` isn't square or holds other numbers.
     """
     kinds = np.asarray(kinds)
-    panels = kinds[None] if kinds.ndim == 2 else kinds
-    if panels.ndim != 3 or panels.shape[1] != panels.shape[2] or panels.size == 0:
-        raise ValueError(
-            f"kinds must be (blocks, blocks) or (heads, blocks, blocks), not {kinds.shape}"
-        )
-    outside = panels[(panels < 0) | (panels >= len(KINDS))]
+    heads = kinds[None] if kinds.ndim == 2 else kinds
+    if heads.ndim != 3 or heads.shape[1] != heads.shape[2] or heads.size == 0:
+        raise ValueError(f"kinds must be (blocks, blocks) or (heads, blocks, blocks), not {kinds.shape}")
+    outside = heads[(heads < 0) | (heads >= len(KINDS))]
     if outside.size:
         raise ValueError(f"kinds must be numbers from 0 to {len(KINDS) - 1}, got {outside[0]}")
 
     import matplotlib
-    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    blocks = panels.shape[1]
-    figure = Figure(figsize=(0.6 + 3.4 * len(panels), 4.5), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for head, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-        axis.pcolormesh(
-            np.arange(blocks + 1),
-            np.arange(blocks + 1),
-            panel,
-            cmap=ListedColormap(COLOURS),
-            vmin=-0.5,
-            vmax=len(KINDS) - 0.5,
-            edgecolors="white",
-            linewidth=min(0.8, 24 / blocks),
-            rasterized=blocks > 128,  # a vector cell each would make the file huge
-        )
-        axis.set(aspect="equal", xlim=(0, blocks), ylim=(blocks, 0), xlabel="key block")
-        axis.spines[:].set_visible(False)
-        axis.tick_params(length=0, labelsize=8)
-        ticks = np.unique(np.linspace(0, blocks - 1, min(blocks, 5)).round().astype(int))
-        axis.set_xticks(ticks + 0.5, [str(tick) for tick in ticks])
-        axis.set_yticks(ticks + 0.5, [str(tick) for tick in ticks])
-        if len(panels) > 1:
-            axis.set_title(f"head {head}", fontsize=9)
+    figure = Figure(figsize=(0.6 + 3.4 * len(heads), 4.5), layout="constrained")
+    axes = figure.subplots(1, len(heads), squeeze=False)[0]
+    for number, (axis, head) in enumerate(zip(axes, heads, strict=True)):
+        _draw(axis, head)
+        if len(heads) > 1:
+            axis.set_title(f"head {number}", fontsize=9)
     axes[0].set_ylabel(f"query block ({block_size} tokens each)")
-    seen = (panels > 0).mean()
-    present = [kind for kind in range(len(KINDS)) if (panels == kind).any()]
+    present = [kind for kind in range(len(KINDS)) if (heads == kind).any()]
+    # Line ends keep legend and title off the panels' own.
     figure.legend(
-        handles=[
-            Patch(facecolor=COLOURS[kind], edgecolor="#bbbbbb", label=KINDS[kind])
-            for kind in present
-        ],
+        handles=[Patch(fc=COLOURS[kind], ec="#bbbbbb", label=KINDS[kind]) for kind in present],
         loc="outside lower center",
         ncols=len(present),
         frameon=False,
         fontsize=8,
-        title=f"{seen:.0%} of all pairs of blocks are seen",
+        title=f"\n{(heads > 0).mean():.0%} of all pairs of blocks are seen",
         title_fontsize=8,
     )
     if title:
-        figure.suptitle(f"{title}\n", fontsize=11)  # the line end keeps it off the panels' titles
-    # Neither a date nor random identifiers: the same pattern gives the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "bigbird-dna"}), atomic_path(path) as temporary:
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(temporary, dpi=200, metadata=metadata)
+        figure.suptitle(f"{title}\n", fontsize=11)
+    with matplotlib.rc_context({"svg.hashsalt": "bigbird-dna"}):
+        save_figure(figure, path, dpi=200)
+
+
+def _draw(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
+    """One image of a pixel a block, which files of any format keep sharp, and white lines between them."""
+    from matplotlib.colors import ListedColormap
+
+    blocks = len(head)
+    axis.imshow(
+        head,
+        cmap=ListedColormap(COLOURS),
+        vmin=-0.5,
+        vmax=len(KINDS) - 0.5,
+        interpolation="none",
+        extent=(0, blocks, blocks, 0),
+    )
+    # A single path: there and back, as a line each would make the file large.
+    edges = np.repeat(np.arange(blocks + 1), 2)
+    ends = np.resize([0, blocks, blocks, 0], len(edges))
+    width = min(0.8, 24 / blocks)
+    axis.plot(edges, ends, color="white", linewidth=width)
+    axis.plot(ends, edges, color="white", linewidth=width)
+    axis.set(xlim=(0, blocks), ylim=(blocks, 0), xlabel="key block")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0, labelsize=8)
+    ticks = np.unique(np.linspace(0, blocks - 1, min(blocks, 5)).round().astype(int))
+    axis.set_xticks(ticks + 0.5, [str(tick) for tick in ticks])
+    axis.set_yticks(ticks + 0.5, [str(tick) for tick in ticks])

@@ -75,12 +75,12 @@ def panels(
         yield figure, list(axes.flat)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     """Write SVG, PNG or PDF by the suffix of `path`, whole or not at all; no date goes in."""
     check_format(path)
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, metadata=metadata, dpi=150)
+        figure.savefig(temporary, metadata=metadata, dpi=dpi)
 
 
 def check_format(path: Path) -> None:

@@ -1,66 +1,18 @@
-"""Tables of a report: promoter metrics, bits per base, and the run's summary."""
+"""Tables (TSV) and objects (JSON) of figures as files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.files import atomic_path, read_json
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate
-from bigbird_dna.reporting.metrics.binary import auroc_difference, binary_metrics
-from bigbird_dna.reporting.promoters.predictions import KMER, Comparison
+from bigbird_dna.genome.compression import read_lines
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DIFFERENCE = "auroc_minus_kmer"
-
-
-def promoter_table(comparisons: Sequence[Comparison], seed: int = 0) -> pd.DataFrame:
-    """One row a negative set and predictor, with `binary_metrics` and the AUROC lead over the k-mers.
-
-    Pairs are resampled together. Figures that are not defined are empty; `note` says why.
-    """
-    import pandas as pd
-
-    rows = []
-    for comparison in comparisons:
-        kmer = comparison.scores.get(KMER)
-        for name, scores in comparison.scores.items():
-            metrics = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
-            lead = (
-                UNDEFINED
-                if kmer is None or name == KMER
-                else auroc_difference(comparison.labels, scores, kmer)
-            )
-            figures = metrics._asdict()
-            note = figures.pop("note")
-            rows.append(
-                {
-                    "negative_set": comparison.negative_set,
-                    "model": name,
-                    **figures,
-                    **_named(DIFFERENCE, lead),
-                    "note": note,
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def bits_per_base_table(metrics: Mapping[str, Any], source: Path) -> pd.DataFrame:
-    """Predictor and bits per base, from the `metrics.json` of pretraining; lower is better."""
-    import pandas as pd
-
-    order = metrics.get("ngram_order")
-    named = {
-        "uniform": "uniform_bits_per_base",
-        "n-gram" if order is None else f"{order}-gram": "ngram_bits_per_base",
-        "model": "bits_per_base",
-    }
-    rows = [(name, number(metrics, key, source)) for name, key in named.items()]
-    return pd.DataFrame(rows, columns=["predictor", "bits_per_base"])
 
 
 def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
@@ -72,26 +24,47 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
         text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
 
-def _cell(value: float, digits: int) -> str:
-    if value != value:
-        return ""
-    return f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"
+def read_tsv(path: Path, columns: Sequence[str] = (), *, text: bool = False) -> pd.DataFrame:
+    """Read a table that must have `columns`; with `text` every cell as it is, an empty one as "".
 
-
-def read_tsv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """Read a table that must have `columns`."""
+    Raises
+    ------
+    DataError
+        The file is missing, no table, or lacks a column.
+    """
     import pandas as pd
 
+    options: dict[str, Any] = {"dtype": str, "keep_default_na": False} if text else {}
+    with reading(path, "not readable as a table", ValueError):
+        table: pd.DataFrame = pd.read_csv(path, sep="\t", **options)
+    check_columns(path, table, columns)
+    return table
+
+
+def read_cells(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The lines of a table but those that begin with ##: where each is, as errors name it, and its cells."""
+    for place, line in read_lines(Path(path)):
+        if not line.startswith("##"):
+            yield f"{path}: line {place}", line.split("\t")
+
+
+def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Refuse a table, read from `path`, that lacks one of `columns`."""
+    for name in columns:
+        if name not in table.columns:
+            raise DataError(f"{path}: no column {name!r} (found: {', '.join(map(str, table.columns))})")
+
+
+@contextmanager
+def reading(path: str | Path, fault: str, *errors: type[Exception]) -> Iterator[None]:
+    """Make a `DataError` that names file and `fault` of the system's errors, and of a library's `errors`."""
+    caught: tuple[type[Exception], ...] = (OSError, *errors)
     try:
-        table = pd.read_csv(path, sep="\t")
+        yield
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not readable as a table: {error_text(error)}") from None
-    missing = [name for name in columns if name not in table.columns]
-    if missing:
-        raise DataError(f"{path}: no column {missing[0]!r}")
-    return table
+    except caught as error:
+        raise DataError(f"{path}: {fault}: {error_text(error)}") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -102,13 +75,15 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def number(values: Mapping[str, Any], key: str, source: Path) -> float:
-    """`values[key]`, which must be a number; `source` is the file it came from."""
-    value = values.get(key)
+def number(values: Any, key: str, where: object) -> float:
+    """`values[key]`, which must be a number; `where` is the file, or the line, that it came from."""
+    value = values.get(key) if isinstance(values, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"{source}: {key!r} is no number but {value!r:.60}")
+        raise DataError(f"{where}: {key!r} is no number but {value!r:.60}")
     return float(value)
 
 
-def _named(name: str, estimate: Estimate) -> dict[str, float]:
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+def _cell(value: float, digits: int) -> str:
+    if value != value:
+        return ""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,11 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
     names = [name for name in HELD_OUT if any(name in run.evaluation for run in runs.values())]
     heights = [1.6, *[1.0] * len(names)]
     height = 2.3 * sum(heights) / len(heights)
-    with panels(
-        len(heights), 1, 7.2, height, sharex=True, gridspec_kw={"height_ratios": heights}
-    ) as (figure, axes):
-        for (label, run), colour in zip(runs.items(), _colours(len(runs)), strict=True):
+    with panels(len(heights), 1, 7.2, height, sharex=True, gridspec_kw={"height_ratios": heights}) as (
+        figure,
+        axes,
+    ):
+        for (label, run), colour in zip(runs.items(), cycle(SERIES), strict=False):
             _draw_loss(axes[0], label, run, colour)
             for axis, name in zip(axes[1:], names, strict=True):
                 if name in run.evaluation:
@@ -57,9 +59,7 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
         for place, name, value in zip(places, names, values, strict=True):
             saved = "" if name == "uniform" else f"  (−{100 * (1 - value / uniform):.1f} %)"
             saved = saved.replace("−-", "+")
-            axis.text(
-                value + 0.01 * uniform, place, f"{value:.3f}{saved}", va="center", fontsize=10
-            )
+            axis.text(value + 0.01 * uniform, place, f"{value:.3f}{saved}", va="center", fontsize=10)
         axis.set_yticks(places, names)
         axis.set(xlabel="bits per base, held out (lower is better)", xlim=(0, 1.22 * values.max()))
         axis.grid(visible=False)
@@ -98,7 +98,3 @@ def _draw_held_out(axis: Axes, curve: Curve, colour: str, label: str | None) -> 
         markerfacecolor="white",
         label=label,
     )
-
-
-def _colours(number: int) -> list[str]:
-    return [SERIES[index % len(SERIES)] for index in range(number)]

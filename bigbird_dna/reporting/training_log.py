@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.tables import number, reading
 
 
 @dataclass(frozen=True)
@@ -36,47 +36,33 @@ def read_training_log(path: Path) -> TrainingCurves:
     The last line of a running or killed job may be cut short: it is left out, with a message. Any other
     fault is a `DataError` that names the line.
     """
-    try:
-        text = Path(path).read_text()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not readable: {error}") from None
+    with reading(path, "not readable", UnicodeDecodeError):
+        lines = Path(path).read_text().splitlines(keepends=True)
     loss: dict[int, float] = {}
     evaluation: dict[str, dict[int, float]] = {}
-    lines = text.splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
+    for place, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        where = f"{path}: line {number}"
+        where = f"{path}: line {place}"
         try:
             record = json.loads(line)
         except json.JSONDecodeError:
-            if number == len(lines) and not line.endswith("\n"):
+            if place == len(lines) and not line.endswith("\n"):
                 log(f"{where} is cut short and left out")
                 continue
             raise DataError(f"{where}: not JSON: {line.strip()[:60]!r}") from None
-        step = _number(record, "step", where)
+        step = number(record, "step", where)
         if "loss" in record:
-            loss[int(step)] = _number(record, "loss", where)
+            loss[int(step)] = number(record, "loss", where)
         if "evaluation" in record:
             values = record["evaluation"]
             if not isinstance(values, dict):
                 raise DataError(f"{where}: 'evaluation' is no object but {values!r:.60}")
             for name in values:
-                evaluation.setdefault(name, {})[int(step)] = _number(values, name, where)
+                evaluation.setdefault(name, {})[int(step)] = number(values, name, where)
     if not loss and not evaluation:
         raise DataError(f"{path}: no training step in it")
-    return TrainingCurves(
-        _curve(loss), {name: _curve(points) for name, points in evaluation.items()}
-    )
-
-
-def _number(record: Any, key: str, where: str) -> float:
-    value = record.get(key) if isinstance(record, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"{where}: {key!r} is no number but {value!r:.60}")
-    return float(value)
+    return TrainingCurves(_curve(loss), {name: _curve(points) for name, points in evaluation.items()})
 
 
 def _curve(points: dict[int, float]) -> Curve:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines.kmer import KmerLogistic, gc_content, kmer_frequencies
+from bigbird_dna.baselines.kmer import KmerLogistic, kmer_frequencies
 
 SEQUENCE = st.text("ACGTN", max_size=40)
 
@@ -45,12 +45,6 @@ def test_strands_are_told_apart():
 def test_bad_k(k):
     with pytest.raises(ValueError, match="k must be from 1 to 12"):
         kmer_frequencies(["ACGT"], k)
-
-
-def test_gc_content_leaves_n_out():
-    np.testing.assert_allclose(
-        gc_content(["GGCA", "NNAT", "GNNN", "NN", ""]), [0.75, 0, 1, 0.5, 0.5]
-    )
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +107,7 @@ def test_unbalanced_classes_leave_the_threshold_between_them() -> None:
         shares = [(1 - gc) / 2, gc / 2, gc / 2, (1 - gc) / 2]
         return ["".join(rng.choice(list("ACGT"), 100, p=shares)) for _ in range(count)]
 
-    model = KmerLogistic(2, seed=1).fit(
-        windows(60, 0.55) + windows(360, 0.45), [1] * 60 + [0] * 360
-    )
+    model = KmerLogistic(2, seed=1).fit(windows(60, 0.55) + windows(360, 0.45), [1] * 60 + [0] * 360)
     positive = (model.predict(windows(200, 0.55)) >= 0.5).mean()
     negative = (model.predict(windows(200, 0.45)) >= 0.5).mean()
     assert abs(positive + negative - 1) < 0.15 and positive > 0.7

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from bigbird_dna.baselines.ngram import FALLBACK_DISCOUNTS, KneserNey
 
 VOCABULARY = 4
-DOCUMENTS = st.lists(
-    st.lists(st.integers(0, VOCABULARY - 1), max_size=30), min_size=1, max_size=4
-).filter(any)
+DOCUMENTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), max_size=30), min_size=1, max_size=4).filter(
+    any
+)
 
 
 def slow_discounts(counts: list[int]) -> tuple[float, float, float]:
@@ -41,9 +41,7 @@ class SlowKneserNey:
                     if start:
                         left[ngram].add(text[start - 1])
         self.counts = {
-            ngram: occurrences[ngram]
-            if len(ngram) == order or ngram[0] == "<s>"
-            else len(left[ngram])
+            ngram: occurrences[ngram] if len(ngram) == order or ngram[0] == "<s>" else len(left[ngram])
             for ngram in occurrences
             if ngram != ("<s>",)
         }
@@ -85,13 +83,14 @@ def test_agrees_with_the_formulas(documents, order, sequence):
 @given(DOCUMENTS, st.integers(1, 6), st.lists(st.integers(0, VOCABULARY - 1), max_size=8))
 def test_every_context_gives_a_distribution(documents, order, context):
     model = KneserNey(order, VOCABULARY).fit(np.array(d, dtype=np.int64) for d in documents)
-    distribution = model.distribution(context)
-    assert distribution.shape == (VOCABULARY,)
-    assert (distribution > 0).all()
-    np.testing.assert_allclose(distribution.sum(), 1, rtol=1e-12)
-    for word in range(VOCABULARY):
-        last = model.log2_probabilities(np.array([*context, word]))[-1]
-        np.testing.assert_allclose(2.0**last, distribution[word], rtol=1e-12)
+    found = np.array([after(model, context, word) for word in range(VOCABULARY)])
+    assert (found > 0).all()
+    np.testing.assert_allclose(found.sum(), 1, rtol=1e-12)
+
+
+def after(model, context, word):
+    """P(word | a document's first tokens `context`)."""
+    return 2.0 ** model.log2_probabilities(np.array([*context, word]))[-1]
 
 
 @pytest.mark.parametrize("vocabulary", [256, 32_000])
@@ -99,10 +98,11 @@ def test_sums_to_one_over_a_large_vocabulary(vocabulary):
     rng = np.random.default_rng(1)
     tokens = (rng.zipf(1.2, 60_000) % vocabulary).astype(np.uint16)
     model = KneserNey(6, vocabulary).fit(np.array_split(tokens, 7))
-    for context in (tokens[:0], tokens[:3], tokens[100:108], np.array([vocabulary - 1] * 6)):
-        distribution = model.distribution(context)
-        assert distribution.min() > 0
-        np.testing.assert_allclose(distribution.sum(), 1, rtol=1e-9)
+    for context in (tokens[:5], tokens[100:108], np.array([vocabulary - 1] * 6)):
+        # Five tokens are all that an order of 6 looks back on: one document asks for every token.
+        asked = [(*context, word) for word in range(vocabulary)]
+        bits = model.log2_probabilities(np.array(asked).ravel()).reshape(vocabulary, -1)[:, -1]
+        np.testing.assert_allclose((2.0**bits).sum(), 1, rtol=1e-9)
 
 
 def test_estimated_discounts_are_used_where_there_are_counts():
@@ -116,8 +116,7 @@ def test_estimated_discounts_are_used_where_there_are_counts():
 def test_no_ngram_crosses_from_one_document_to_the_next():
     together = KneserNey(2, 3).fit([np.array([0, 1, 0, 1])])
     apart = KneserNey(2, 3).fit([np.array([0, 1]), np.array([0, 1])])
-    after_1 = [model.distribution([0, 1])[0] for model in (together, apart)]
-    assert after_1[0] > after_1[1]
+    assert after(together, [0, 1], 0) > after(apart, [0, 1], 0)
 
 
 def test_structure_is_learnt():
@@ -128,8 +127,7 @@ def test_structure_is_learnt():
         text.append((text[-1] + 3 * text[-2]) % 8 if rng.random() < 0.95 else int(rng.integers(8)))
     tokens = np.array(text)
     bits = {
-        n: -KneserNey(n, 8).fit([tokens[:15_000]]).log2_probabilities(tokens[15_000:]).mean()
-        for n in (1, 3)
+        n: -KneserNey(n, 8).fit([tokens[:15_000]]).log2_probabilities(tokens[15_000:]).mean() for n in (1, 3)
     }
     assert bits[3] < 0.8 < 2.9 < bits[1]
 

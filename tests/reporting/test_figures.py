@@ -8,33 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import UsageError
+from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.reporting import training_figures as figures
+from bigbird_dna.reporting.pretraining import bits_per_base_table
 from bigbird_dna.reporting.promoters import figures as classifier_figures
 from bigbird_dna.reporting.promoters import score_figure
 from bigbird_dna.reporting.promoters.predictions import Comparison
-from bigbird_dna.reporting.promoters.score_track import ScoreTrack, Tss
+from bigbird_dna.reporting.promoters.score_track import ScoreTrack
+from bigbird_dna.reporting.promoters.table import promoter_table
 from bigbird_dna.reporting.style import interval
-from bigbird_dna.reporting.tables import bits_per_base_table, promoter_table
 from bigbird_dna.reporting.training_log import Curve, TrainingCurves
-
-LABELS_AND_SCORES = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(0, 9)), min_size=2, max_size=60
-).filter(lambda rows: {label for label, _ in rows} == {0, 1})
-
-
-@given(LABELS_AND_SCORES)
-def test_curves_agree_with_scikit_learn(rows):
-    from sklearn import metrics
-
-    labels, scores = np.array(rows).T
-    x, y = classifier_figures.roc_curve(labels, scores.astype(float))
-    fpr, tpr, _ = metrics.roc_curve(labels, scores, drop_intermediate=False)
-    np.testing.assert_allclose((x, y), (fpr, tpr))
-    recall, precision = classifier_figures.precision_recall_curve(labels, scores.astype(float))
-    expected = metrics.precision_recall_curve(labels, scores)
-    points = set(zip(expected[1].round(9), expected[0].round(9), strict=True))
-    assert set(zip(recall.round(9), precision.round(9), strict=True)) <= points
-    assert (recall > 0).all() and recall[-1] == 1
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
@@ -81,7 +64,8 @@ def draw_precision_recall(path):
 def draw_scores(path):
     x = np.arange(0, 20_000, 100.0)
     track = ScoreTrack("chrIV", 0, 20_000, {"+": (x, x / 20_000)})
-    score_figure.score_figure(track, [Tss(500, "+"), Tss(900, "-"), Tss(30_000, "+")], path)
+    places = [("chrIV", 500, "+"), ("chrIV", 900, "-"), ("chrIV", 30_000, "+"), ("chrV", 700, "+")]
+    score_figure.score_figure(track, [Locus(*place, "TSS") for place in places], path)
 
 
 def draw_bits(path):
@@ -98,9 +82,7 @@ DRAWINGS = {
     "roc": draw_roc,
     "precision-recall": draw_precision_recall,
     "histogram": lambda path: classifier_figures.histogram_figure([comparison()], path),
-    "loss": lambda path: figures.loss_figure(
-        {"a": curves("bits_per_base"), "b": curves("auroc")}, path
-    ),
+    "loss": lambda path: figures.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
     "bits": draw_bits,
     "scores": draw_scores,
 }
@@ -114,6 +96,11 @@ def test_svg_is_well_formed_and_the_same_each_time(tmp_path, name):
     root = ElementTree.parse(tmp_path / "a.svg").getroot()
     assert root.tag.endswith("svg") and len(list(root.iter())) > 50
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
+
+
+def test_sites_elsewhere_are_left_out(tmp_path):
+    draw_scores(tmp_path / "scores.svg")
+    assert "2 known TSS" in (tmp_path / "scores.svg").read_text()
 
 
 def test_png_by_suffix_and_others_refused(tmp_path):

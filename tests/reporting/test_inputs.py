@@ -95,7 +95,7 @@ def test_range(tmp_path):
     ("text", "arguments", "message"),
     [
         (HEADER, {}, "no scored window"),
-        ("", {}, "no scored window"),
+        ("", {}, "the file is empty"),
         (HEADER + row("a", 0, 1, "+"), {"contig": "b"}, r"no contig 'b' \(found: a\)"),
         (HEADER + row("a", 0, 1, "+"), {"start": 9000}, "no window inside a:9000-end"),
         (row("a", 0, 1, "+"), {}, "line 1: expected the columns"),

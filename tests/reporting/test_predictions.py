@@ -8,29 +8,7 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of, read_predictions
-
-
-def predictions(negative_set: str = "genomic", n: int = 6, seed: int = 0) -> pd.DataFrame:
-    """`n` test promoters and their negatives, and one validation row."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for pair in range(n):
-        for label, name in ((1, "positive"), (0, negative_set)):
-            start = 1000 * pair + 300 * (1 - label)
-            rows.append(["chr2", start, start + 400, "+", "test", name, pair, label, rng.random()])
-    rows.append(["chr1", 5, 405, "-", "valid", "positive", 99, 1, 0.5])
-    columns = [
-        "contig",
-        "start",
-        "end",
-        "strand",
-        "split",
-        "negative_set",
-        "pair",
-        "label",
-        "probability",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+from tests.toys import predictions
 
 
 def written(path: Path, frame: pd.DataFrame) -> Path:
@@ -50,10 +28,7 @@ def test_row_order_and_integer_width_do_not_matter(tmp_path):
     shuffled = theirs.sample(frac=1, random_state=0).astype({"start": "int32", "label": "uint8"})
     found = compare(
         "genomic",
-        {
-            "model": written(tmp_path / "a.parquet", ours),
-            "k-mer": written(tmp_path / "b.parquet", shuffled),
-        },
+        {"model": written(tmp_path / "a.parquet", ours), "k-mer": written(tmp_path / "b.parquet", shuffled)},
     )
     test = ours["split"] == "test"
     expected = ours[test].assign(kmer=theirs.loc[test, "probability"]).set_index("probability")
@@ -107,17 +82,13 @@ def test_missing_and_foreign_files(tmp_path):
 
 
 def test_other_windows_are_named(tmp_path):
-    ours = written(tmp_path / "a.parquet", predictions(n=6))
-    fewer = written(tmp_path / "b.parquet", predictions(n=5))
-    with pytest.raises(
-        DataError, match=r"b\.parquet: has no positive window chr2:5000-5400\(\+\) of pair 5"
-    ):
+    ours = written(tmp_path / "a.parquet", predictions(pairs=6))
+    fewer = written(tmp_path / "b.parquet", predictions(pairs=5))
+    with pytest.raises(DataError, match=r"b\.parquet: has no positive window chr2:5000-5400\(\+\) of pair 5"):
         compare("genomic", {"model": ours, "k-mer": fewer})
     with pytest.raises(DataError, match=r"b\.parquet: has no positive window"):
         compare("genomic", {"model": fewer, "k-mer": ours})
-    with pytest.raises(
-        DataError, match=r"a\.parquet: holds negative set 'genomic', not 'permuted'"
-    ):
+    with pytest.raises(DataError, match=r"a\.parquet: holds negative set 'genomic', not 'permuted'"):
         compare("permuted", {"model": ours})
 
 

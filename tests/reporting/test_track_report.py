@@ -14,16 +14,13 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.reporting.metrics import auroc
-from bigbird_dna.reporting.tracks import blocks
+from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.reporting.metrics.auroc import auroc_difference
+from bigbird_dna.reporting.tracks import slices
 from bigbird_dna.reporting.tracks.arrays import array as track_array
-from bigbird_dna.reporting.tracks.curves import decode_curve
-from bigbird_dna.reporting.tracks.page.svg import SLOTS
-from bigbird_dna.reporting.tracks.report import AucReport, write_auc_report
-from bigbird_dna.reporting.tracks.tables import PlainTrack
+from bigbird_dna.reporting.tracks.report import AucReport, auc_report
 
-EVIL = "<script>alert(1)</script>&\"'|</table>"
+EVIL = "<script>alert(1)</script>&\"'|</table><!--\u2028{{ 1 }}"
 
 
 class Made(NamedTuple):
@@ -50,7 +47,7 @@ def arrays(rows=400, tracks=9, seed=0):
 def table_of(tracks=9):
     groups = ["TF", "DHS", "TF", "TF", "HM", "HM", "DHS", "TF", "TF"]
     names = [f"t{i}" for i in range(tracks)]
-    names[1] = EVIL
+    names[1], names[3] = EVIL, f"left out {EVIL}"
     return [
         Track(name, group, cell="K562", published_auroc=None if i == 2 else 0.6 + i / 40)
         for i, (name, group) in enumerate(zip(names, groups, strict=True))
@@ -64,11 +61,12 @@ def made(tmp_path_factory) -> Made:
     np.save(folder / "p.npy", scores)
     np.save(folder / "l.npy", labels)
     out = folder / "out"
-    report = write_auc_report(
+    write_tracks(folder / "t.tsv", table_of())
+    report = auc_report(
         folder / "p.npy",
         folder / "l.npy",
-        table_of(),
         out,
+        tracks=folder / "t.tsv",
         compare={"k-mer": other},
         title=f"Title {EVIL}",
         command="bigbird-dna auc-report <x>",
@@ -104,11 +102,9 @@ def test_figures_of_tracks(made):
         assert row["auprc"] == pytest.approx(average_precision_score(y, x), abs=1e-9)
         assert row["auroc_k-mer"] == pytest.approx(roc_auc_score(y, z), abs=1e-9)
         assert row["auprc_k-mer"] == pytest.approx(average_precision_score(y, z), abs=1e-9)
-        lead = auroc.auroc_difference(y, x, z)
+        lead = auroc_difference(y, x, z)
         np.testing.assert_allclose(
-            row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float),
-            lead,
-            atol=1e-9,
+            row[["delta_k-mer", "delta_k-mer_low", "delta_k-mer_high"]].astype(float), lead, atol=1e-9
         )
         if i == 5:
             assert "only one positive" in row["note"] and np.isnan(row["auroc_low"])
@@ -120,9 +116,7 @@ def test_figures_of_tracks(made):
 
 
 def test_figures_of_groups(made):
-    assert " ".join(made.groups.columns).startswith(
-        "group tracks median_auroc mean_auroc median_auprc "
-    )
+    assert " ".join(made.groups.columns).startswith("group tracks median_auroc mean_auroc median_auprc ")
     assert made.groups["group"].tolist() == ["TF", "DHS", "HM", "all"]
     for row in made.groups.itertuples():
         part = made.tracks if row.group == "all" else made.tracks[made.tracks["group"] == row.group]
@@ -177,6 +171,7 @@ def test_names_are_escaped(made):
     assert ("title", f"Title {EVIL}") in reader.texts
     labels = [a["aria-label"] for t, a in reader.tags if t == "input" and "aria-label" in a]
     assert f"Curves of {EVIL}" in labels
+    assert ("p", f"left out {EVIL}") in reader.texts
     assert "bigbird-dna auc-report &lt;x&gt;" in made.page
 
 
@@ -189,20 +184,42 @@ def test_page_is_a_plain_table_without_script(made):
         assert row.track in text and row.group in text
         if row.auroc == row.auroc:
             assert f"{row.auroc:.3f}" in text and f"{row.auprc:.3f}" in text
-    assert made.page.count('class="curve s') >= 6  # drawn without a script, and in the legend
     assert "no positives: 1" in made.page
 
 
-def test_embedded_curves_end_at_all_rows(made):
+def test_embedded_data_is_that_of_the_tables(made):
     text = made.page.split('id="data">')[1].split("</script>")[0]
+    assert not set("<>&'\u2028") & set(text)
     data = json.loads(text)
-    assert data["slots"] == SLOTS and len(data["chosen"]) == 3
+    assert data["name"] == made.tracks["track"].tolist() and data["name"][1] == EVIL
+    assert [data["groups"][group] for group in data["group"]] == made.tracks["group"].tolist()
     for i, curve in enumerate(data["curves"]):
         row = made.tracks.iloc[i]
         if i == 3:
-            assert curve == ""
-        else:
-            assert decode_curve(curve)[-1].tolist() == [row["negatives"], row["positives"]]
+            assert curve is data["auroc"][i] is data["auprc"][i] is None
+        else:  # the curve's steps add up to all rows
+            ends = [sum(curve[0::2]), sum(curve[1::2])]
+            assert ends == [row["negatives"], row["positives"]]
+            figures = [data["auroc"][i], data["auprc"][i]]
+            assert figures == pytest.approx(row[["auroc", "auprc"]].astype(float), abs=1e-9)
+    published, other = data["others"]
+    assert (published["name"], other["name"]) == ("published", "k-mer")
+    assert published["auroc"][2] is None
+    assert other["delta"][0] == pytest.approx(made.tracks["delta_k-mer"][0], abs=1e-9)
+
+
+def test_curves_that_are_shown_at_first(made, tmp_path):
+    """Of each group the track nearest its median; of a single group its best and its worst too."""
+    data = json.loads(made.page.split('id="data">')[1].split("</script>")[0])
+    by_group = made.tracks.dropna(subset="auroc").groupby("group", sort=False)["auroc"]
+    for row, (_, area) in zip(data["chosen"], by_group, strict=True):
+        away = (area - area.median()).abs()
+        assert away[row] == pytest.approx(away.min(), abs=1e-9)
+    report = auc_report(made.predictions, made.labels, tmp_path / "out")
+    page = (tmp_path / "out/report.html").read_text()
+    area = report.tracks["auroc"]
+    expected = [area.idxmax(), (area - area.median()).abs().idxmin(), area.idxmin()]
+    assert json.loads(page.split('id="data">')[1].split("</script>")[0])["chosen"] == expected
 
 
 def test_checksums_are_stated(made, tmp_path):
@@ -211,37 +228,35 @@ def test_checksums_are_stated(made, tmp_path):
     assert hashlib.sha256((tmp_path / "p.npy").read_bytes()).hexdigest() in made.page
 
 
-def test_blocks_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "MEMORY", 6000)
+def test_slices_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(slices, "MEMORY", 6000)
     monkeypatch.setattr(track_array, "CHUNK", 999)
     for threads in (1, 3):
-        report = write_auc_report(
+        report = auc_report(
             made.predictions,
             made.labels,
-            table_of(),
             tmp_path / "out",
+            tracks=table_of(),
             compare={"k-mer": made.other},
             threads=threads,
         )
         pd.testing.assert_frame_equal(report.tracks, made.report.tracks)
     again = (tmp_path / "out/report.html").read_bytes()
-    write_auc_report(
-        made.predictions, made.labels, table_of(), tmp_path / "out", compare={"k-mer": made.other}
+    auc_report(
+        made.predictions, made.labels, tmp_path / "out", tracks=table_of(), compare={"k-mer": made.other}
     )
     assert (tmp_path / "out/report.html").read_bytes() == again
 
 
 def test_tracks_with_few_positives_take_no_part(made, tmp_path):
-    report = write_auc_report(
-        made.predictions, made.labels, table_of(), tmp_path / "out", min_positives=20
-    )
+    report = auc_report(made.predictions, made.labels, tmp_path / "out", tracks=table_of(), min_positives=20)
     assert not report.tracks["counted"][5] and report.tracks["auroc"][5] > 0
     assert "fewer than 20 positives" in report.tracks["note"][5]
     assert report.groups.set_index("group").loc["HM", "tracks"] == 1
 
 
 def test_no_track_can_be_judged(tmp_path):
-    report = write_auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), None, tmp_path / "out")
+    report = auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), tmp_path / "out")
     assert report.groups["tracks"].tolist() == [0]
     assert report.tracks["track"].tolist() == ["track 1", "track 2"]
     assert "no positives: 2" in (tmp_path / "out/report.html").read_text()
@@ -250,8 +265,8 @@ def test_no_track_can_be_judged(tmp_path):
 def test_many_groups(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.random((60, 40)) < 0.3
-    tracks = [PlainTrack(f"t{i}", f"group {i}") for i in range(40)]
-    report = write_auc_report(rng.random((60, 40)), labels, tracks, tmp_path / "out")
+    tracks = [Track(f"t{i}", f"group {i}") for i in range(40)]
+    report = auc_report(rng.random((60, 40)), labels, tmp_path / "out", tracks=tracks)
     assert len(report.groups) == 41
     assert "The 24 largest groups are shown" in (tmp_path / "out/report.html").read_text()
 
@@ -277,11 +292,11 @@ def test_what_does_not_fit_is_refused(tmp_path, change, message):
         values[name] = function(values[name])
     compare = {"k": values["compare"]}
     with pytest.raises(DataError, match=message):
-        write_auc_report(
+        auc_report(
             values["predictions"],
             values["labels"],
-            values["tracks"],
             tmp_path / "out",
+            tracks=values["tracks"],
             compare=compare,
         )
     assert list(tmp_path.iterdir()) == []
@@ -295,32 +310,28 @@ def test_names_and_intervals_must_agree(tmp_path):
     one.to_parquet(tmp_path / "p.parquet")
     two.to_parquet(tmp_path / "l.parquet")
     files = tmp_path / "p.parquet", tmp_path / "l.parquet"
-    with pytest.raises(
-        DataError, match=r"p.parquet: column 2 is track 'b', but 'c' in .*l.parquet"
-    ):
-        write_auc_report(*files, None, tmp_path / "out")
+    with pytest.raises(DataError, match=r"p.parquet: column 2 is track 'b', but 'c' in .*l.parquet"):
+        auc_report(*files, tmp_path / "out")
     two = two.rename(columns={"b": "c", "c": "b"})
     two.to_parquet(tmp_path / "l.parquet")
-    assert write_auc_report(*files, None, tmp_path / "out").tracks["track"].tolist() == list("abc")
+    assert auc_report(*files, tmp_path / "out").tracks["track"].tolist() == list("abc")
     with pytest.raises(DataError, match=r"column 1 is track 'a', but 'x' in the table of tracks"):
-        write_auc_report(*files, [PlainTrack(name) for name in "xbc"], tmp_path / "out")
+        auc_report(*files, tmp_path / "out", tracks=[Track(name, "all") for name in "xbc"])
     two.loc[4, "start"] = 801
     two.to_parquet(tmp_path / "l.parquet")
     with pytest.raises(DataError, match=r"p.parquet: row 5: start 800, but 801 in .*l.parquet"):
-        write_auc_report(*files, None, tmp_path / "out")
+        auc_report(*files, tmp_path / "out")
 
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/precious.txt").write_text("x")
     with pytest.raises(UsageError, match=r"holds 'precious.txt'"):
-        write_auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), None, tmp_path / "out")
+        auc_report(np.zeros((5, 2)), np.zeros((5, 2), bool), tmp_path / "out")
     assert (tmp_path / "out/precious.txt").exists()
 
 
 @pytest.mark.parametrize("name", ["published", "a b", "", "a/b"])
 def test_names_of_predictors(tmp_path, name):
     with pytest.raises(UsageError, match="a name is of letters"):
-        write_auc_report(
-            np.zeros((5, 2)), np.zeros((5, 2)), None, tmp_path / "o", compare={name: np.zeros(1)}
-        )
+        auc_report(np.zeros((5, 2)), np.zeros((5, 2)), tmp_path / "o", compare={name: np.zeros(1)})

@@ -60,9 +60,7 @@ def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
         assert (row["variants"], row["with_effect"]) == (len(rows), sum(labels))
         sizes = [abs(v.delta) for v in rows]
         assert row["auroc"] == pytest.approx(roc_auc_score(labels, sizes))
-        assert row["auroc_log_odds"] == pytest.approx(
-            roc_auc_score(labels, [abs(v.log_odds) for v in rows])
-        )
+        assert row["auroc_log_odds"] == pytest.approx(roc_auc_score(labels, [abs(v.log_odds) for v in rows]))
         np.testing.assert_allclose(
             [row["auroc_low"], row["auroc_high"]], auroc(labels, sizes)[1:], rtol=1e-12
         )

@@ -1,4 +1,4 @@
-"""Figures of one track from its sorted scores: AUROC with DeLong's interval, average precision, curves.
+"""Rows ranked by their scores, as counts: what AUROC, average precision and both curves are made of.
 
 All of them depend on the negatives only through how many lie above and level with each positive, so
 that positives and negatives are sorted apart (which needs no order of rows) and the rest is work on
@@ -7,15 +7,14 @@ the D distinct scores of positives. Counts are whole numbers: ties are exact.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-
-from bigbird_dna.reporting.metrics.auroc import Z95, Estimate
+from numpy.typing import ArrayLike, NDArray
 
 Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Scores = NDArray[np.floating[Any]]
 
 
 class Steps(NamedTuple):
@@ -28,7 +27,7 @@ class Steps(NamedTuple):
     false: Counts  # negatives of at least this score
 
     @classmethod
-    def of(cls, positives: NDArray[Any], negatives: NDArray[Any]) -> Steps:
+    def of(cls, positives: Scores, negatives: Scores) -> Steps:
         """From the scores of the positives and of the negatives, neither empty; both get sorted."""
         positives.sort()
         negatives.sort()
@@ -41,48 +40,52 @@ class Steps(NamedTuple):
         above = (n - np.searchsorted(negatives, distinct, "right"))[::-1]
         return cls(m, n, true, above, false)
 
+    @classmethod
+    def of_rows(cls, labels: ArrayLike, scores: ArrayLike) -> Steps | None:
+        """From rows as `by_class` takes them; None where a class is missing."""
+        positives, negatives = by_class(labels, scores)
+        return cls.of(positives, negatives) if len(positives) and len(negatives) else None
 
-def auroc(steps: Steps) -> Estimate:
-    """AUROC, ties counting one half, with DeLong's 95 % interval on the logit scale.
 
-    The normal approximation holds better for the logit, whose interval stays within 0 and 1: for 10
-    positives and 200 negatives of a binormal AUROC of 0.99 it covers the truth in 93 % of samples,
-    the plain interval cut at 1 in 73 %. With one row of a class only there is no interval (NaN);
-    fully separated classes have no spread, their interval no width.
+def by_class(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
+    """Copies of the scores of positives (m,) and of negatives (n,), each in the order of rows.
+
+    Parameters
+    ----------
+    labels : (N,) of 0 and 1.
+    scores : (N,) of any range; ranked in float32 if they come so, else in float64.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ or are not 1-D, or a score is NaN.
     """
-    m, n = steps.positives, steps.negatives
-    gained = np.diff(steps.true, prepend=0)
-    twice = 2 * n - steps.above - steps.false
-    area = int(gained @ twice) / (2 * m * n)
-    if m < 2 or n < 2:
-        return Estimate(area, math.nan, math.nan)
-    # DeLong's components: the share of the other class that a row is ranked rightly against.
-    of_positives = twice / (2 * n)
-    variance = float(gained @ (of_positives - area) ** 2) / ((m - 1) * m)
-    before = np.append(0, steps.true)
-    level = steps.false - steps.above
-    between = np.append(steps.above, n) - np.append(0, steps.false)
-    spread = between @ (before / m - area) ** 2
-    spread += level @ ((before[:-1] + steps.true) / (2 * m) - area) ** 2
-    variance += float(spread) / ((n - 1) * n)
-    return logit_interval(area, variance)
+    y, x = np.asarray(labels).astype(bool), np.asarray(scores)
+    if x.dtype != np.float32:
+        x = x.astype(np.float64)
+    if y.shape != x.shape or y.ndim != 1:
+        raise ValueError(f"labels {y.shape} and scores {x.shape} must be 1-D of one length")
+    if np.isnan(x).any():
+        raise ValueError("scores hold NaN")
+    return x[y], x[~y]
 
 
-def logit_interval(area: float, variance: float) -> Estimate:
-    """The 95 % interval of an area between 0 and 1 with this variance, symmetric in its logit."""
-    if area in (0.0, 1.0):
-        return Estimate(area, area, area)
-    middle = math.log(area / (1 - area))
-    half = Z95 * math.sqrt(variance) / (area * (1 - area))
-    return Estimate(area, _logistic(middle - half), _logistic(middle + half))
+def average_precision(true: NDArray[Any], false: NDArray[Any]) -> Floats:
+    """Precision averaged over recall as a step function, tied scores taken together (AUPRC).
 
+    Parameters
+    ----------
+    true, false : (…, D) positives and negatives of at least each score, as in `Steps`, or the sums of
+        their weights.
 
-def average_precision(steps: Steps) -> float:
-    """Precision averaged over recall as a step function, tied scores taken together (AUPRC)."""
-    gained = np.diff(steps.true, prepend=0)
-    return float(gained @ (steps.true / (steps.true + steps.false))) / steps.positives
-
-
-def _logistic(value: float) -> float:
-    shrunk = math.exp(-abs(value))
-    return (1 if value > 0 else shrunk) / (1 + shrunk)
+    Returns
+    -------
+    (…); NaN where there is no positive.
+    """
+    called = true + false
+    precision = np.divide(true, called, out=np.zeros(called.shape), where=called > 0)
+    gained = np.diff(true, axis=-1, prepend=0)
+    area, whole = (precision * gained).sum(axis=-1), true[..., -1]
+    found: Floats = np.full(area.shape, np.nan)
+    np.divide(area, whole, out=found, where=whole > 0)
+    return found

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigbird_dna.reporting.metrics.auroc import ENDS
 from bigbird_dna.reporting.metrics.binary import THRESHOLD
+from bigbird_dna.reporting.metrics.curves import precision_recall, thin_curve
+from bigbird_dna.reporting.metrics.steps import Counts, Steps
 from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL, Comparison
-from bigbird_dna.reporting.style import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PALE,
-    VERMILLION,
-    interval,
-    panels,
-    save_figure,
-)
+from bigbird_dna.reporting.style import BLUE, GREY, ORANGE, PALE, VERMILLION, interval, panels, save_figure
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# Points of a curve beyond this many can't be told apart at a panel's size.
-LARGEST_CURVE = 1500
-
-Floats = NDArray[np.float64]
+# Of a curve: on either axis it is off by at most a 250th of a panel, which can't be seen.
+POINTS = 500
 
 
 class _Look(NamedTuple):
@@ -45,52 +36,27 @@ LOOKS = {
 }
 
 
-def roc_curve(labels: NDArray[np.int64], scores: Floats) -> tuple[Floats, Floats]:
-    """False and true positive rates from (0, 0) to (1, 1), one point a distinct score."""
-    hits, called = _cumulated(labels, scores)
-    wrong = called - hits
-    return wrong / wrong[-1], hits / hits[-1]
-
-
-def precision_recall_curve(labels: NDArray[np.int64], scores: Floats) -> tuple[Floats, Floats]:
-    """Recall and precision from the first hit down, one point a distinct score.
-
-    Negatives above the first hit have recall 0 and precision 0, and no area under them.
-    """
-    hits, called = _cumulated(labels, scores)
-    found = hits > 0
-    return hits[found] / hits[-1], hits[found] / called[found]
-
-
 def roc_figure(comparisons: Sequence[Comparison], table: pd.DataFrame, path: Path) -> None:
     """ROC curves; the legends give AUROC [95 % interval] from `promoter_table`'s `table`."""
     with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
             axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
-            for name, look, scores in _drawn(comparison):
-                x, y = _thinned(*roc_curve(comparison.labels, scores))
-                legend = f"{look.label}\n{_figure(table, comparison, name, 'auroc')}"
-                axis.plot(x, y, color=look.colour, linestyle=look.dashes, label=legend)
+            for curve, look in _curves(comparison, table, "auroc"):
+                axis.plot(*(curve.T / curve[-1][:, None]), **look)
             axis.set(xlabel="false positive rate", ylabel="true positive rate")
-            _square(axis, comparison)
-            _legend(axis, "lower right", "AUROC [95 % CI]")
+            _finish(axis, comparison, "lower right", "AUROC [95 % CI]")
         save_figure(figure, path)
 
 
-def precision_recall_figure(
-    comparisons: Sequence[Comparison], table: pd.DataFrame, path: Path
-) -> None:
+def precision_recall_figure(comparisons: Sequence[Comparison], table: pd.DataFrame, path: Path) -> None:
     """Precision–recall curves; the level line is the share of positives, where chance stands."""
     with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
         for axis, comparison in zip(axes, comparisons, strict=True):
             axis.axhline(comparison.labels.mean(), color=PALE, linewidth=1.2, zorder=1)
-            for name, look, scores in _drawn(comparison):
-                x, y = _thinned(*precision_recall_curve(comparison.labels, scores))
-                legend = f"{look.label}\n{_figure(table, comparison, name, 'auprc')}"
-                axis.step(x, y, where="pre", color=look.colour, linestyle=look.dashes, label=legend)
+            for curve, look in _curves(comparison, table, "auprc"):
+                axis.step(*precision_recall(curve), where="pre", **look)
             axis.set(xlabel="recall", ylabel="precision")
-            _square(axis, comparison)
-            _legend(axis, "lower left", "AUPRC [95 % CI]")
+            _finish(axis, comparison, "lower left", "AUPRC [95 % CI]")
         save_figure(figure, path)
 
 
@@ -108,61 +74,39 @@ def histogram_figure(comparisons: Sequence[Comparison], path: Path) -> None:
                 axis.stairs(counts, edges, color=colour, linewidth=1.4)
             axis.axvline(THRESHOLD, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
             axis.set(xlabel="model's probability", ylabel="windows", xlim=(0, 1))
-            axis.set_title(_title(comparison))
+            axis.set_title(f"{comparison.negative_set} negatives")
             axis.margins(y=0.3)
             axis.legend(loc="upper center", ncols=2, columnspacing=1.2)
         save_figure(figure, path)
 
 
-def _cumulated(labels: NDArray[np.int64], scores: Floats) -> tuple[Floats, Floats]:
-    """Positives, and rows in all, at or above each distinct score; a zero in front."""
-    order = np.argsort(-scores, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    hits = np.cumsum(labels[order])[ends]
-    return np.concatenate([[0.0], hits]), np.concatenate([[0.0], ends + 1.0])
+def _curves(
+    comparison: Comparison, table: pd.DataFrame, area: str
+) -> Iterator[tuple[Counts, dict[str, Any]]]:
+    """Corners and looks of the predictors, in the order of `LOOKS`; none where a class is missing."""
+    rows = table[table["negative_set"] == comparison.negative_set].set_index("model")
+    for name, look in LOOKS.items():
+        scores = comparison.scores.get(name)
+        steps = None if scores is None else Steps.of_rows(comparison.labels, scores)
+        if steps:
+            found = map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
+            label = f"{look.label}\n{interval(*found)}"
+            yield thin_curve(steps, POINTS), {"color": look.colour, "linestyle": look.dashes, "label": label}
 
 
-def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    if len(x) <= LARGEST_CURVE:
-        return x, y
-    kept = np.unique(np.linspace(0, len(x) - 1, LARGEST_CURVE).round().astype(int))
-    return x[kept], y[kept]
-
-
-def _drawn(comparison: Comparison) -> list[tuple[str, _Look, Floats]]:
-    """Predictors in the order of `LOOKS`; none where a class is missing and there is no curve."""
-    if len(np.unique(comparison.labels)) < 2:
-        return []
-    return [
-        (name, look, comparison.scores[name])
-        for name, look in LOOKS.items()
-        if name in comparison.scores
-    ]
-
-
-def _figure(table: pd.DataFrame, comparison: Comparison, model: str, name: str) -> str:
-    chosen = (table["negative_set"] == comparison.negative_set) & (table["model"] == model)
-    low, high = f"{name}_low", f"{name}_high"
-    return interval(*map(float, table.loc[chosen, [name, low, high]].to_numpy()[0]))
-
-
-def _title(comparison: Comparison) -> str:
-    return f"{comparison.negative_set} negatives"
-
-
-def _legend(axis: Axes, place: Literal["lower left", "lower right"], title: str) -> None:
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(loc=place, title=title, alignment="left")
-    else:
-        axis.text(0.5, 0.5, "one class only", ha="center", color=GREY, transform=axis.transAxes)
-
-
-def _square(axis: Axes, comparison: Comparison) -> None:
+def _finish(
+    axis: Axes, comparison: Comparison, place: Literal["lower left", "lower right"], title: str
+) -> None:
+    """Make the panel square, and say how many rows and, at `place`, which curves are in it."""
     positives, n = int(comparison.labels.sum()), len(comparison.labels)
     axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axis.set_box_aspect(1)
-    axis.set_title(_title(comparison))
+    axis.set_title(f"{comparison.negative_set} negatives")
     axis.text(
         1, 1.02, f"n = {positives:,} + {n - positives:,}", transform=axis.transAxes,
         ha="right", va="bottom", fontsize=9, color=GREY,
     )  # fmt: skip
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc=place, title=title, alignment="left")
+    else:
+        axis.text(0.5, 0.5, "one class only", ha="center", color=GREY, transform=axis.transAxes)

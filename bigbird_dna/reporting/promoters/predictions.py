@@ -10,22 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.tables import check_columns, reading
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = (
-    "contig",
-    "start",
-    "end",
-    "strand",
-    "split",
-    "negative_set",
-    "pair",
-    "label",
-    "probability",
-)
+COLUMNS = ("contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability")
 # What makes two files' rows the same example.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
@@ -55,15 +46,9 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     """
     import pandas as pd
 
-    try:
+    with reading(path, "not readable as Parquet", ValueError):
         frame = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not readable as Parquet: {error_text(error)[:200]}") from None
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
-        raise DataError(f"{path}: no column {missing[0]!r} (found: {', '.join(frame.columns)})")
+    check_columns(path, frame, COLUMNS)
     frame = frame[list(COLUMNS)].reset_index(drop=True)
     for name in COLUMNS:
         _refuse(path, frame, name, frame[name].isna(), "is a missing value")

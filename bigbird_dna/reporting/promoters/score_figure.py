@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bigbird_dna.reporting.promoters.score_track import ScoreTrack, Tss
+from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.reporting.promoters.score_track import ScoreTrack
 from bigbird_dna.reporting.style import BLUE, GREY, INK, VERMILLION, panels, save_figure
 
 if TYPE_CHECKING:
@@ -21,18 +22,15 @@ LARGEST_TRACK = 1600
 COLOURS = {"+": BLUE, "-": VERMILLION}
 UNITS = ((1_000_000, 1e6, "Mb"), (5_000, 1e3, "kb"), (0, 1.0, "bp"))
 
-Floats = NDArray[np.float64]
 
-
-def score_figure(track: ScoreTrack, sites: Sequence[Tss], path: Path) -> None:
-    """Draw a track; `sites` outside of it are left out. Gaps are windows that were not scored."""
+def score_figure(track: ScoreTrack, sites: Sequence[Locus], path: Path) -> None:
+    """Draw a track; `sites` (TSSs) outside of it are left out. Gaps are windows that were not scored."""
     length = track.end - track.start
     scale, unit = next((scale, unit) for least, scale, unit in UNITS if length >= least)
-    shown = [site for site in sites if track.start <= site.position < track.end]
-    with panels(3, 1, 9.6, 1.35, sharex=True, gridspec_kw={"height_ratios": [1, 0.28, 1]}) as (
-        figure,
-        axes,
-    ):
+    shown = [
+        site for site in sites if site.contig == track.contig and track.start <= site.position < track.end
+    ]
+    with panels(3, 1, 9.6, 1.35, sharex=True, gridspec_kw={"height_ratios": [1, 0.28, 1]}) as (figure, axes):
         forward, lane, reverse = axes
         for axis, strand in ((forward, "+"), (reverse, "-")):
             if strand in track.strands:
@@ -41,9 +39,7 @@ def score_figure(track: ScoreTrack, sites: Sequence[Tss], path: Path) -> None:
                 axis.fill_between(x / scale, 0, y, color=COLOURS[strand], alpha=0.25, linewidth=0)
             for site in shown:
                 if site.strand == strand:
-                    axis.axvline(
-                        site.position / scale, color=GREY, linewidth=0.7, alpha=0.6, zorder=1
-                    )
+                    axis.axvline(site.position / scale, color=GREY, linewidth=0.7, alpha=0.6, zorder=1)
             axis.set(
                 ylim=(0, 1.03),
                 yticks=[0, 0.5, 1],
@@ -62,7 +58,7 @@ def score_figure(track: ScoreTrack, sites: Sequence[Tss], path: Path) -> None:
         save_figure(figure, path)
 
 
-def _draw_sites(axis: Axes, sites: Sequence[Tss], scale: float) -> None:
+def _draw_sites(axis: Axes, sites: Sequence[Locus], scale: float) -> None:
     """The lane between the strands: an arrow head for each TSS, pointing along its gene."""
     for strand, height, marker in (("+", 0.75, ">"), ("-", 0.25, "<")):
         x = [site.position / scale for site in sites if site.strand == strand]
@@ -82,9 +78,6 @@ def _condensed(positions: Floats, scores: Floats) -> tuple[Floats, Floats]:
     edges = np.linspace(0, len(positions), LARGEST_TRACK + 1).astype(int)[:-1]
     filled = np.where(np.isnan(scores), -np.inf, scores)
     places = np.array(
-        [
-            start + int(np.argmax(part))
-            for start, part in zip(edges, np.split(filled, edges[1:]), strict=True)
-        ]
+        [start + int(np.argmax(part)) for start, part in zip(edges, np.split(filled, edges[1:]), strict=True)]
     )
     return positions[places], scores[places]

@@ -12,15 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.tables import read_cells
 
 COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
-
-
-class Tss(NamedTuple):
-    """A transcription start site: 0-based position and strand."""
-
-    position: int
-    strand: str
 
 
 @dataclass(frozen=True)
@@ -83,9 +77,7 @@ def read_score_track(
     end = max(row.end for row in inside) if end is None else end
     strands = {}
     for strand in "+-":
-        points = sorted(
-            (_place(row, upstream), row.score) for row in inside if row.strand == strand
-        )
+        points = sorted((_place(row, upstream), row.score) for row in inside if row.strand == strand)
         if points:
             positions, scores = np.array(points, dtype=np.float64).T
             strands[strand] = (positions, scores)
@@ -99,38 +91,23 @@ def _place(row: _Row, upstream: int | None) -> float:
 
 
 def _rows(path: Path) -> Iterator[_Row]:
-    header_seen = False
-    try:
-        with Path(path).open() as stream:
-            for number, line in enumerate(stream, start=1):
-                if line.startswith("##"):
-                    continue
-                fields = line.rstrip("\r\n").split("\t")
-                where = f"{path}: line {number}"
-                if not header_seen:
-                    if [name.lstrip("#") for name in fields[:6]] != COLUMNS:
-                        raise DataError(
-                            f"{where}: expected the columns #{' '.join(COLUMNS)}, not {line.strip()[:80]!r}"
-                        )
-                    header_seen = True
-                elif line.strip():
-                    yield _parse(fields, where)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not readable: {error}") from None
+    for place, (where, cells) in enumerate(read_cells(path)):
+        if place:
+            if any(cell.strip() for cell in cells):
+                yield _parse(cells, where)
+        elif [name.lstrip("#") for name in cells[: len(COLUMNS)]] != COLUMNS:
+            found = "\t".join(cells).strip()
+            raise DataError(f"{where}: expected the columns #{' '.join(COLUMNS)}, not {found[:80]!r}")
 
 
-def _parse(fields: list[str], where: str) -> _Row:
-    if len(fields) < len(COLUMNS):
-        raise DataError(f"{where}: {len(fields)} columns, expected at least {len(COLUMNS)}")
-    contig, start, end, _, score, strand = fields[:6]
+def _parse(cells: list[str], where: str) -> _Row:
+    if len(cells) < len(COLUMNS):
+        raise DataError(f"{where}: {len(cells)} columns, expected at least {len(COLUMNS)}")
+    contig, start, end, _, score, strand = cells[: len(COLUMNS)]
     if strand not in ("+", "-"):
         raise DataError(f"{where}: strand {strand!r} is not + or -")
     try:
         value = math.nan if score in ("NA", ".", "") else float(score)
         return _Row(contig, int(start), int(end), value, strand)
     except ValueError:
-        raise DataError(
-            f"{where}: start {start!r}, end {end!r} or score {score!r} is no number"
-        ) from None
+        raise DataError(f"{where}: start {start!r}, end {end!r} or score {score!r} is no number") from None

@@ -1,10 +1,10 @@
-"""All tracks of a report judged: files read in blocks of tracks, several blocks at a time."""
+"""All tracks of a report judged: files read in slices of tracks, several slices at a time."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc_difference
-from bigbird_dna.reporting.metrics.steps import Steps, auroc, average_precision
+from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
+from bigbird_dna.reporting.metrics.curves import thin_curve
+from bigbird_dna.reporting.metrics.steps import Counts, Steps, average_precision
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
-from bigbird_dna.reporting.tracks.blocks import block_bounds, read_block
-from bigbird_dna.reporting.tracks.curves import encode_curve, thin_curve
+from bigbird_dna.reporting.tracks.slices import read_slice, slice_bounds
 
 # Sorting, copying and counting leave Python's lock, but more threads find nothing more to do.
 _THREADS = 4
+CURVE_POINTS = 80
+"""Of each track's curve: on either axis it is off by a 40th at most, mostly by far less."""
 
 
 class Compared(NamedTuple):
@@ -38,7 +40,7 @@ class Judged(NamedTuple):
     auroc: Estimate
     auprc: float
     compared: Mapping[str, Compared]
-    curve: str  # encoded
+    curve: Counts | None  # corners (P, 2) of false and true positives, as `thin_curve` has them
     note: str
 
     @property
@@ -60,41 +62,43 @@ def judge_tracks(
     names: tuple[str, ...],
     threads: int = 0,
 ) -> list[Judged]:
-    """Judge every column of `predictions`, and of `compare`, against that of `labels`.
+    """Judge every track of `predictions`, and of `compare`, against that of `labels`.
 
     Rows whose label is -1 or NaN are left out of that track. `threads` 0: one a core, up to four.
-    Errors are those of `read_block`.
+    Errors are those of `read_slice`.
     """
     threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
     predictors = [predictions, *compare.values()]
-    bounds = block_bounds(predictors, labels, threads)
-
-    def work(first: int, last: int) -> tuple[int, list[Judged]]:
-        block = read_block(predictors, labels, first, last, names)
-        return first, [
-            _judge([scores[row] for scores in block.scores], block.labels[row], tuple(compare))
-            for row in range(last - first)
-        ]
-
-    found: dict[int, list[Judged]] = {}
     with ThreadPoolExecutor(threads) as pool:
-        waiting = [pool.submit(work, first, last) for first, last in bounds]
-
-        def finished() -> Iterator[tuple[int, list[Judged]]]:
-            for future in as_completed(waiting):
-                yield future.result()
-
+        slices = [
+            pool.submit(_judge_slice, predictors, labels, first, last, names, tuple(compare))
+            for first, last in slice_bounds(predictors, labels, threads)
+        ]
         try:
-            for first, judged in progress(finished(), "tracks, by block", len(bounds)):
-                found[first] = judged
+            for done in progress(as_completed(slices), "tracks, by slice", len(slices)):
+                done.result()
         except BaseException:
-            for future in waiting:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
             raise
-    return [judged for first, _ in bounds for judged in found[first]]
+    return [judged for done in slices for judged in done.result()]
 
 
-def _judge(scores: list[NDArray[Any]], labels: NDArray[np.int8], names: tuple[str, ...]) -> Judged:
+def _judge_slice(
+    predictors: list[TrackArray],
+    labels: TrackArray,
+    first: int,
+    last: int,
+    names: tuple[str, ...],
+    others: Sequence[str],
+) -> list[Judged]:
+    read = read_slice(predictors, labels, first, last, names)
+    return [
+        _judge([scores[row] for scores in read.scores], read.labels[row], others)
+        for row in range(last - first)
+    ]
+
+
+def _judge(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> Judged:
     if labels.min() < 0:
         measured = labels >= 0
         labels = labels[measured]
@@ -103,23 +107,17 @@ def _judge(scores: list[NDArray[Any]], labels: NDArray[np.int8], names: tuple[st
     m = int(np.count_nonzero(positive))
     n = len(labels) - m
     if not m or not n:
-        note = "no measured row" if not len(labels) else f"no {'negatives' if m else 'positives'}"
-        return Judged(m, n, UNDEFINED, math.nan, {}, "", note)
+        return Judged(m, n, UNDEFINED, math.nan, {}, None, auroc_note(m, n, UNDEFINED))
     negative = ~positive
-    steps = Steps.of(scores[0][positive], scores[0][negative])
-    area = auroc(steps)
-    compared = {}
-    for name, other in zip(names, scores[1:], strict=True):
-        theirs = Steps.of(other[positive], other[negative])
-        lead = auroc_difference(positive, scores[0], other)
-        compared[name] = Compared(auroc(theirs), average_precision(theirs), lead)
-    curve = encode_curve(thin_curve(steps))
-    return Judged(m, n, area, average_precision(steps), compared, curve, _note(area, m))
-
-
-def _note(area: Estimate, positives: int) -> str:
-    if math.isnan(area.low):
-        return f"only one {'positive' if positives == 1 else 'negative'}: no interval of AUROC"
-    if area.value in (0.0, 1.0):
-        return "classes fully separated: AUROC has no spread"
-    return ""
+    steps, *theirs = (Steps.of(column[positive], column[negative]) for column in scores)
+    compared = {
+        name: Compared(
+            auroc_of(other),
+            float(average_precision(other.true, other.false)),
+            auroc_difference(positive, scores[0], column),
+        )
+        for name, other, column in zip(others, theirs, scores[1:], strict=True)
+    }
+    area, precision = auroc_of(steps), float(average_precision(steps.true, steps.false))
+    curve = thin_curve(steps, CURVE_POINTS)
+    return Judged(m, n, area, precision, compared, curve, auroc_note(m, n, area))

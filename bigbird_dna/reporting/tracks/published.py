@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.tables import read_tsv
 
 # The first of these columns is taken, else the only one that begins with "auc" or "auroc".
 _COLUMNS = ("published_auroc", "auroc", "auc")
@@ -25,14 +26,7 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
         The file can't be read as such a table, no name or no figure in it is of use, or a figure is
         outside 0 to 1.
     """
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, comment=None)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not readable as a table: {error_text(error)}") from None
+    table = read_tsv(path, text=True)
     column = _column(path, [str(name) for name in table.columns])
     figures = [_figure(path, row + 2, text) for row, text in enumerate(table[column])]
     if "track" in table:
@@ -45,9 +39,7 @@ def read_published(path: Path, names: Sequence[str]) -> list[float]:
             raise DataError(f"{path}: none of its tracks is called as one of the report's")
     else:
         if len(figures) != len(names):
-            raise DataError(
-                f"{path}: {len(figures)} rows and no column 'track', for {len(names)} tracks"
-            )
+            raise DataError(f"{path}: {len(figures)} rows and no column 'track', for {len(names)} tracks")
         if "index" in table:
             for row, text in enumerate(table["index"]):
                 if text != str(row):

@@ -13,20 +13,14 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_directory, check_writable, checksum
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
 from bigbird_dna.reporting.tracks.arrays.opening import open_array
 from bigbird_dna.reporting.tracks.judging import judge_tracks
-from bigbird_dna.reporting.tracks.page.content import Page, Source
-from bigbird_dna.reporting.tracks.page.document import report_page
+from bigbird_dna.reporting.tracks.page import Page, Source, report_page
 from bigbird_dna.reporting.tracks.published import read_published
-from bigbird_dna.reporting.tracks.tables import (
-    PUBLISHED,
-    PlainTrack,
-    ReportTrack,
-    groups_table,
-    tracks_table,
-)
+from bigbird_dna.reporting.tracks.tables import ALL, PUBLISHED, groups_table, tracks_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,50 +38,92 @@ class AucReport(NamedTuple):
     groups: pd.DataFrame
 
 
-def write_auc_report(
+def auc_report(
     predictions: Array,
     labels: Array,
-    tracks: Sequence[ReportTrack] | None,
-    out_dir: Path,
+    output: str | Path,
     *,
+    tracks: str | Path | Sequence[Track] | None = None,
+    published: str | Path | None = None,
     compare: Mapping[str, Array] | None = None,
-    published: Sequence[float] | Path | None = None,
     min_positives: int = 1,
     title: str = "AUROC by track",
-    command: str = "",
-    sources: Sequence[str | Path] = (),
     threads: int = 0,
+    command: str = "",
 ) -> AucReport:
-    """Judge predictions track by track and write the report to `out_dir`, whole or not at all.
+    """Judge predictions track by track; write tables and a page to `output`, whole or not at all.
+
+    AUROC with DeLong's interval (`auroc`) and average precision; neither for a track of one class.
 
     Parameters
     ----------
-    predictions, labels
-        Arrays (rows, tracks): files as `open_array` reads them, or in memory. Scores of any range;
-        labels 0 and 1, and -1 or NaN for a row that was not measured in a track.
-    tracks
-        Name, group and so on of each column; None: the names of the files' columns, one group.
-    compare
-        Further predictors on the same rows: name → array. Each gives AUROC, AUPRC and the
-        difference with DeLong's paired interval.
-    published
-        AUROC of each track to compare with, NaN for none, or a table of them (see
-        `read_published`); None: that of `tracks`, if any has one.
-    min_positives
-        A track with fewer takes no part in the figures of its group.
-    command, sources
-        For the page: how it was made, and further files whose checksums it states.
+    predictions, labels : (rows, tracks); files as `open_array` reads them, or in memory. Scores of any
+        range; labels 0 and 1, and -1 or NaN for a row that was not measured in a track.
+    output : a directory of its own, as an earlier report in it is replaced.
+    tracks : name, group and more of each column, as a table (`read_tracks`) or its rows; None: the names
+        of the arrays' columns, in one group.
+    published : a table of AUROCs to compare with (`read_published`); None: those of `tracks`, if any.
+    compare : name → array of further predictors; differences have DeLong's paired interval.
+    min_positives : a track with fewer takes no part in the figures of its group.
+    title, command : of the page, and how it was made.
+    threads : 0 for one a core, up to four.
 
     Raises
     ------
     DataError
-        Shapes, names, rows or values of the files don't fit; see `open_array` and `read_block`.
+        A file can't be read, or shapes, names, rows or values don't fit together.
     UsageError
-        `out_dir` can't be written or holds other files; a name in `compare` won't do.
+        `output` can't be written or holds other files; a name in `compare` won't do.
     """
-    compare = dict(compare or {})
-    out_dir = Path(out_dir).absolute()
-    check_output(out_dir)
+    output, compare = Path(output).absolute(), dict(compare or {})
+    _check_output(output)
+    truth, first, others = _open_arrays(predictions, labels, compare)
+    known = _tracks(tracks, [truth, first, *others.values()])
+    figures = _published(published, known)
+    judged = judge_tracks(first, truth, others, tuple(track.name for track in known), threads)
+    table = tracks_table(known, judged, tuple(compare), figures, min_positives)
+    files = {"predictions": predictions, "labels": labels, **compare}
+    page = Page(
+        title=title,
+        tracks=known,
+        table=table,
+        groups=groups_table(table, tuple(compare)),
+        curves=[one.curve for one in judged],
+        rows=truth.rows,
+        compare=tuple(compare),
+        sources=_sources(files, tracks, published),
+        command=command,
+        version=version("bigbird-dna"),
+        min_positives=min_positives,
+    )
+    _write(output, page)
+    return AucReport(table, page.groups)
+
+
+def _check_output(output: Path) -> None:
+    """Refuse a directory that can't be written or holds files that are not a report's."""
+    check_writable(output, directory=True)
+    if output.is_dir():
+        strange = sorted({path.name for path in output.iterdir()} - set(FILES))
+        if strange:
+            raise UsageError(
+                f"{output}: holds {strange[0]!r}; the report takes the place of a directory, "
+                "so give it one of its own"
+            )
+
+
+def _write(output: Path, page: Page) -> None:
+    with atomic_directory(output) as temporary:
+        tracks = page.table.drop(columns="counted")
+        write_tsv(temporary / "tracks.tsv", tracks, digits=_DIGITS)
+        write_tsv(temporary / "groups.tsv", page.groups, digits=_DIGITS)
+        (temporary / "report.html").write_text(report_page(page), encoding="utf-8")
+
+
+def _open_arrays(
+    predictions: Array, labels: Array, compare: Mapping[str, Array]
+) -> tuple[TrackArray, TrackArray, dict[str, TrackArray]]:
+    """Labels, predictions and what they are compared with, all of one shape, for the same rows."""
     for name in compare:
         if not re.fullmatch(r"[\w.+-]+", name) or name == PUBLISHED:
             raise UsageError(
@@ -98,51 +134,7 @@ def write_auc_report(
     others = {name: open_array(array, "predictions") for name, array in compare.items()}
     for array in (first, *others.values()):
         _check_fit(array, truth)
-    known = _tracks(tracks, [truth, first, *others.values()])
-    names = tuple(track.name for track in known)
-    if isinstance(published, Path):
-        sources = [*sources, published]
-        published = read_published(published, names)
-    elif published is None and any(track.published_auroc is not None for track in known):
-        figures = [track.published_auroc for track in known]
-        published = [math.nan if value is None else value for value in figures]
-    judged = judge_tracks(first, truth, others, names, threads)
-    table = tracks_table(known, judged, tuple(compare), published, min_positives)
-    groups = groups_table(table, tuple(compare))
-    files = {"predictions": predictions, "labels": labels, **compare}
-    page = Page(
-        title=title,
-        tracks=known,
-        table=table,
-        groups=groups,
-        curves=[j.curve for j in judged],
-        rows=truth.rows,
-        compare=tuple(compare),
-        sources=[
-            *(_source(role, array) for role, array in files.items()),
-            *(_source("table", path) for path in sources),
-        ],
-        command=command,
-        version=version("bigbird-dna"),
-        min_positives=min_positives,
-    )
-    with atomic_directory(out_dir) as temporary:
-        write_tsv(temporary / "tracks.tsv", table.drop(columns="counted"), digits=_DIGITS)
-        write_tsv(temporary / "groups.tsv", groups, digits=_DIGITS)
-        (temporary / "report.html").write_text(report_page(page), encoding="utf-8")
-    return AucReport(table, groups)
-
-
-def check_output(out_dir: Path) -> None:
-    """Refuse a directory that can't be written or holds files that are not a report's."""
-    check_writable(out_dir, directory=True)
-    if out_dir.is_dir():
-        strange = sorted({path.name for path in out_dir.iterdir()} - set(FILES))
-        if strange:
-            raise UsageError(
-                f"{out_dir}: holds {strange[0]!r}; the report takes the place of a directory, "
-                "so give it one of its own"
-            )
+    return truth, first, others
 
 
 def _check_fit(array: TrackArray, labels: TrackArray) -> None:
@@ -176,30 +168,42 @@ def _check_names(path: str, names: Sequence[str], other: str, theirs: Sequence[s
             raise DataError(f"{path}: column {column + 1} is track {one!r}, but {two!r} in {other}")
 
 
-def _tracks(
-    tracks: Sequence[ReportTrack] | None, arrays: Sequence[TrackArray]
-) -> Sequence[ReportTrack]:
+def _tracks(tracks: str | Path | Sequence[Track] | None, arrays: Sequence[TrackArray]) -> Sequence[Track]:
     count = arrays[0].tracks
-    named = next((array for array in arrays if array.names), None)
     if tracks is None:
         width = len(str(count))
-        names = named.names if named is not None and named.names else None
-        return [
-            PlainTrack(name) for name in names or [f"track {i + 1:0{width}}" for i in range(count)]
-        ]
-    if len(tracks) != count:
-        raise DataError(
-            f"the table of tracks has {len(tracks):,}, but {arrays[0].path}: {count:,} columns"
-        )
-    table_names = [track.name for track in tracks]
+        unnamed = tuple(f"track {i + 1:0{width}}" for i in range(count))
+        names = next((array.names for array in arrays if array.names), unnamed)
+        return [Track(name, ALL) for name in names]
+    known = read_tracks(Path(tracks)) if isinstance(tracks, str | Path) else tracks
+    if len(known) != count:
+        raise DataError(f"the table of tracks has {len(known):,}, but {arrays[0].path}: {count:,} columns")
+    table_names = [track.name for track in known]
     for array in arrays:
         if array.names:
             _check_names(array.path, array.names, "the table of tracks", table_names)
-    return tracks
+    return known
 
 
-def _source(role: str, array: Array) -> Source:
-    if isinstance(array, str | Path):
-        path = Path(str(array).partition("::")[0])
-        return Source(role, str(array), path.stat().st_size, checksum(path))
-    return Source(role, f"in memory, {array.dtype} {array.shape}", array.nbytes, "")
+def _published(path: str | Path | None, tracks: Sequence[Track]) -> list[float] | None:
+    """The AUROCs of a table or, without one, of the tracks themselves; None if there are none."""
+    if path is not None:
+        return read_published(Path(path), [track.name for track in tracks])
+    figures = [track.published_auroc for track in tracks]
+    if all(value is None for value in figures):
+        return None
+    return [math.nan if value is None else value for value in figures]
+
+
+def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[Source]:
+    """The files behind the report; of the tables, those that are files."""
+    named = [*arrays.items(), *(("table", t) for t in tables if isinstance(t, str | Path))]
+    found = []
+    for role, source in named:
+        if isinstance(source, str | Path):
+            path = Path(str(source).partition("::")[0])
+            found.append(Source(role, str(source), path.stat().st_size, checksum(path)))
+        else:
+            text = f"in memory, {source.dtype} {source.shape}"
+            found.append(Source(role, text, source.nbytes, ""))
+    return found

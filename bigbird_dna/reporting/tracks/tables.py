@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigbird_dna.reporting.tracks.judging import Judged
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.reporting.metrics.auroc import UNDEFINED
+from bigbird_dna.reporting.tracks.judging import Compared, Judged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,47 +17,11 @@ if TYPE_CHECKING:
 # The row of `groups.tsv` over all groups, written where there are several.
 ALL = "all"
 PUBLISHED = "published"
-
-
-class ReportTrack(Protocol):
-    """What a report says of a track beside its figures; rows of a table of tracks fit."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def cell(self) -> str: ...
-
-    @property
-    def target(self) -> str: ...
-
-    @property
-    def treatment(self) -> str: ...
-
-    @property
-    def description(self) -> str: ...
-
-    @property
-    def published_auroc(self) -> float | None: ...
-
-
-class PlainTrack(NamedTuple):
-    """A track of which no more than the name is known."""
-
-    name: str
-    group: str = ALL
-    cell: str = ""
-    target: str = ""
-    treatment: str = ""
-    description: str = ""
-    published_auroc: float | None = None
+_NOT_COMPARED = Compared(UNDEFINED, np.nan, UNDEFINED)
 
 
 def tracks_table(
-    tracks: Sequence[ReportTrack],
+    tracks: Sequence[Track],
     judged: Sequence[Judged],
     compare: Sequence[str] = (),
     published: Sequence[float] | None = None,
@@ -69,35 +35,30 @@ def tracks_table(
     """
     import pandas as pd
 
-    counted = [j.defined and j.positives >= min_positives for j in judged]
-    columns: dict[str, Any] = {
-        "track": [track.name for track in tracks],
-        "group": [track.group for track in tracks],
-        "positives": [j.positives for j in judged],
-        "negatives": [j.negatives for j in judged],
-        "auroc": [j.auroc.value for j in judged],
-        "auroc_low": [j.auroc.low for j in judged],
-        "auroc_high": [j.auroc.high for j in judged],
-        "auprc": [j.auprc for j in judged],
-        "note": [_note(j, min_positives) for j in judged],
-        "prevalence": [j.prevalence for j in judged],
-        "counted": counted,
-    }
-    area = np.array(columns["auroc"], np.float64)
-    if published is not None:
-        columns["published_auroc"] = np.array(published, np.float64)
-        columns["delta_published"] = area - columns["published_auroc"]
-    for name in compare:
-        theirs = [j.compared.get(name) for j in judged]
-        for key, values in {
-            f"auroc_{name}": [t.auroc.value if t else np.nan for t in theirs],
-            f"auprc_{name}": [t.auprc if t else np.nan for t in theirs],
-            f"delta_{name}": [t.lead.value if t else np.nan for t in theirs],
-            f"delta_{name}_low": [t.lead.low if t else np.nan for t in theirs],
-            f"delta_{name}_high": [t.lead.high if t else np.nan for t in theirs],
-        }.items():
-            columns[key] = values
-    return pd.DataFrame(columns)
+    rows = []
+    for place, (track, j) in enumerate(zip(tracks, judged, strict=True)):
+        few = j.defined and j.positives < min_positives
+        notes = [j.note, f"fewer than {min_positives} positives: not in the group's figures" if few else ""]
+        row: dict[str, Any] = {
+            "track": track.name,
+            "group": track.group,
+            "positives": j.positives,
+            "negatives": j.negatives,
+            **j.auroc.columns("auroc"),
+            "auprc": j.auprc,
+            "note": "; ".join(filter(None, notes)),
+            "prevalence": j.prevalence,
+            "counted": j.defined and not few,
+        }
+        if published is not None:
+            row["published_auroc"] = published[place]
+            row["delta_published"] = j.auroc.value - published[place]
+        for name in compare:
+            other = j.compared.get(name, _NOT_COMPARED)
+            row |= {f"auroc_{name}": other.auroc.value, f"auprc_{name}": other.auprc}
+            row |= other.lead.columns(f"delta_{name}")
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
@@ -143,9 +104,3 @@ def left_out(table: pd.DataFrame) -> Mapping[str, list[str]]:
     for row in table[~table["counted"]].itertuples():
         found.setdefault(str(row.note), []).append(str(row.track))
     return found
-
-
-def _note(judged: Judged, min_positives: int) -> str:
-    few = judged.defined and judged.positives < min_positives
-    notes = [judged.note, f"fewer than {min_positives} positives: not in the group's figures"]
-    return "; ".join(note for note, said in zip(notes, (judged.note, few), strict=True) if said)

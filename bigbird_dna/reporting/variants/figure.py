@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.style import BLUE, GREY, INK, ORANGE, panels, save_figure
 from bigbird_dna.reporting.variants.table import KnownEffect, has_effect
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 MOST_POINTS = 300
 # Fractions of the golden ratio fill a row evenly, whatever the number of points.
 _GOLDEN = 0.6180339887498949
-
-Floats = NDArray[np.float64]
 
 
 class _Group(NamedTuple):
@@ -59,18 +57,16 @@ def variant_figure(variants: Sequence[KnownEffect], path: Path, no_effect: str =
 def _groups(variants: Sequence[KnownEffect], no_effect: str) -> list[_Group]:
     has = has_effect(variants, no_effect)
     by_place = any(variant.place for variant in variants)
-    names = [(v.place or "(none)") if by_place else v.effect for v in variants]
+    names = np.array([(v.place or "(none)") if by_place else v.effect for v in variants])
+    sizes = np.abs([(variant.delta, variant.log_odds) for variant in variants])
     found = []
-    for name in set(names):
-        rows = [number for number, other in enumerate(names) if other == name]
-        deltas, log_odds = (
-            np.sort(np.abs([getattr(variants[number], key) for number in rows]))
-            for key in ("delta", "log_odds")
-        )
+    for name in np.unique(names).tolist():
+        rows = names == name
+        deltas, log_odds = np.sort(sizes[rows], axis=0).T
         share = float(has[rows].mean())
         colour = {0.0: ORANGE, 1.0: BLUE}.get(share, GREY)
         found.append((-share, -float(np.median(deltas)), _Group(name, colour, deltas, log_odds)))
-    return [group for *_, group in sorted(found, key=lambda one: (*one[:2], one[2].label))]
+    return [group for *_, group in sorted(found, key=lambda one: one[:2])]
 
 
 def _draw(axis: Axes, row: int, sizes: Floats, colour: str) -> None:
@@ -78,9 +74,7 @@ def _draw(axis: Axes, row: int, sizes: Floats, colour: str) -> None:
     if len(sizes) > MOST_POINTS:  # as many quantiles: of the same distribution
         shown = np.quantile(sizes, (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS)
     heights = row + 0.56 * ((np.arange(len(shown)) * _GOLDEN) % 1 - 0.5)
-    axis.plot(
-        shown, heights, "o", color=colour, alpha=0.4, markersize=3.2, markeredgewidth=0, zorder=2
-    )
+    axis.plot(shown, heights, "o", color=colour, alpha=0.4, markersize=3.2, markeredgewidth=0, zorder=2)
     low, first, median, third, high = np.quantile(sizes, (0.05, 0.25, 0.5, 0.75, 0.95))
     axis.plot([low, high], [row, row], color=INK, linewidth=1, zorder=3)
     axis.plot([first, third], [row, row], color=INK, linewidth=4.5, solid_capstyle="butt", zorder=3)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord, open_vcf
+from bigbird_dna.reporting.tables import read_cells
 from bigbird_dna.reporting.variants.table import KnownEffect
 
 TABLES = (".tsv", ".txt", ".tsv.gz", ".txt.gz")
@@ -37,12 +37,12 @@ DEFAULT_FIELDS = Fields()
 class Truth(NamedTuple):
     """What INFO says of an allele; "" where it says nothing."""
 
-    effect: str
-    track: str
-    place: str
+    effect: str = ""
+    track: str = ""
+    place: str = ""
 
 
-UNKNOWN = Truth("", "", "")
+UNKNOWN = Truth()
 
 
 class KnownEffects(NamedTuple):
@@ -65,10 +65,7 @@ class _Scored(NamedTuple):
 
 
 def read_known_effects(
-    scored: Path,
-    truth: Path | None = None,
-    fields: Fields = DEFAULT_FIELDS,
-    track: str | None = None,
+    scored: Path, truth: Path | None = None, fields: Fields = DEFAULT_FIELDS, track: str | None = None
 ) -> KnownEffects:
     """Predicted effects of the alleles whose effect is known, each on the track that it is known for.
 
@@ -95,9 +92,7 @@ def read_known_effects(
         raise UsageError(f"{scored}: a table holds no known effects: name their VCF with --truth")
     known = None if truth is None else _read_truth(truth, fields)
     found = KnownEffects([], Counter())
-    alleles = (
-        _read_table(scored) if is_table else _read_vcf(scored, fields if known is None else None)
-    )
+    alleles = _read_table(scored) if is_table else _read_vcf(scored, fields if known is None else None)
     for allele in alleles:
         if track is not None and track not in allele.columns:
             raise UsageError(f"--track {track!r}: {scored} has no values of it")
@@ -189,14 +184,10 @@ def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
             if listed:
                 names = map(unquote, listed[1].split(","))
                 return {name: number for number, name in enumerate(names)}
-    raise DataError(
-        f"{path}: the header has no {PREFIX}DELTA: score the variants with --tracks '*'"
-    )
+    raise DataError(f"{path}: the header has no {PREFIX}DELTA: score the variants with --tracks '*'")
 
 
-def _by_allele(
-    text: str | None, alleles: int, tracks: int, where: str
-) -> Sequence[Sequence[str] | None]:
+def _by_allele(text: str | None, alleles: int, tracks: int, where: str) -> Sequence[Sequence[str] | None]:
     """The values of each ALT, None where it was not scored."""
     if text is None:
         return [None] * alleles
@@ -219,9 +210,7 @@ def _keys(record: VcfRecord) -> Iterator[_Key]:
     return ((contig, position, ref, alt) for alt in record.alts)
 
 
-def _truth(
-    info: Mapping[str, str], fields: Fields, record: VcfRecord, number: int, where: str
-) -> Truth:
+def _truth(info: Mapping[str, str], fields: Fields, record: VcfRecord, number: int, where: str) -> Truth:
     """The truth of ALT `number`."""
     found = []
     for key in fields:
@@ -236,35 +225,22 @@ def _truth(
 def _read_table(path: Path) -> Iterator[_Scored]:
     header: list[str] = []
     columns: dict[str, int] = {}
-    for number, line in read_lines(path):
-        if line.startswith("##"):
-            continue
-        fields = line.split("\t")
-        where = f"{path}: line {number}"
+    for where, cells in read_cells(path):
         if not header:
-            header = [fields[0].lstrip("#"), *fields[1:]]
+            header = [cells[0].lstrip("#"), *cells[1:]]
             missing = {*_KEY_COLUMNS, "note"} - set(header)
             names = [name.removesuffix(":delta") for name in header if name.endswith(":delta")]
             if missing or not names:
                 what = f"column {sorted(missing)[0]!r}" if missing else "values of each track"
                 raise DataError(f"{where}: no {what}: not a table of score-variants --tracks '*'")
             columns = {name: index for index, name in enumerate(names)}
-            places = {name: index for index, name in enumerate(header)}
             continue
-        if len(fields) != len(header):
-            raise DataError(f"{where}: {len(fields)} columns, the header has {len(header)}")
+        if len(cells) != len(header):
+            raise DataError(f"{where}: {len(cells)} columns, the header has {len(header)}")
+        row = dict(zip(header, cells, strict=True))
+        key = tuple(row[name] for name in _KEY_COLUMNS)
+        scored = row[f"{names[0]}:delta"] != "NA"
         deltas, log_odds = (
-            [fields[places[f"{name}:{value}"]] for name in columns]
-            for value in ("delta", "logodds")
+            [row[f"{name}:{value}"] for name in names] if scored else None for value in ("delta", "logodds")
         )
-        key = tuple(fields[places[name]] for name in _KEY_COLUMNS)
-        scored = deltas[0] != "NA"
-        yield _Scored(
-            where,
-            key,
-            UNKNOWN,
-            fields[places["note"]].strip("."),
-            deltas if scored else None,
-            log_odds if scored else None,
-            columns,
-        )
+        yield _Scored(where, key, UNKNOWN, row["note"].strip("."), deltas, log_odds, columns)

@@ -58,27 +58,21 @@ def variant_table(
     import pandas as pd
 
     has = has_effect(variants, no_effect)
-    contigs, places, tracks = (
-        np.array([getattr(variant, key) for variant in variants], dtype=object)
-        for key in ("contig", "place", "track")
-    )
+    known = pd.DataFrame(variants, columns=list(KnownEffect._fields))
     scopes = [("", ALL, np.ones(len(has), bool))]
     if held_out:
-        scopes.append((f"{HELD_OUT} ", HELD_OUT, np.isin(contigs.astype(str), list(held_out))))
+        scopes.append((f"{HELD_OUT} ", HELD_OUT, known["contig"].isin(held_out).to_numpy()))
     subsets: list[tuple[str, Flags, Flags]] = []  # name, rows of the areas, rows of the signs
     for prefix, whole, inside in scopes:
         subsets.append((whole, inside, inside))
-        for name, members in _parts(places):
-            own = inside & members
-            if own.any():
-                subsets.append((f"{prefix}place={name}", inside & _against(members, has), own))
-        for name, members in _parts(tracks):
-            own = inside & members
-            if own.any():
-                subsets.append((f"{prefix}track={name}", own, own))
-    deltas = np.array([variant.delta for variant in variants], np.float64)
-    log_odds = np.array([variant.log_odds for variant in variants], np.float64)
-    directions = np.array([DIRECTIONS.get(variant.effect, 0) for variant in variants], np.int64)
+        for kind in ("place", "track"):
+            for name, members in _parts(known[kind].to_numpy(object)):
+                own = inside & members
+                rows = inside & _against(members, has) if kind == "place" else own
+                if own.any():
+                    subsets.append((f"{prefix}{kind}={name}", rows, own))
+    deltas, log_odds = known[["delta", "log_odds"]].to_numpy(np.float64).T
+    directions = np.array([DIRECTIONS.get(effect, 0) for effect in known["effect"]], np.int64)
     table = []
     for name, rows, signs in subsets:
         areas = auroc(has[rows], np.abs(deltas[rows]))

@@ -5,8 +5,9 @@ N rows, T tracks.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +22,31 @@ CHUNK = 2 << 20
 Values = NDArray[Any]
 
 
-class TrackArray(Protocol):
-    """Values (N, T) that are read in row order."""
+class TrackArray(ABC):
+    """Values (N, T) that are read in row order; `path` is what messages call them."""
 
-    @property
-    def path(self) -> str:
-        """What messages call it."""
+    names: tuple[str, ...] | None = None
+    """Of the tracks; `None` where the file has none."""
+    places: pd.DataFrame | None = None
+    """Columns that say which interval a row is, where the file has any."""
 
-    @property
-    def rows(self) -> int: ...
+    def __init__(self, path: str, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+        """Refuse whatever isn't numbers of rows × tracks."""
+        if dtype.kind not in "fiub":
+            raise DataError(f"{path}: holds {dtype}, not numbers")
+        if len(shape) != 2:
+            raise DataError(f"{path}: an array of shape {tuple(shape)}, expected rows × tracks")
+        if not shape[0] or not shape[1]:
+            raise DataError(f"{path}: {shape[0]} rows × {shape[1]} tracks: nothing to judge")
+        self.path, self.dtype = path, dtype
+        self.rows, self.tracks = shape
 
-    @property
-    def tracks(self) -> int: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Of the tracks; `None` where the file has none."""
-
-    @property
-    def places(self) -> pd.DataFrame | None:
-        """Columns that say which interval a row is, where the file has any."""
-
+    @abstractmethod
     def chunks(self, first: int, last: int) -> Iterator[Values]:
         """Tracks `first` to `last` - 1 of all rows, (some rows, last - first) at a time, in order."""
 
 
-class MemoryArray:
+class MemoryArray(TrackArray):
     """An array that is in memory already."""
 
     def __init__(
@@ -59,10 +56,8 @@ class MemoryArray:
         names: tuple[str, ...] | None = None,
         places: pd.DataFrame | None = None,
     ) -> None:
-        self.path, self.names, self.places = path, names, places
-        self.rows, self.tracks = values.shape
-        self.dtype: np.dtype[Any] = values.dtype
-        self._values = values
+        super().__init__(path, values.dtype, values.shape)
+        self.names, self.places, self._values = names, places, values
 
     def chunks(self, first: int, last: int) -> Iterator[Values]:
         step = row_step(self.tracks, self.dtype)
@@ -73,13 +68,3 @@ class MemoryArray:
 def row_step(tracks: int, dtype: np.dtype[Any]) -> int:
     """Rows to read at a time."""
     return max(CHUNK // max(tracks * dtype.itemsize, 1), 64)
-
-
-def check_numbers(path: str, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
-    """Refuse whatever isn't numbers of rows × tracks."""
-    if dtype.kind not in "fiub":
-        raise DataError(f"{path}: holds {dtype}, not numbers")
-    if len(shape) != 2:
-        raise DataError(f"{path}: an array of shape {tuple(shape)}, expected rows × tracks")
-    if not shape[0] or not shape[1]:
-        raise DataError(f"{path}: {shape[0]} rows × {shape[1]} tracks: nothing to judge")

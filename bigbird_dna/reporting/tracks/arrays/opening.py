@@ -11,14 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.tracks.arrays.array import (
-    MemoryArray,
-    TrackArray,
-    Values,
-    check_numbers,
-)
+from bigbird_dna.reporting.tracks.arrays.array import MemoryArray, TrackArray, Values
 from bigbird_dna.reporting.tracks.arrays.hdf5_files import Hdf5Array
-from bigbird_dna.reporting.tracks.arrays.numpy_files import NpyArray, open_npz
+from bigbird_dna.reporting.tracks.arrays.numpy_files import NumpyArray, open_npz
 from bigbird_dna.reporting.tracks.arrays.table_files import ParquetArray, read_table
 
 
@@ -39,7 +34,6 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
         The file is missing, damaged, of an unknown kind, or holds no numbers of rows × tracks.
     """
     if isinstance(source, np.ndarray):
-        check_numbers(kind, source.dtype, source.shape)
         return MemoryArray(kind, source)
     text, _, name = str(source).partition("::")
     path = Path(text)
@@ -51,7 +45,7 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
         raise DataError(f"{path}: the file is empty")
     suffixes = path.name.lower()
     if suffixes.endswith(".npy"):
-        return NpyArray(path)
+        return NumpyArray(path)
     if suffixes.endswith(".npz"):
         return open_npz(path, name, kind)
     if suffixes.endswith((".h5", ".hdf5")):

@@ -5,8 +5,6 @@ Columns called as in `PLACES` say which interval a row is; every other column is
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import DataError, error_text
-from bigbird_dna.reporting.tracks.arrays.array import (
-    MemoryArray,
-    TrackArray,
-    check_numbers,
-    row_step,
-)
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.compression import open_bytes, read_lines
+from bigbird_dna.reporting.tables import reading
+from bigbird_dna.reporting.tracks.arrays.array import MemoryArray, TrackArray, Values, row_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,55 +24,46 @@ PLACES = ("contig", "start", "end", "name", "strand", "split")
 _MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
 
 
-class ParquetArray:
+class ParquetArray(TrackArray):
     """A Parquet file with one column a track; missing values are NaN."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.path = str(path)
-        try:
-            with pq.ParquetFile(path) as stored:
-                schema, self.rows = stored.schema_arrow, stored.metadata.num_rows
-                names = [name for name in schema.names if name not in PLACES]
-                places = [name for name in schema.names if name in PLACES]
-                self.places: pd.DataFrame | None = (
-                    stored.read(columns=places).to_pandas() if places else None
-                )
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{path}: not readable as Parquet: {error_text(error)}") from None
-        for name in names:
-            kind = schema.field(name).type
+        with reading(path, "not readable as Parquet", pa.ArrowException), pq.ParquetFile(path) as stored:
+            schema, rows = stored.schema_arrow, stored.metadata.num_rows
+            places = [name for name in schema.names if name in PLACES]
+            if places:
+                self.places = stored.read(columns=places).to_pandas()
+        names = tuple(name for name in schema.names if name not in PLACES)
+        kinds = [schema.field(name).type for name in names]
+        for name, kind in zip(names, kinds, strict=True):
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
                 raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
-        self.names: tuple[str, ...] | None = tuple(names)
-        self.tracks = len(names)
-        single = all(schema.field(name).type in (pa.float32(), pa.float16()) for name in names)
-        small = all(schema.field(n).type in (pa.bool_(), pa.int8(), pa.uint8()) for n in names)
+        single = {pa.float32(), pa.float16()}.issuperset(kinds)
+        small = {pa.bool_(), pa.int8(), pa.uint8()}.issuperset(kinds)
         # Missing whole numbers need NaN, so that these are read as floats.
-        self.dtype: np.dtype[Any] = np.dtype(np.float32 if single or small else np.float64)
-        check_numbers(self.path, self.dtype, (self.rows, self.tracks))
+        dtype: np.dtype[Any] = np.dtype(np.float32 if single or small else np.float64)
+        super().__init__(str(path), dtype, (rows, len(names)))
+        self.names = names
 
-    def chunks(self, first: int, last: int) -> Iterator[NDArray[Any]]:
+    def chunks(self, first: int, last: int) -> Iterator[Values]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         assert self.names is not None
         names = list(self.names[first:last])
-        try:
-            with pq.ParquetFile(self.path) as stored:
-                step = max(row_step(len(names), self.dtype), 1024)
-                for batch in stored.iter_batches(step, columns=names, use_threads=False):
-                    values = np.empty((batch.num_rows, len(names)), self.dtype)
-                    for column, name in enumerate(names):
-                        found = batch.column(name)
-                        if pa.types.is_boolean(found.type):
-                            found = found.cast(pa.int8())
-                        values[:, column] = found.to_numpy(zero_copy_only=False)
-                    yield values
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{self.path}: damaged: {error_text(error)}") from None
+        step = max(row_step(len(names), self.dtype), 1024)
+        with reading(self.path, "damaged", pa.ArrowException), pq.ParquetFile(self.path) as stored:
+            for batch in stored.iter_batches(step, columns=names, use_threads=False):
+                values = np.empty((batch.num_rows, len(names)), self.dtype)
+                for column, name in enumerate(names):
+                    found = batch.column(name)
+                    if pa.types.is_boolean(found.type):
+                        found = found.cast(pa.int8())
+                    values[:, column] = found.to_numpy(zero_copy_only=False)
+                yield values
 
 
 def read_table(path: Path) -> TrackArray:
@@ -90,10 +76,10 @@ def read_table(path: Path) -> TrackArray:
     import pyarrow as pa
     from pyarrow import csv
 
-    try:
+    with reading(path, "not readable as a table", ValueError, pa.ArrowException):
         header, skipped = _first_line(path)
         named = not all(_is_number(text) for text in header)
-        with pa.input_stream(str(path), "gzip" if _is_gzip(path) else None) as stream:
+        with open_bytes(path) as stream:
             table = csv.read_csv(
                 stream,
                 # One thread, whose errors have the number of the row.
@@ -105,33 +91,25 @@ def read_table(path: Path) -> TrackArray:
                 csv.ParseOptions(delimiter="\t", quote_char=False),
                 csv.ConvertOptions(null_values=_MISSING, strings_can_be_null=True),
             ).to_pandas()
-    except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
-        raise DataError(f"{path}: not readable as a table: {error_text(error)}") from None
     first_line = skipped + named + 1
-    if not named:
-        values = _numbers(path, table, [str(i + 1) for i in range(len(header))], first_line)
-        return MemoryArray(str(path), values)
-    names = [text.strip() for text in header]
+    names = [text.strip() if named else str(number) for number, text in enumerate(header, start=1)]
     names[0] = names[0].lstrip("#").strip()
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled or "" in names:
-        raise DataError(
-            f"{path}: line {first_line - 1}: two columns called {(doubled or [''])[0]!r}"
-        )
+        raise DataError(f"{path}: line {first_line - 1}: two columns called {(doubled or [''])[0]!r}")
     table.columns = pd.Index(names)
-    tracks = tuple(name for name in names if name not in PLACES)
+    tracks = [name for name in names if name not in PLACES]
     places = table[[name for name in names if name in PLACES]]
-    values = _numbers(path, table[list(tracks)], list(tracks), first_line)
-    return MemoryArray(str(path), values, tracks, places if places.shape[1] else None)
+    values = _numbers(path, table[tracks], first_line)
+    return MemoryArray(
+        str(path), values, tuple(tracks) if named else None, places if places.shape[1] else None
+    )
 
 
-def _numbers(
-    path: Path, table: pd.DataFrame, names: list[str], first_line: int
-) -> NDArray[np.float64]:
+def _numbers(path: Path, table: pd.DataFrame, first_line: int) -> NDArray[np.float64]:
     import pandas as pd
 
-    for column, name in enumerate(names):
-        cells = table.iloc[:, column]
+    for name, cells in table.items():
         if pd.api.types.is_numeric_dtype(cells) or not cells.notna().any():
             continue
         bad = cells.notna() & pd.to_numeric(cells, errors="coerce").isna()
@@ -139,23 +117,15 @@ def _numbers(
         raise DataError(
             f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is no number"
         )
-    values = table.to_numpy(np.float64)
-    check_numbers(str(path), values.dtype, values.shape)
-    return values
+    return table.to_numpy(np.float64)
 
 
 def _first_line(path: Path) -> tuple[list[str], int]:
     """The cells of the first line that is no comment, and the number of lines before it."""
-    with gzip.open(path, "rt") if _is_gzip(path) else path.open("rt") as stream:
-        for number, line in enumerate(stream):
-            if not line.startswith("##"):
-                return line.rstrip("\r\n").split("\t"), number
+    for number, line in read_lines(path):
+        if not line.startswith("##"):
+            return line.split("\t"), number - 1
     raise ValueError("it has no line but comments")
-
-
-def _is_gzip(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(2) == b"\x1f\x8b"
 
 
 def _is_number(text: str) -> bool:

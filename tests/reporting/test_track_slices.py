@@ -1,34 +1,26 @@
-"""Blocks of tracks: every track in one of them, scores that keep their order, labels that are checked."""
+"""Slices of tracks: every track in one of them, scores that keep their order, labels that are checked."""
 
 import numpy as np
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.tracks import blocks
+from bigbird_dna.reporting.tracks import slices
 from bigbird_dna.reporting.tracks.arrays.opening import open_array
-from bigbird_dna.reporting.tracks.blocks import block_bounds, read_block, score_type
+from bigbird_dna.reporting.tracks.slices import read_slice, score_type, slice_bounds
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_blocks_cover_every_track_once(monkeypatch, threads):
+def test_slices_cover_every_track_once(monkeypatch, threads):
     array = open_array(np.zeros((203, 5), np.float32), "predictions")
     for memory in (1, 4000, 1 << 30):
-        monkeypatch.setattr(blocks, "MEMORY", memory)
-        bounds = block_bounds([array], array, threads)
+        monkeypatch.setattr(slices, "MEMORY", memory)
+        bounds = slice_bounds([array], array, threads)
         assert [t for first, last in bounds for t in range(first, last)] == list(range(5))
 
 
 @pytest.mark.parametrize(
     ("dtype", "expected"),
-    [
-        ("f2", "f4"),
-        (">f4", "f4"),
-        ("f8", "f8"),
-        ("u1", "f4"),
-        ("i2", "f4"),
-        ("i4", "f8"),
-        ("?", "f4"),
-    ],
+    [("f2", "f4"), (">f4", "f4"), ("f8", "f8"), ("u1", "f4"), ("i2", "f4"), ("i4", "f8"), ("?", "f4")],
 )
 def test_scores_keep_their_order(dtype, expected):
     assert score_type(np.dtype(dtype)) == np.dtype(expected)
@@ -45,19 +37,16 @@ def test_scores_keep_their_order(dtype, expected):
 )
 def test_labels_that_were_not_measured(labels, coded):
     scores = open_array(np.zeros((1, 2)), "predictions")
-    block = read_block([scores], open_array(labels, "labels"), 0, 2, ("a", "b"))
-    assert block.labels.tolist() == coded
+    read = read_slice([scores], open_array(labels, "labels"), 0, 2, ("a", "b"))
+    assert read.labels.tolist() == coded
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype"),
-    [(2, "u1"), (255, "u1"), (-2, "i1"), (0.5, "f4"), (np.inf, "f8"), (300, "i4")],
+    ("value", "dtype"), [(2, "u1"), (255, "u1"), (-2, "i1"), (0.5, "f4"), (np.inf, "f8"), (300, "i4")]
 )
 def test_other_labels_are_refused(value, dtype):
     labels = np.zeros((9, 3), dtype)
     labels[6, 2] = value
     scores = open_array(np.zeros((9, 3)), "predictions")
-    with pytest.raises(
-        DataError, match=r"labels: row 7, track 'c': label .* is none of 0, 1 and -1"
-    ):
-        read_block([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))
+    with pytest.raises(DataError, match=r"labels: row 7, track 'c': label .* is none of 0, 1 and -1"):
+        read_slice([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))

@@ -1,23 +1,18 @@
-"""ROC and precision–recall curves as few points, for a page that holds those of many tracks.
+"""ROC and precision–recall curves as few points.
 
-A curve is a list of (false positives, true positives), from none to all. ROC joins them with lines;
-precision at the recall of a corner, the first of those with its true positives, is
-true / (true + false).
+A curve is a list of corners (false positives, true positives), from none to all. ROC joins them with
+lines; precision is stepwise, as average precision takes it.
 """
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.reporting.metrics.steps import Steps
-
-POINTS = 80
+from bigbird_dna.reporting.metrics.steps import Counts, Floats, Steps
 
 
-def thin_curve(steps: Steps, points: int = POINTS) -> NDArray[np.int64]:
+def thin_curve(steps: Steps, points: int) -> Counts:
     """At most 6 × `points` (commonly 3 ×) corners (false, true) of the whole curve, (P, 2).
 
     Corners are taken about evenly along the ROC curve, whose length over both axes is 2, and along
@@ -42,29 +37,15 @@ def thin_curve(steps: Steps, points: int = POINTS) -> NDArray[np.int64]:
         chosen = np.concatenate([chosen, chosen - chosen % 2])
         corners = corners[np.unique(np.clip(chosen, 0, len(corners) - 1))]
     moved: NDArray[np.bool_] = (np.diff(corners, axis=0) != 0).any(axis=1)
-    thinned: NDArray[np.int64] = corners[np.append(True, moved)]
+    thinned: Counts = corners[np.append(True, moved)]
     return thinned
 
 
-def encode_curve(curve: NDArray[np.int64]) -> str:
-    """Base64 of the steps from corner to corner, false then true, each as a LEB128 number."""
-    numbers = np.diff(curve, axis=0, prepend=[(0, 0)]).ravel().tolist()
-    data = bytearray()
-    for number in numbers:
-        while number > 127:
-            data.append(number & 127 | 128)
-            number >>= 7
-        data.append(number)
-    return base64.b64encode(data).decode("ascii")
+def precision_recall(curve: Counts) -> tuple[Floats, Floats]:
+    """Recall and precision (each (K + 1,)) at the K corners of a curve (P, 2) that find more positives.
 
-
-def decode_curve(text: str) -> NDArray[np.int64]:
-    """The curve that `encode_curve` wrote."""
-    numbers, value, shift = [], 0, 0
-    for byte in base64.b64decode(text):
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(value)
-            value, shift = 0, 0
-    return np.array(numbers, np.int64).reshape(-1, 2).cumsum(axis=0)
+    A precision holds from the recall before it up to its own; in front stands recall 0.
+    """
+    false, true = curve[1:][curve[1:, 1] > curve[:-1, 1]].T
+    precision = true / (true + false)
+    return np.append(0, true / true[-1]), np.append(precision[0], precision)

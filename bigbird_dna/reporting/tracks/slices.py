@@ -1,6 +1,6 @@
-"""Columns of predictions and labels, gathered from files that hold rows, and checked.
+"""Tracks of predictions and labels, gathered from files that hold rows, and checked.
 
-N rows, C tracks of a block. A file in row order is read once a block: single columns of it would
+N rows, C tracks of a slice. A file in row order is read once a slice: single tracks of it would
 each cost the time of reading it all.
 """
 
@@ -15,27 +15,24 @@ from numpy.typing import NDArray
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
 
-# All blocks in work at one time take about this many bytes.
+# All slices in work at one time take about this many bytes.
 MEMORY = 1 << 30
 # A label that says the row was not measured in this track; NaN says it too.
 UNMEASURED = -1
 
 
-class Block(NamedTuple):
-    """Tracks `first` to `first` + C - 1."""
+class TrackSlice(NamedTuple):
+    """C tracks of N rows."""
 
-    first: int
     scores: list[NDArray[Any]]  # of each predictor, (C, N)
     labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
 
 
-def block_bounds(
-    predictors: list[TrackArray], labels: TrackArray, threads: int
-) -> list[tuple[int, int]]:
-    """Ranges of tracks, of about one width, such that `threads` blocks fit into `MEMORY`."""
+def slice_bounds(predictors: list[TrackArray], labels: TrackArray, threads: int) -> list[tuple[int, int]]:
+    """Ranges of tracks, of about one width, such that `threads` slices fit into `MEMORY`."""
     track = labels.rows * (1 + sum(score_type(array.dtype).itemsize for array in predictors))
     wide = max(MEMORY // (threads * track), 1)
-    # As many blocks as keep every thread busy to the end.
+    # As many slices as keep every thread busy to the end.
     count = -(-labels.tracks // min(wide, labels.tracks))
     count = min(-(-count // threads) * threads, labels.tracks)
     edges = [labels.tracks * i // count for i in range(count + 1)]
@@ -44,18 +41,13 @@ def block_bounds(
 
 def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type that scores are ranked in: no two that differ become equal."""
-    if dtype.kind == "f":
-        return np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
-    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+    single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    return np.dtype(np.float32 if single else np.float64)
 
 
-def read_block(
-    predictors: list[TrackArray],
-    labels: TrackArray,
-    first: int,
-    last: int,
-    names: tuple[str, ...],
-) -> Block:
+def read_slice(
+    predictors: list[TrackArray], labels: TrackArray, first: int, last: int, names: tuple[str, ...]
+) -> TrackSlice:
     """Read and check the tracks `first` to `last` - 1; `names` are those of all tracks.
 
     Raises
@@ -70,7 +62,7 @@ def read_block(
     for chunk in labels.chunks(first, last):
         coded[:, row : row + len(chunk)] = _codes(labels.path, chunk, row, first, names).T
         row += len(chunk)
-    return Block(first, scores, coded)
+    return TrackSlice(scores, coded)
 
 
 def _scores(array: TrackArray, first: int, last: int, names: tuple[str, ...]) -> NDArray[Any]:
@@ -88,9 +80,7 @@ def _scores(array: TrackArray, first: int, last: int, names: tuple[str, ...]) ->
     return values
 
 
-def _codes(
-    path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]
-) -> NDArray[Any]:
+def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]) -> NDArray[Any]:
     """Labels of a chunk as 0, 1 and `UNMEASURED`."""
     if chunk.dtype.kind == "b":
         return chunk.view(np.int8)

@@ -1,10 +1,10 @@
-"""The k-mer baseline of chromatin profiles."""
+"""The k-mer baseline of chromatin models."""
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from bigbird_dna.baselines.kmer_tracks import KmerProfiles, profile_features
+from bigbird_dna.baselines.kmer_tracks import KmerTracks, window_features
 from bigbird_dna.genome.sequence import reverse_complement
 
 
@@ -15,13 +15,13 @@ def windows(count: int, size: int, seed: int) -> list[str]:
 
 def test_features_are_the_same_on_both_strands_and_see_the_middle() -> None:
     made = windows(5, 60, 0)
-    features = profile_features(made, (20, 60), 3)
-    turned = profile_features([reverse_complement(window) for window in made], (20, 60), 3)
+    features = window_features(made, (20, 60), 3)
+    turned = window_features([reverse_complement(window) for window in made], (20, 60), 3)
     np.testing.assert_allclose(features, turned, atol=1e-7)
     assert features.shape == (5, 2 * 32)
     np.testing.assert_allclose(features.sum(axis=1), 2, rtol=1e-5)
     outside = ["A" * 20 + window[20:40] + "C" * 20 for window in made]
-    np.testing.assert_allclose(profile_features(outside, (20, 60), 3)[:, :32], features[:, :32])
+    np.testing.assert_allclose(window_features(outside, (20, 60), 3)[:, :32], features[:, :32])
 
 
 def test_fit_agrees_with_scikit_learn_at_the_chosen_penalty() -> None:
@@ -29,7 +29,7 @@ def test_fit_agrees_with_scikit_learn_at_the_chosen_penalty() -> None:
     x = rng.normal(size=(400, 6)).astype(np.float32)
     truth = rng.normal(size=(6, 3))
     y = (x @ truth + rng.logistic(size=(400, 3)) > 0).astype(np.uint8)
-    model = KmerProfiles().fit(x[:300], y[:300], x[300:], y[300:])
+    model = KmerTracks().fit(x[:300], y[:300], x[300:], y[300:])
     probabilities = model.predict(x[300:])
     standard = (x - x[:300].mean(0)) / x[:300].std(0, ddof=1)
     for track in range(3):
@@ -45,6 +45,6 @@ def test_a_track_without_positives_in_validation_gets_the_strongest_penalty() ->
     y[:10] = 1
     valid = np.zeros((20, 2), np.uint8)
     valid[:5, 0] = 1
-    model = KmerProfiles().fit(x, y, x[:20], valid)
+    model = KmerTracks().fit(x, y, x[:20], valid)
     assert model.penalties[1] == pytest.approx(1e-2)
     assert np.isfinite(model.predict(x)).all()

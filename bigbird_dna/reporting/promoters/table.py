@@ -1,0 +1,109 @@
+"""The report of promoter models: their figures next to a baseline's and a control's, as table and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bigbird_dna.errors import UsageError
+from bigbird_dna.reporting.metrics.auroc import UNDEFINED, auroc_difference
+from bigbird_dna.reporting.metrics.binary import binary_metrics
+from bigbird_dna.reporting.promoters.figures import histogram_figure, precision_recall_figure, roc_figure
+from bigbird_dna.reporting.promoters.predictions import (
+    CONTROL,
+    KMER,
+    MODEL,
+    Comparison,
+    compare,
+    negative_set_of,
+)
+from bigbird_dna.reporting.tables import write_tsv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DIFFERENCE = "auroc_minus_kmer"
+
+
+def promoter_report(
+    sets: Mapping[str, Path],
+    output: Path,
+    *,
+    baselines: Mapping[str, Path] | None = None,
+    control: Path | None = None,
+) -> pd.DataFrame:
+    """Compare predictions of promoter models on the test windows with those of their baselines.
+
+    Writes `promoters.tsv`, `roc.svg`, `precision_recall.svg` and `score_histograms.svg` to the
+    directory `output`.
+
+    Parameters
+    ----------
+    sets
+        Negative set → the model's predictions (Parquet).
+    baselines
+        Negative set → the k-mer baseline's predictions, for any of `sets`.
+    control
+        Predictions of a model that was trained on shuffled labels, for one of `sets`.
+
+    Returns
+    -------
+    The table of `promoter_table`.
+
+    Raises
+    ------
+    UsageError
+        A baseline or the control is for a negative set that is none of `sets`.
+    DataError
+        A file isn't as `read_predictions` needs it, or files differ in their windows.
+    """
+    comparisons = _comparisons(sets, baselines or {}, control)
+    table = promoter_table(comparisons)
+    write_tsv(output / "promoters.tsv", table)
+    roc_figure(comparisons, table, output / "roc.svg")
+    precision_recall_figure(comparisons, table, output / "precision_recall.svg")
+    histogram_figure(comparisons, output / "score_histograms.svg")
+    return table
+
+
+def promoter_table(comparisons: Sequence[Comparison], seed: int = 0) -> pd.DataFrame:
+    """One row a negative set and predictor, with `binary_metrics` and the AUROC lead over the k-mers.
+
+    Pairs are resampled together. Figures that are not defined are empty; `note` says why.
+    """
+    import pandas as pd
+
+    rows = []
+    for comparison in comparisons:
+        kmer = comparison.scores.get(KMER)
+        for name, scores in comparison.scores.items():
+            metrics = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
+            lead = UNDEFINED
+            if kmer is not None and name != KMER:
+                lead = auroc_difference(comparison.labels, scores, kmer)
+            figures = metrics._asdict() | lead.columns(DIFFERENCE)
+            note = figures.pop("note")
+            row = {"negative_set": comparison.negative_set, "model": name, **figures, "note": note}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _comparisons(
+    sets: Mapping[str, Path], baselines: Mapping[str, Path], control: Path | None
+) -> list[Comparison]:
+    for name in baselines:
+        if name not in sets:
+            raise UsageError(f"baseline {name!r}: there is no set {name!r}")
+    control_set = negative_set_of(control) if control is not None else None
+    if control_set is not None and control_set not in sets:
+        raise UsageError(f"control {control}: there is no set {control_set!r}")
+    comparisons = []
+    for name, path in sets.items():
+        files = {MODEL: path}
+        if name in baselines:
+            files[KMER] = baselines[name]
+        if control is not None and name == control_set:
+            files[CONTROL] = control
+        comparisons.append(compare(name, files))
+    return comparisons

@@ -1,0 +1,183 @@
+"""Figures of a run's files as rows of its summary; a `DataError` names a file that lacks one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.metrics.auroc import ENDS, Estimate
+from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL
+from bigbird_dna.reporting.promoters.table import DIFFERENCE
+from bigbird_dna.reporting.tables import check_columns, number, read_object, read_tsv
+from bigbird_dna.reporting.tracks.tables import PUBLISHED
+from bigbird_dna.reporting.variants.table import ALL, COLUMNS, HELD_OUT
+
+LISTED = 3  # tracks with the largest lead
+_METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
+_PREDICTORS = {"kmers": "k-mer regression"}
+_COMPARED = {KMER: ("AUROC, k-mer regression", ""), CONTROL: ("AUROC, shuffled labels", "chance is 0.5")}
+_MEDIAN, _LEAD = "median_auroc_", "delta_"
+
+Line = Mapping[Any, Any]
+
+
+class Row(NamedTuple):
+    """One figure of the summary; `low` and `high` are NaN where it has no interval."""
+
+    section: str
+    figure: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    note: str = ""
+
+
+def token_rows(source: Path) -> list[Row]:
+    """Figures of the tokenizer's `statistics.json`: vocabulary, bases a token by region, unknowns."""
+    statistics = read_object(source)
+    genome = _object(statistics, "genome", source)
+    per_token = number(genome, "bases_per_token", source)
+    bases = f"{int(number(genome, 'bases', source)):,} bp"
+    rows = [
+        Row("tokens", "vocabulary", number(statistics, "vocabulary", source)),
+        Row("tokens", "bases a token, genome", per_token, note=bases),
+    ]
+    for name, region in _object(statistics, "regions", source).items():
+        if region.get("bases_per_token") is not None:
+            rows.append(Row("tokens", f"bases a token, {name}", number(region, "bases_per_token", source)))
+    unknown = number(genome, "unknown_rate", source)
+    return [*rows, Row("tokens", "unknown tokens", unknown, note="share")]
+
+
+def pretraining_rows(source: Path) -> list[Row]:
+    """Figures of the pretrained model's `metrics.json`; bits per base of the baselines beside it."""
+    metrics = read_object(source)
+    split, order = metrics.get("split"), metrics.get("ngram_order")
+    held_out = f"held out ({split})" if split else "held out"
+    needed = {
+        "bits_per_base": ("bits per base, model", held_out),
+        "ngram_bits_per_base": (
+            "bits per base, n-gram",
+            f"Kneser–Ney, order {order}" if order else "Kneser–Ney",
+        ),
+        "uniform_bits_per_base": ("bits per base, uniform", ""),
+        "masked_accuracy": ("masked tokens right", held_out),
+    }
+    others = {
+        "next_sentence_accuracy": ("next sentences right", held_out),
+        "steps": ("steps", ""),
+        "tokens_seen": ("tokens seen", ""),
+    }
+    named = needed | {key: value for key, value in others.items() if key in metrics}
+    return [
+        Row("pretraining", figure, number(metrics, key, source), note=note)
+        for key, (figure, note) in named.items()
+    ]
+
+
+def promoter_rows(source: Path) -> list[Row]:
+    """For each negative set: the model's figures, the k-mers' and the control's AUROC, and the lead."""
+    columns = [f"{name}{end}" for name in (*_METRICS, DIFFERENCE) for end in ENDS]
+    table = read_tsv(source, ["negative_set", "model", "n", *columns])
+    rows = []
+    for negative_set, chosen in table.groupby("negative_set", sort=False):
+        section = f"promoters, {negative_set}"
+        last: list[Row] = []
+        for line in chosen.to_dict("records"):
+            areas = {name: _estimate(line, name, source) for name in (*_METRICS, DIFFERENCE)}
+            if line["model"] == MODEL:
+                note = f"{int(line['n']):,} test windows"
+                rows += [Row(section, f"{_METRICS[name]}, model", *areas[name], note) for name in _METRICS]
+                if not math.isnan(areas[DIFFERENCE].value):
+                    figure = "AUROC, model minus k-mer"
+                    last.append(Row(section, figure, *areas[DIFFERENCE], "paired DeLong"))
+            elif line["model"] in _COMPARED:
+                figure, note = _COMPARED[line["model"]]
+                rows.append(Row(section, figure, *areas["auroc"], note))
+        rows += last
+    return rows
+
+
+def group_rows(source: Path) -> list[Row]:
+    """Median AUROC of each group of `groups.tsv`: the model's, and that of whatever it was compared with."""
+    table = read_tsv(source, ["group", "tracks", "median_auroc"])
+    others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
+    rows = []
+    for line in table.to_dict("records"):
+        section = f"chromatin, {line['group']}"
+        count = _cell(line, "tracks", source)
+        note = f"{count:,.0f} {'track' if count == 1 else 'tracks'}"
+        value = _cell(line, "median_auroc", source)
+        rows.append(Row(section, "median AUROC, model", value, note=note))
+        for name in others if count else []:
+            value = _cell(line, f"{_MEDIAN}{name}", source)
+            rows.append(Row(section, f"median AUROC, {_shown(name)}", value))
+    return rows
+
+
+def lead_rows(source: Path) -> list[Row]:
+    """The tracks of `tracks.tsv` with the largest lead in AUROC over the first predictor compared with.
+
+    With two windows that is the narrow one: these tracks depend most on what only the wide one sees. Being
+    the largest of many, the leads are a little too large. Tracks that don't count in their group's
+    figures are left out, and so is a lead over published figures, which are of other data.
+    """
+    table = read_tsv(source, ["track", "auroc", "note"])
+    leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
+    others = (lead.removeprefix(_LEAD) for lead in leads)
+    name = next((other for other in others if other != PUBLISHED), None)
+    if name is None:
+        return []
+    lead, other = f"{_LEAD}{name}", f"auroc_{name}"
+    check_columns(source, table, [f"{lead}_low", f"{lead}_high", other])
+    found = []
+    for line in table.to_dict("records"):
+        estimate = _estimate(line, lead, source)
+        if not math.isnan(estimate.value) and "not in the group's figures" not in str(line["note"]):
+            ours, theirs = (_cell(line, key, source) for key in ("auroc", other))
+            note = f"{ours:.4f} against {theirs:.4f}"
+            section = f"chromatin, AUROC above {_shown(name)}"
+            found.append(Row(section, str(line["track"]), *estimate, note))
+    return sorted(found, key=lambda row: -row.value)[:LISTED]
+
+
+def variant_rows(source: Path) -> list[Row]:
+    """AUROC and right signs of `variants.tsv`: of all variants, and of those on held-out contigs."""
+    rows = []
+    for line in read_tsv(source, COLUMNS).to_dict("records"):
+        if line["subset"] not in (ALL, HELD_OUT):
+            continue
+        area = _estimate(line, "auroc", source)
+        variants, effects = (_cell(line, key, source) for key in ("variants", "with_effect"))
+        note = f"{variants:,.0f} variants, {effects:,.0f} with an effect"
+        rows.append(Row("variants", f"AUROC, {line['subset']}", *area, note))
+        right = _cell(line, "right_sign", source)
+        if not math.isnan(right):
+            rows.append(Row("variants", f"right sign, {line['subset']}", right, note="share"))
+    return rows
+
+
+def _shown(name: str) -> str:
+    return _PREDICTORS.get(name, name.replace("_", " "))
+
+
+def _object(values: Mapping[str, Any], key: str, source: Path) -> Mapping[str, Any]:
+    value = values.get(key)
+    if not isinstance(value, Mapping):
+        raise DataError(f"{source}: {key!r} is no object but {value!r:.60}")
+    return value
+
+
+def _cell(line: Line, name: str, source: Path) -> float:
+    """A cell that is a number or empty (NaN)."""
+    try:
+        return float(line[name])
+    except ValueError:
+        raise DataError(f"{source}: {name} {line[name]!r} is no number") from None
+
+
+def _estimate(line: Line, name: str, source: Path) -> Estimate:
+    return Estimate(*(_cell(line, f"{name}{end}", source) for end in ENDS))
