@@ -21,6 +21,7 @@ from pyarrow import csv
 
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.labelling import Labelling
 from bigbird_dna.genome.chromatin.region_splits import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 
@@ -75,7 +76,8 @@ def main() -> None:
             contigs, assembly, valid=["chr7:30,508,751-35,296,850"], test=["chr8", "chr9"]
         )
         began = time.perf_counter()
-        data = build_dataset(directory / "data", reference, assembly, tracks, splits, max_n=1.0)
+        labelling = Labelling(window=8000, max_n=1.0, min_positives=1)
+        data = build_dataset(directory / "data", reference, assembly, tracks, splits, labelling)
         seconds = time.perf_counter() - began
         disk = sum(path.stat().st_size for path in (directory / "data").iterdir()) / 1e6
         peaks = sum(source["peaks"] for source in data.info["sources"]["tracks"].values())

@@ -43,18 +43,12 @@ def predictor(model_dir: Path | None) -> tuple[Predictor, int, int]:
     """The predictor and the bp before and after the TSS."""
     if model_dir is None:
         return gc_content, 5000, 3000
-    from bigbird_dna.model.directory import load_task
-    from bigbird_dna.tasks.promoters.inference import predict_windows
+    from bigbird_dna.model.directory import load_promoter_model
 
-    model = load_task(model_dir, "promoter")
-    upstream, downstream = int(model.settings["upstream"]), int(model.settings["downstream"])
-
-    def predict(sequences: Sequence[str]) -> np.ndarray:
-        return predict_windows(model, sequences)
-
+    model = load_promoter_model(model_dir)
     # A batch belongs to the model's own share.
-    predict(["A" * (upstream + downstream)] * 32)
-    return predict, upstream, downstream
+    model.predict(["A" * model.settings.window] * 32)
+    return model.predict, model.settings.upstream, model.settings.downstream
 
 
 def peak_megabytes() -> float:
@@ -82,8 +76,7 @@ def main() -> None:
         took = peak_megabytes() - before
         seconds = time.perf_counter() - began
     print(
-        f"{sum(contigs.values()) / 1e6:.1f} Mb in {seconds:.0f} s: "
-        f"peak {took:.0f} MB above {before:.0f} MB"
+        f"{sum(contigs.values()) / 1e6:.1f} Mb in {seconds:.0f} s: peak {took:.0f} MB above {before:.0f} MB"
     )
     if took > LIMIT:
         sys.exit(f"more than {LIMIT} MB")

@@ -1,0 +1,123 @@
+"""`bigbird-dna benchmark attention`: attention alone, on random queries, keys and values.
+
+Contenders are our routes, torch's fused attention, and HuggingFace's block-sparse one. Shapes: B batch, H
+heads, L tokens, K head width.
+"""
+
+import importlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from benchmarks.contenders import Benchmark, Call, Case, Contender, Outputs, relative_difference
+from benchmarks.counts import BACKWARD
+from benchmarks.options import AttentionOptions
+from bigbird_dna.attention import Route, bigbird_attention
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class AttentionBenchmark(Benchmark):
+    """Attention in one pass over (B, H, L, K)."""
+
+    options: AttentionOptions
+    known: ClassVar = {
+        "native": Contender("pattern", 1, routed=True),
+        "blocked": Contender("pattern", 1, routed=True),
+        "flex": Contender("pattern", 1, routed=True),
+        # The oracle, for tests; a mask of 12 heads takes 0.8 GB at its longest, four times that as numbers.
+        "dense": Contender("pattern", 2, 2, longest=2048, routed=True),
+        "sdpa": Contender("full", 2),
+        "sdpa-mask": Contender("pattern", 2, 2, longest=8192),
+        "huggingface": Contender("huggingface", 2, 2),
+        "auto": Contender("pattern", 1, routed=True),
+    }
+    passes = ("forward", "training")
+
+    def dtype(self, case: Case) -> torch.dtype:
+        return getattr(torch, self.options.dtype)  # type: ignore[no-any-return]
+
+    def asked(self, case: Case) -> Route:
+        return cast(Route, case.contender)
+
+    def inputs(self, case: Case) -> list[Tensor]:
+        """Queries, keys, values, and the gradient of the output, (B, H, L, K) each."""
+        return _random_inputs(self.options, case.length, self.dtype(case))
+
+    def prepare(self, case: Case, inputs: list[Tensor]) -> Call:
+        attend, (q, k, v, grad) = self.attend(case), inputs
+
+        def forward() -> Outputs:
+            with torch.no_grad():
+                return (attend(q, k, v),)
+
+        if not case.trains:
+            return forward
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        return lambda: torch.autograd.grad(attend(*leaves), leaves, grad)
+
+    def attend(self, case: Case) -> Attend:
+        """A contender's function q, k, v (B, H, L, K) → (B, H, L, K), masks and modules made."""
+        pattern = self.options.pattern
+        if case.contender == "huggingface":
+            return _huggingface(self.options, case, self.dtype(case))
+        if case.contender == "sdpa":
+            return lambda q, k, v: scaled_dot_product_attention(q, k, v)
+        if case.contender == "sdpa-mask":
+            seen = pattern.mask(case.length, self.options.heads)
+            mask = torch.from_numpy(seen)[None].to(self.device)
+            return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return lambda q, k, v: bigbird_attention(q, k, v, pattern, route=self.asked(case))
+
+    def operations(self, case: Case) -> int:
+        return 4 * self.options.width * self.pairs(case) * (1 + BACKWARD * case.trains)
+
+    def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
+        """Of the output, or of the gradients, to the first contender that computes the same graph."""
+        first = kept.setdefault(self.known[case.contender].graph, outputs)
+        return None if first is outputs else relative_difference(outputs, first)
+
+
+@lru_cache(maxsize=1)  # all contenders of a case share them
+def _random_inputs(options: AttentionOptions, length: int, dtype: torch.dtype) -> list[Tensor]:
+    generator = torch.Generator(options.device).manual_seed(options.seed)
+    shape = (options.batch, options.heads, length, options.width)
+    draw: dict[str, Any] = {"generator": generator, "device": options.device, "dtype": dtype}
+    return [torch.randn(shape, **draw) for _ in range(4)]
+
+
+def _huggingface(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
+    """The core of HuggingFace's `BigBirdBlockSparseAttention` as shipped, projections left out.
+
+    Called as its own forward pass does: in evaluation mode, or, with gradients, in training mode, where it
+    draws its random blocks anew in every call. Its dense matrix of probabilities, which nobody reads, is part
+    of it.
+    """
+    # By name, because it may not be installed and has few types.
+    peer = importlib.import_module("transformers.models.big_bird.modeling_big_bird")
+    config = peer.BigBirdConfig(
+        hidden_size=of.heads * of.width,
+        num_attention_heads=of.heads,
+        block_size=of.block_size,
+        num_random_blocks=of.random_blocks,
+        max_position_embeddings=max(case.length, 4096),
+    )
+    module = peer.BigBirdBlockSparseAttention(config, seed=0).train(case.trains)
+    present = torch.ones(of.batch, case.length, device=of.device)
+    blocked, *masks = peer.BigBirdModel.create_masks_for_block_sparse_attn(present, of.block_size)
+    masks = [mask.to(dtype) for mask in masks]  # as its BigBirdAttention does
+    sizes = (of.heads, of.random_blocks, of.width, of.block_size, of.block_size, of.batch)
+    lengths = (case.length, case.length)
+    plan: dict[str, Any] = {"plan_from_length": None, "plan_num_rand_blocks": None}
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, _ = module.bigbird_block_sparse_attention(
+            q, k, v, *masks, blocked, blocked, *sizes, *lengths, seed=module.seed, **plan
+        )
+        return out.transpose(1, 2)  # type: ignore[no-any-return] # (B, L, H, K) → (B, H, L, K)
+
+    return attend

@@ -1,0 +1,120 @@
+"""Tables and figures of a benchmark: of a file made by hand, and of those that the documentation rests on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.figure import draw
+from benchmarks.page import markdown, seconds
+from tests.conftest import REPOSITORY
+
+MEASURED = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
+
+
+def row(contender: str, length: int, median: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "contender": contender,
+        "length": length,
+        "pass": "forward",
+        "status": "measured",
+        "reason": None,
+        "route": None,
+        "peak_mib": 12.5,
+        "difference": None,
+        "median": median,
+        "minimum": 0.9 * median,
+        "quartiles": [0.95 * median, 1.1 * median],
+        "ratio": {"paired": 6.25, "medians": 6.5},
+        "rate": 1.5e11,
+        "share": 0.75,
+        "tokens_per_second": length / median,
+        **changes,
+    }
+
+
+def left_out(contender: str, length: int, reason: str) -> dict[str, Any]:
+    kept = ("contender", "length", "pass", "route", "difference")
+    blank = {key: value for key, value in row(contender, length, 1.0).items() if key in kept}
+    return {**blank, "status": "skipped", "reason": reason, "peak_mib": None}
+
+
+@pytest.fixture
+def measured() -> dict[str, Any]:
+    return {
+        "format": 1,
+        "benchmark": "attention",
+        "date": "2026-01-02T03:04:05+00:00",
+        "machine": {"cpu": "A CPU", "gpu": None, "instructions": "AVX2", "threads": 2, "cores": 4},
+        "software": {"torch": "2.13.0", "transformers": None},
+        "settings": {
+            "batch": 1,
+            "heads": 12,
+            "width": 64,
+            "dtype": "float32",
+            "block_size": 64,
+            "global_blocks": 2,
+            "window_blocks": 3,
+            "random_blocks": 3,
+            "repeats": 7,
+            "reference": "native",
+        },
+        "matrix_products": [{"rate": 1.9e11}, {"rate": 2.0e11}],
+        "results": [
+            row("native", 4096, 0.031),
+            row("huggingface", 4096, 0.533),
+            row("native", 8192, 0.057, ratio=None, peak_mib=None),
+            left_out("huggingface", 8192, "too slow"),
+            left_out("huggingface", 16384, "too slow"),
+        ],
+    }
+
+
+def test_the_page_says_what_was_measured_and_what_was_not(measured: dict[str, Any]) -> None:
+    text = markdown(measured)
+    assert "A CPU, AVX2; 2 threads on 4 cores; torch 2.13.0; 2026-01-02" in text
+    header, rule, first, second, third = text.split("### Forward\n\n")[1].splitlines()[:5]
+    assert len({len(line) for line in (header, rule, first, second, third)}) == 1  # aligned
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (header, first, second)]
+    assert cells[0] == [
+        *("tokens", "contender", "median", "minimum", "quartiles", "ratio", "of medians"),
+        *("GFLOP/s", "share", "MiB"),
+    ]
+    assert cells[1][:3] == ["4,096", "native", "31 ms"]
+    assert cells[2][:3] == ["4,096", "HuggingFace BigBird", "533 ms"]
+    assert "* HuggingFace BigBird at 8,192, 16,384 tokens: skipped: too slow\n" in text
+    assert "here 190–200 GFLOP/s" in text
+
+
+def test_times_have_units_and_three_digits() -> None:
+    values = [seconds(value) for value in (123.4, 1.0, 0.0311, 4.2e-5)]
+    assert values == ["123 s", "1 s", "31.1 ms", "42 µs"]
+
+
+def test_the_figure_shows_lines_for_lengths_and_bars_for_one(
+    measured: dict[str, Any], tmp_path: Path
+) -> None:
+    draw(measured, tmp_path / "lines.svg")
+    first = (tmp_path / "lines.svg").read_bytes()
+    draw(measured, tmp_path / "lines.svg")
+    assert (tmp_path / "lines.svg").read_bytes() == first  # the same numbers, the same file
+    one = measured | {"results": measured["results"][:2]}
+    draw(one, tmp_path / "bars.svg")
+    assert b"533 ms" not in first and b"533 ms" in (tmp_path / "bars.svg").read_bytes()
+    nothing = measured | {"results": measured["results"][3:], "matrix_products": []}
+    draw(nothing, tmp_path / "nothing.svg")
+    assert "too slow" in markdown(nothing)
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
+def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: Path) -> None:
+    benchmark = json.loads(path.read_text())
+    text = markdown(benchmark)
+    for row in benchmark["results"]:
+        if row["status"] == "measured":
+            assert f" {seconds(row['median'])} |" in text
+        else:
+            assert row["reason"] in text
+    draw(benchmark, tmp_path / "benchmark.svg")
+    assert (tmp_path / "benchmark.svg").read_text().startswith("<?xml")
