@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.errors import DataError, UsageError
+
+if TYPE_CHECKING:  # slow to import: inside the function
+    from numpy.typing import NDArray
 
 
 def check_writable(path: Path, *, directory: bool = False) -> None:
@@ -69,9 +72,15 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, whole or not at all."""
     with atomic_path(path) as temporary:
-        temporary.write_text(
-            json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_array(path: Path, values: "NDArray[Any]") -> None:
+    """Write an array as `.npy`, whole or not at all."""
+    import numpy as np
+
+    with atomic_path(path) as temporary, temporary.open("wb") as stream:
+        np.save(stream, values)
 
 
 def read_json(path: Path) -> Any:

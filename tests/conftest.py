@@ -1,16 +1,20 @@
 """Fixtures shared by all tests."""
 
+import io
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pysam
 import pytest
 
+from bigbird_dna.cli.main import main
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.simulate import simulate
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.cli.command import Result, Run
 from tests.toys import MEGABASES, Demo, lines, random_dna
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -69,3 +73,19 @@ def reference(make_reference: Callable[..., Reference]) -> Reference:
     b = random_dna(2000, 2) + "N" * 2000 + random_dna(2000, 3)
     d = random_dna(1000, 5) + "N" * 150 + random_dna(1000, 6)
     return make_reference(a=random_dna(9000, 1), b=b, c=random_dna(50, 4), d=d)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run `bigbird-dna` with these words; what C libraries print is caught as well."""
+
+    def call(*words: object, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as caught:
+            main()
+        result = Result(int(caught.value.code or 0), *capfd.readouterr())
+        assert "Traceback" not in result.err, result.err
+        return result
+
+    return call

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bigbird_dna.config import Config, load_config
-from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.config import load_config
 from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoters import write_loci
-from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.splits import Splits
-from bigbird_dna.tasks.promoters.windows import build_windows, write_windows
+from bigbird_dna.tasks.promoters.windows import prepare_windows
+from bigbird_dna.tasks.tokenize import tokenize, train_tokenizer
 
 MOTIF = "TATAAAGGCGCG"
 UPSTREAM, DOWNSTREAM = 60, 40
@@ -29,14 +28,7 @@ SETTINGS: dict[str, Any] = {
         "sentence_bases": [50, 100],
         "document_sentences": [5, 10],
     },
-    "encoder": {
-        "layers": 1,
-        "hidden": 16,
-        "heads": 2,
-        "positions": 128,
-        "block_size": 8,
-        "random_blocks": 1,
-    },
+    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 8, "random_blocks": 1},
     "pretraining": {
         "steps": 24,
         "batch_size": 4,
@@ -48,17 +40,16 @@ SETTINGS: dict[str, Any] = {
         "precision": "float32",
     },
     "promoters": {
-        "steps": 20,
-        "batch_size": 16,
-        "upstream": UPSTREAM,
-        "downstream": DOWNSTREAM,
-        "jitter": 4,
-        "negatives": 2,
-        "distance": 50,
-        "pooling": "mean",
-        "evaluate_every": 10,
-        "checkpoint_every": 5,
-        "precision": "float32",
+        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "negatives": 2, "distance": 50},
+        "model": {"pooling": "mean"},
+        "training": {
+            "steps": 20,
+            "batch_size": 16,
+            "jitter": 4,
+            "evaluate_every": 10,
+            "checkpoint_every": 5,
+            "precision": "float32",
+        },
     },
 }
 
@@ -69,28 +60,16 @@ def make(directory: Path) -> Path:
     path = directory / "run.yaml"
     path.write_text(yaml.safe_dump({"results": str(results), **SETTINGS}))
     config = load_config(path)
-    loci = _write_genome(directory / "genome.fa")
-    prepare_reference(directory / "genome.fa", results / "genome/reference.fa.gz")
-    write_loci(results / "genome/promoters.tsv", loci)
-    _write_tokens(config, results)
-    reference = Reference(results / "genome/reference.fa.gz")
-    windows, counts = build_windows(
-        reference,
-        loci,
-        Splits.from_config(config.genome, reference.contigs, load_assembly("demo")),
-        upstream=UPSTREAM,
-        downstream=DOWNSTREAM,
-        negative_sets=config.promoters.negative_sets,
-        negatives=config.promoters.negatives,
-        distance=config.promoters.distance,
-        seed=config.seed,
-    )
-    write_windows(results / "promoters", windows, counts)
+    paths = config.paths
+    prepare_reference(_write_genome(directory / "genome.fa", paths.promoters), paths.reference)
+    train_tokenizer(config, paths.reference, paths.tokenizer)
+    tokenize(config, paths.reference, paths.tokenizer, paths.tokens)
+    prepare_windows(config, paths.reference, paths.promoters, paths.windows)
     return path
 
 
-def _write_genome(path: Path) -> list[Locus]:
-    """Random contigs with a motif that ends right before each TSS, on either strand."""
+def _write_genome(path: Path, promoters: Path) -> Path:
+    """Random contigs with a motif that ends right before each TSS, on either strand; and the TSS."""
     rng = np.random.default_rng(5)
     loci, lines = [], []
     for contig, length in CONTIGS.items():
@@ -103,15 +82,5 @@ def _write_genome(path: Path) -> list[Locus]:
             loci.append(Locus(contig, position, strand, f"{contig}_{number}"))  # type: ignore[arg-type]
         lines += [f">{contig}"] + [sequence[i : i + 60] for i in range(0, length, 60)]
     path.write_text("\n".join(lines) + "\n")
-    return loci
-
-
-def _write_tokens(config: Config, results: Path) -> None:
-    from typer.testing import CliRunner
-
-    from bigbird_dna.cli.main import app
-
-    path = str(results.parent / "run.yaml")
-    for command in ("train-tokenizer", "tokenize"):
-        outcome = CliRunner().invoke(app, [command, path])
-        assert outcome.exit_code == 0, outcome
+    write_loci(promoters, loci)
+    return path

@@ -1,17 +1,46 @@
 """Toy genomes and models that tests share, small enough to check by hand or to learn in seconds."""
 
 import gzip
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.simulate.motifs import Motif
+
+if TYPE_CHECKING:
+    from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.model.model import Model
+    from bigbird_dna.model.settings import Settings
+    from bigbird_dna.tokens.interface import Tokenizer
+
+
+def random_model(
+    tokenizer: "Tokenizer",
+    config: "EncoderConfig",
+    settings: "Settings",
+    *,
+    seed: int = 0,
+    scale: float = 1.0,
+) -> "Model":
+    """A model of random weights; fresh ones answer 0.5 to almost everything, which `scale` changes."""
+    import torch
+
+    from bigbird_dna.model.directory import build_network, make_model
+
+    torch.manual_seed(seed)
+    network = build_network(config, settings)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter *= scale
+    return make_model(network.eval(), tokenizer, config, settings)
 
 
 def random_dna(length: int, seed: int) -> str:
@@ -98,6 +127,25 @@ def lines(path: Path) -> list[list[str]]:
 
 def encode(sequence: str) -> np.ndarray:
     return np.array(["ACGTN".index(letter) for letter in sequence.upper()], dtype=np.uint8)
+
+
+def predictions(
+    negative_set: str = "genomic", pairs: int = 6, lift: float = 0.0, seed: int = 0
+) -> pd.DataFrame:
+    """Predictions of `pairs` test promoters and the negatives made for them, and of a validation promoter.
+
+    Test promoters score `lift` deviations above their negatives.
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for pair in range(pairs):
+        for label, name in ((1, "positive"), (0, negative_set)):
+            start = 1000 * pair + 500 * (1 - label)
+            score = 1 / (1 + math.exp(-rng.normal() - lift * (label - 0.5)))
+            rows.append(["chr2", start, start + 400, "+", "test", name, pair, label, score])
+    rows.append(["chr1", 5, 405, "-", "valid", "positive", pairs, 1, 0.5])
+    columns = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def turned(sequence: str) -> str:

@@ -6,11 +6,9 @@ weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` 
 """
 
 import json
-from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -20,43 +18,30 @@ from torch import nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
-from bigbird_dna.files import atomic_directory, checksum, write_json
-from bigbird_dna.model.chromatin import ProfileEnsemble
+from bigbird_dna.files import atomic_directory, write_json
+from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.encoder import Encoder, attention_pattern
 from bigbird_dna.model.heads import BareEncoder, Classifier, PretrainingNetwork, QuestionAnswerer
+from bigbird_dna.model.model import Model
 from bigbird_dna.model.positions import Extension, extend_positions
+from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.settings import (
+    SETTINGS,
+    ChromatinSettings,
+    ClassificationSettings,
+    PretrainingSettings,
+    PromoterSettings,
+    QuestionAnsweringSettings,
+    Settings,
+    Task,
+)
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.opening import TOKENIZER_FILES, load_tokenizer
 
+M = TypeVar("M", bound=Model)
+
 FORMAT = 1
-Task = Literal[
-    "pretraining", "promoter", "chromatin", "classification", "question-answering", "encoder"
-]
-
-
-@dataclass(frozen=True)
-class Model:
-    """A network with all that is needed to use it.
-
-    `settings` are the task's. A promoter model has `upstream`, `downstream` and `jitter` in bp, `views` (how
-    many tokenisations of a window are averaged) and `pooling`; a chromatin model `window` and `bin` in bp,
-    `pooling`, `bin_layers`, `members` (of the ensemble) and `tracks` (each with `track` and `group`). A
-    pretraining model may have `next_sentence` (whether there is such a head; true unless given); a
-    classification model has `outputs` (their number), `labels` (their names) and `pooling`. An imported model
-    has `huggingface`: see the module of that name.
-    """
-
-    task: Task
-    network: nn.Module
-    tokenizer: Tokenizer
-    config: EncoderConfig
-    settings: dict[str, Any]
-    path: Path | None = None
-
-    @cached_property
-    def sha256(self) -> str:
-        """Checksum of the weights file, "" for a model that was never saved."""
-        return checksum(self.path / "model.safetensors") if self.path else ""
 
 
 def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
@@ -69,37 +54,42 @@ def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
     return config.model_copy(update={"vocabulary": tokenizer.vocabulary})
 
 
-def build_network(task: Task, config: EncoderConfig, settings: dict[str, Any]) -> nn.Module:
-    """A network with fresh weights, drawn from torch's generator."""
-    if task == "pretraining":
-        return PretrainingNetwork(config, next_sentence=settings.get("next_sentence", True))
-    if task == "chromatin":
-        return ProfileEnsemble(
-            config,
-            len(settings["tracks"]),
-            settings["pooling"],
-            settings["members"],
-            settings["bin_layers"],
-        )
-    if task == "question-answering":
-        return QuestionAnswerer(config)
-    if task == "encoder":
-        return BareEncoder(config)
-    return Classifier(config, outputs=settings.get("outputs", 1), pooling=settings["pooling"])
+def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
+    """A network for a task with fresh weights, drawn from torch's generator."""
+    match settings:
+        case PretrainingSettings():
+            return PretrainingNetwork(config, next_sentence=settings.next_sentence)
+        case ChromatinSettings():
+            return ChromatinEnsemble(
+                config, len(settings.tracks), settings.pooling, settings.members, settings.bin_layers
+            )
+        case PromoterSettings():
+            return Classifier(config, outputs=1, pooling=settings.pooling)
+        case ClassificationSettings():
+            return Classifier(config, outputs=settings.outputs, pooling=settings.pooling)
+        case QuestionAnsweringSettings():
+            return QuestionAnswerer(config)
+        case _:
+            return BareEncoder(config)
+
+
+def make_model(
+    network: nn.Module,
+    tokenizer: Tokenizer,
+    config: EncoderConfig,
+    settings: Settings,
+    path: Path | None = None,
+) -> Model:
+    """The model of a task, of the class that knows what the task's models can do."""
+    kind: type[Model] = {"promoter": PromoterModel, "chromatin": ChromatinModel}.get(settings.task, Model)
+    return kind(network, tokenizer, config, settings, path)
 
 
 def save(
-    path: Path,
-    model: Model,
-    provenance: dict[str, Any],
-    metrics: dict[str, Any],
-    extra: dict[str, Path],
+    path: Path, model: Model, provenance: dict[str, Any], metrics: dict[str, Any], extra: dict[str, Path]
 ) -> None:
     """Write a model directory; `extra` maps names to further files that are copied into it."""
-    weights = {
-        name: value.detach().cpu().contiguous()
-        for name, value in model.network.state_dict().items()
-    }
+    weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     with atomic_directory(path) as directory:
         write_json(
             directory / "config.json",
@@ -108,7 +98,7 @@ def save(
                 "task": model.task,
                 "encoder": model.config.model_dump(),
                 "random_blocks_sha256": _random_blocks(model.config),
-                "settings": model.settings,
+                "settings": model.settings.as_json(),
                 "tokenizer": model.tokenizer.description(),
             },
         )
@@ -151,10 +141,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
             raise ModelError(f"{path}: not a model directory: {name} is missing")
     names = [name for name in TOKENIZER_FILES if (path / name).is_file()]
     if not names:
-        raise ModelError(
-            f"{path}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing"
-        )
-    task, config, settings, description = _read_description(path / "config.json")
+        raise ModelError(f"{path}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing")
+    config, settings, description = _read_description(path / "config.json")
     tokenizer = load_tokenizer(path / names[0], description)
     if tokenizer.vocabulary != config.vocabulary:
         raise ModelError(
@@ -162,7 +150,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         )
     try:
         with torch.random.fork_rng(devices=[]):
-            network = build_network(task, config, settings)
+            network = build_network(config, settings)
         weights = load_file(path / "model.safetensors")
         network.load_state_dict(weights)
     except (SafetensorError, OSError) as error:
@@ -174,7 +162,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     if positions is not None:
         config = _extended(path, network, positions, extend)
     network.eval()
-    return Model(task, network, tokenizer, config, settings, path)
+    return make_model(network, tokenizer, config, settings, path)
 
 
 def _extended(path: Path, network: nn.Module, positions: int, method: Extension) -> EncoderConfig:
@@ -194,51 +182,51 @@ def _random_blocks(config: EncoderConfig) -> str:
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
     """The encoder's configuration of a model directory, without its weights; `ModelError` as `load`."""
-    return _read_description(Path(path) / "config.json")[1]
+    return _read_description(Path(path) / "config.json")[0]
 
 
-def load_task(path: Path | str, task: Task) -> Model:
-    """Load a model directory and make sure that it is one for `task`."""
-    model = load(path)
-    if model.task != task:
-        raise ModelError(f"{path}: a {task} model is needed, this is a {model.task} model")
+def load_promoter_model(model: Model | Path | str) -> PromoterModel:
+    """`load` a model that must be one of promoters, or take one; `ModelError` if it is another."""
+    return _of_task(model, PromoterModel, "promoter")
+
+
+def load_chromatin_model(model: Model | Path | str) -> ChromatinModel:
+    """`load` a model that must be one of chromatin, or take one; `ModelError` if it is another."""
+    return _of_task(model, ChromatinModel, "chromatin")
+
+
+def load_pretrained(model: Model | Path | str) -> Model:
+    """`load` a model that must be a pretrained encoder, or take one; `ModelError` if it is another."""
+    return _of_task(model, Model, "pretraining")
+
+
+def _of_task(given: Model | Path | str, kind: type[M], task: Task) -> M:
+    model = given if isinstance(given, Model) else load(given)
+    if not isinstance(model, kind) or model.task != task:
+        raise ModelError(f"{model.path}: a {task} model is needed, this is a {model.task} model")
     return model
 
 
-def _read_description(
-    path: Path,
-) -> tuple[Task, EncoderConfig, dict[str, Any], dict[str, Any]]:
+def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
+    """What `config.json` says of encoder, task and tokenizer."""
     try:
         values = json.loads(path.read_text())
         if values["format"] != FORMAT:
-            raise ModelError(
-                f"{path}: format {values['format']!r}, this version reads format {FORMAT}"
-            )
-        task, settings = values["task"], dict(values["settings"])
-        if task not in get_args(Task):
-            raise ModelError(f"{path}: unknown task {task!r}")
+            raise ModelError(f"{path}: format {values['format']!r}, this version reads format {FORMAT}")
+        if values["task"] not in SETTINGS:
+            raise ModelError(f"{path}: unknown task {values['task']!r}")
         config = EncoderConfig.model_validate(values["encoder"])
-        if task == "promoter":
-            {name: int(settings[name]) for name in ("upstream", "downstream", "jitter", "views")}
-        if task == "chromatin":
-            {name: int(settings[name]) for name in ("window", "bin", "members", "bin_layers")}
-            [(str(track["track"]), str(track["group"])) for track in settings["tracks"]]
-        if task in ("promoter", "classification", "chromatin"):
-            str(settings["pooling"])
+        settings = SETTINGS[values["task"]].model_validate(values["settings"])
         drawn = values.get("random_blocks_sha256", "")
         if drawn and config.attention == "bigbird" and drawn != _random_blocks(config):
             raise ModelError(
                 f"{path}: was trained with other random blocks than this version draws for "
                 f"seed {config.random_seed}"
             )
-        if task == "classification":
-            int(settings["outputs"])
-        return task, config, settings, dict(values.get("tokenizer", {}))
+        return config, settings, dict(values.get("tokenizer", {}))
     except BigBirdDnaError:
         raise
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ModelError(f"{path}: damaged: {error}") from None
     except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise ModelError(
-            f"{path}: not a model description: {' '.join(str(error).split())[:200]}"
-        ) from None
+        raise ModelError(f"{path}: not a model description: {' '.join(str(error).split())[:200]}") from None

@@ -53,9 +53,7 @@ class Embeddings(nn.Module):
             nn.Embedding(config.positions, config.hidden) if config.position == "learned" else None
         )
         self.segment = nn.Embedding(config.segments, config.hidden)
-        self.extra = (
-            nn.Embedding(config.extra_globals, config.hidden) if config.extra_globals else None
-        )
+        self.extra = nn.Embedding(config.extra_globals, config.hidden) if config.extra_globals else None
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
         self.dropout = nn.Dropout(config.dropout)
@@ -106,11 +104,7 @@ class Layer(nn.Module):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (B, L, D) → (B, H, L, K)
 
     def forward(
-        self,
-        x: Tensor,
-        lengths: Tensor | None,
-        turns: Rotation | None = None,
-        owners: Tensor | None = None,
+        self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
     ) -> Tensor:
         """Hidden states (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows.
 
@@ -218,9 +212,7 @@ class Encoder(nn.Module):
         if self.embeddings.position is not None:
             initialise_positions(self.embeddings.position.weight)
 
-    def forward(
-        self, ids: Tensor, lengths: Tensor | None = None, segments: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, ids: Tensor, lengths: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Encode a batch.
 
         Parameters
@@ -263,15 +255,11 @@ class Encoder(nn.Module):
         # Made anew in each call, once for all layers: cheaper than keeping them in step with the device, the
         # length, and the type that the weights are converted to.
         width, extra = config.hidden // config.heads, config.extra_globals
-        turns = rotation(
-            x.shape[1] - extra, width, config.rotary_base, config.rotary_scale, x.device
-        )
+        turns = rotation(x.shape[1] - extra, width, config.rotary_base, config.rotary_scale, x.device)
         if not extra:
             return turns
         # An extra global stands nowhere: it isn't turned.
-        return Rotation(
-            F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0))
-        )
+        return Rotation(F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0)))
 
 
 def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:

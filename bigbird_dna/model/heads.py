@@ -5,7 +5,7 @@ Shapes: B batch, L tokens, M masked tokens, D hidden width, I intermediate width
 The arithmetic of every head is HuggingFace BigBird's, so that weights can be exchanged by renaming.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
 from bigbird_dna.model.encoder import Encoder, initialise
+from bigbird_dna.model.settings import Pooling
 
-Pooling = Literal["cls", "mean"]
 QUESTION_PENALTY = 1e6  # taken from the scores of the question's own tokens
 
 
@@ -108,13 +108,15 @@ class Classifier(nn.Module):
     def forward(self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """Token ids (B, L) with true lengths (B,) → logits (B, T)."""
         hidden = self.encoder(ids, lengths, segments)
-        if self.pooling == "cls":
-            pooled = hidden[:, 0]  # (B, D)
-        else:
-            present = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]  # (B, L)
-            pooled = (hidden * present[..., None]).sum(1) / lengths[:, None]
+        pooled = hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
         inner = self.activation(self.dense(self.dropout(pooled)))
         return self.output(self.dropout(inner))  # type: ignore[no-any-return]
+
+
+def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
+    present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)
+    return (hidden * present[..., None]).sum(1) / lengths[:, None]
 
 
 class SpanOutput(NamedTuple):

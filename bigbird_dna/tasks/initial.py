@@ -1,19 +1,23 @@
 """What fine-tuning starts from: a pretrained encoder, or fresh weights."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigbird_dna.config import ChromatinConfig, EncoderConfig, PromoterConfig
+from bigbird_dna.config import EncoderConfig, StartConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.files import read_json
-from bigbird_dna.model.directory import Model, encoder_for, load_task
+from bigbird_dna.model.directory import encoder_for, load_pretrained
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.model import Model
 from bigbird_dna.model.positions import Extension, extend_positions
+from bigbird_dna.model.settings import Settings
+from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.training.distributed import World
 
 
 class Start(NamedTuple):
@@ -22,17 +26,34 @@ class Start(NamedTuple):
     config: EncoderConfig
     tokenizer: Tokenizer
     model: Model | None
+    settings: StartConfig
 
     @property
     def sha256(self) -> str | None:
         """Checksum of the pretrained weights."""
         return self.model.sha256 if self.model else None
 
+    def begin(
+        self,
+        settings: Settings,
+        training: TrainingConfig,
+        identity: Mapping[str, Any],
+        checkpoints: Path,
+        world: World,
+    ) -> Run:
+        """The fine-tuning of a fresh model; `identity` as in `Run.begin`, but for what it starts from."""
+        whole = {"start": [self.settings.deciding(), self.sha256], **identity}
+        return Run.begin(self.config, self.tokenizer, settings, training, whole, checkpoints, world)
+
     def initialise(self, encoder: Encoder) -> None:
         """Give an encoder of `config` the pretrained weights; fresh ones stay where there are none."""
         if self.model is not None:
             assert isinstance(self.model.network, PretrainingNetwork)
             encoder.load_state_dict(self.model.network.encoder.state_dict())
+
+    def provenance(self, leaked: Sequence[str]) -> dict[str, Any]:
+        """What a model says of its start; `leaked` are the held-out contigs that were `seen`."""
+        return {"pretrained_sha256": self.sha256, "held_out_contigs_seen_in_pretraining": list(leaked)}
 
     def seen(self, held_out: Iterable[str]) -> list[str]:
         """Which held-out contigs the pretrained model says it has seen; it is silent if it doesn't say."""
@@ -47,25 +68,21 @@ class Start(NamedTuple):
 
 
 def make_start(
-    config: EncoderConfig,
-    settings: PromoterConfig | ChromatinConfig,
-    pretrained: Path | None,
-    tokenizer: Path,
-    section: str,
+    config: EncoderConfig, settings: StartConfig, pretrained: Path | None, tokenizer: Path, section: str
 ) -> Start:
     """Read what fine-tuning starts from.
 
     Parameters
     ----------
     settings
-        Of the task: `initial` (weights), `dropout` while fine-tuning (none: the encoder's) and
+        Of the task's model: `initial` (weights), `dropout` while fine-tuning (none: the encoder's) and
         `extend_positions` (how a pretrained encoder of fewer positions gets those of `config`; none: refuse).
     pretrained
         Model directory of a pretraining, whose tokenizer is taken; not read where `initial` is "random".
     tokenizer
         Read where there is no pretrained model.
     section
-        Of the configuration, for messages.
+        Of the configuration that `settings` is, for messages.
 
     Raises
     ------
@@ -76,19 +93,17 @@ def make_start(
         pretrained = None
     elif pretrained is None:
         raise ConfigError(f"{section}.initial is 'pretrained', but no pretrained model was given")
-    start = load_task(pretrained, "pretraining") if pretrained else None
+    start = load_pretrained(pretrained) if pretrained else None
     reader = start.tokenizer if start else load_tokenizer(tokenizer)
     encoder = encoder_for(config, reader)
     if settings.dropout is not None:
         encoder = encoder.model_copy(update={"dropout": settings.dropout})
     if start:
         encoder = _fitted(start, encoder, settings.extend_positions, section)
-    return Start(encoder, reader, start)
+    return Start(encoder, reader, start, settings)
 
 
-def _fitted(
-    start: Model, encoder: EncoderConfig, extend: Extension | None, section: str
-) -> EncoderConfig:
+def _fitted(start: Model, encoder: EncoderConfig, extend: Extension | None, section: str) -> EncoderConfig:
     """The configuration for the weights of `start`, whose positions are extended where that is allowed.
 
     It is `encoder`, but for the rotary scale or base that an extension changes.

@@ -12,22 +12,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.ngram import KneserNey
-from bigbird_dna.config import Config, PretrainingConfig
+from bigbird_dna.config import Config, PretrainingConfig, complete, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import check_writable, checksum
-from bigbird_dna.model.directory import Model, build_network, encoder_for, save
+from bigbird_dna.model.directory import encoder_for
 from bigbird_dna.model.heads import PretrainingOutput
+from bigbird_dna.model.rows import pad
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
-from bigbird_dna.training.batches import pad
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.state import CheckpointStore
+from bigbird_dna.training.loop import Batch
 
 NGRAM_TOKENS = 5_000_000
+INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
 
 
 class Pair(NamedTuple):
@@ -70,16 +72,13 @@ class PairSampler:
         middle = self._sentence_end_near(sentence, start + half, start + 2 * half)
         room_b = self.room - (middle - start)
         follows = not self.next_sentence or bool(rng.random() < 0.5)
+        begin, stop = middle, end
         if not follows:
             other = int(self.full[rng.integers(len(self.full))])
             begin, stop = int(self.store.sentences[other]), int(self.document_end[other])
-        else:
-            begin, stop = middle, end
         tokens = self.store.tokens
         return Pair(
-            np.asarray(tokens[start:middle]),
-            np.asarray(tokens[begin : min(stop, begin + room_b)]),
-            follows,
+            np.asarray(tokens[start:middle]), np.asarray(tokens[begin : min(stop, begin + room_b)]), follows
         )
 
     def _sentence_end_near(self, sentence: int, target: int, limit: int) -> int:
@@ -127,9 +126,7 @@ class PretrainingObjective:
             row = np.concatenate(
                 [[tokenizer.cls_id], pair.a, [tokenizer.sep_id], pair.b, [tokenizer.sep_id]]
             ).astype(np.int32)
-            inputs, labels = mask_tokens(
-                row, rng, self.config.mask_fraction, tokenizer, hide_all=hide_all
-            )
+            inputs, labels = mask_tokens(row, rng, self.config.mask_fraction, tokenizer, hide_all=hide_all)
             rows.append(inputs)
             targets.append(labels)
             first_lengths.append(len(pair.a) + 2)
@@ -153,19 +150,13 @@ class PretrainingObjective:
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         """Mean cross-entropy over masked tokens, in nats, plus that of the next-sentence choice if learnt."""
-        output = self._forward(network, batch)
+        output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
         masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
         loss = masked / max(totals["masked"], 1.0)
         if output.next_sentence is None:
             return loss
-        pairs = F.cross_entropy(
-            output.next_sentence.float(), batch["next_sentence"], reduction="sum"
-        )
+        pairs = F.cross_entropy(output.next_sentence.float(), batch["next_sentence"], reduction="sum")
         return loss + pairs / totals["pairs"]
-
-    @staticmethod
-    def _forward(network: nn.Module, batch: Batch) -> PretrainingOutput:
-        return network(batch["ids"], batch["lengths"], batch["segments"], batch["masked"])  # type: ignore[no-any-return]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Bits per base and accuracy over a fixed set of held-out pairs with fixed masks.
@@ -176,15 +167,13 @@ class PretrainingObjective:
         sums = dict.fromkeys(("nats", "bases", "masked", "right", "pairs", "right_pairs"), 0.0)
         size = min(16, self.config.batch_size)
         starts = range(0, self.config.evaluation_sequences, size)
-        for number, start in enumerate(starts):
-            if number % self.world.size != self.world.rank:
-                continue
+        for start in starts[self.world.rank :: self.world.size]:
             stop = min(start + size, self.config.evaluation_sequences)
             seeds = [(self.config.seed, 1, index) for index in range(start, stop)]
             batch = self._batch(self.held_out, seeds, hide_all=True)
             bases = self.piece_lengths[batch["labels"]].sum().item()
             batch = {key: value.to(self.world.device) for key, value in batch.items()}
-            output = self._forward(network, batch)
+            output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
             logits, labels = output.tokens.float(), batch["labels"]
             sums["nats"] += F.cross_entropy(logits, labels, reduction="sum").item()
             sums["bases"] += bases
@@ -212,10 +201,7 @@ class NgramBaseline(NamedTuple):
 
 
 def ngram_baseline(
-    train_store: TokenStore,
-    valid_store: TokenStore,
-    tokenizer: Tokenizer,
-    config: PretrainingConfig,
+    train_store: TokenStore, valid_store: TokenStore, tokenizer: Tokenizer, config: PretrainingConfig
 ) -> NgramBaseline:
     """Bits per base of interpolated Kneser–Ney n-grams on held-out tokens, and the order that does best.
 
@@ -249,74 +235,60 @@ def _document_tokens(store: TokenStore, limit: int) -> list[npt.NDArray[np.integ
 
 
 def pretrain(
-    config: Config,
-    tokens: Path,
-    tokenizer_path: Path,
-    output: Path,
-    checkpoints: Path,
-    world: World,
+    config: Config, tokens: Path, tokenizer_path: Path, output: Path, checkpoints: Path, world: World
 ) -> dict[str, Any]:
     """Train or go on training, then publish the model directory `output`; returns its metrics.
 
     Every process of `world` calls this; the first one writes.
+
+    Raises
+    ------
+    ConfigError
+        Inputs are longer than the encoder's positions, or a batch can't be divided among processes.
     """
     check_writable(output, directory=True)
-    settings = config.pretraining
-    tokenizer = load_tokenizer(tokenizer_path)
-    train_store, valid_store = (
-        TokenStore.open(tokens / split, tokenizer) for split in ("train", "valid")
+    settings, tokenizer = complete(config).pretraining, load_tokenizer(tokenizer_path)
+    train_store, valid_store = (  # one process looks for damage
+        TokenStore.open(tokens / split, tokenizer, verify=world.is_first) for split in ("train", "valid")
     )
-    encoder = encoder_for(config.encoder, tokenizer)
-    identity = {
-        "task": "pretraining",
-        "encoder": encoder.model_dump(),
-        "training": settings.model_dump(
-            exclude={"evaluate_every", "checkpoint_every", "evaluation_sequences", "ngram_order"}
-        ),
-        "tokenizer": tokenizer.sha256,
-        "data": [train_store.info, valid_store.info],
-        "processes": world.size,
-    }
-    store = CheckpointStore(checkpoints, identity)
-    torch.manual_seed(settings.seed)
-    task_settings = {"next_sentence": settings.next_sentence}
-    network = build_network("pretraining", encoder, task_settings)
-    parameters = sum(p.numel() for p in network.parameters())
-    if world.is_first:
-        log(
-            f"{parameters:,} parameters, {len(train_store.tokens):,} training tokens, {world.device}"
-        )
+    run = Run.begin(
+        encoder_for(config.encoder, tokenizer),
+        tokenizer,
+        PretrainingSettings(next_sentence=settings.next_sentence),
+        settings,
+        {"data": [train_store.info, valid_store.info]},
+        checkpoints,
+        world,
+    )
+    parameters = sum(p.numel() for p in run.model.network.parameters())
     objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world)
-    progress = train(network, objective, settings, store, world)
+    what = f"{parameters:,} parameters, {len(train_store.tokens):,} training tokens"
+    progress = run.train(objective, what)
     with torch.inference_mode():
-        figures = objective.evaluate(network)  # float32, whatever the training's precision was
+        # In float32, whatever the training's precision was.
+        figures = objective.evaluate(run.model.network)
     world.leave()
     if not world.is_first:
         return figures
     log("fitting the n-gram baseline")
     ngram = ngram_baseline(train_store, valid_store, tokenizer, settings)
-    metrics: dict[str, Any] = {
+    metrics = {
         **figures,
         "ngram_bits_per_base": ngram.bits_per_base,
         "ngram_order": ngram.order,
-        "uniform_bits_per_base": 2.0,
+        "uniform_bits_per_base": 2.0,  # what knowing nothing costs
         "split": "valid",
         "steps": progress.step,
         "tokens_seen": progress.tokens,
         "parameters": parameters,
     }
     provenance = {
-        "configuration": config.model_dump(
-            include={"encoder", "pretraining", "tokens", "genome", "seed"}
-        ),
+        "configuration": stage_values(config, "pretraining"),
         "data": {"train": train_store.info, "valid": valid_store.info},
         "tokenizer_sha256": checksum(tokenizer_path),
         "contigs": train_store.info["contigs"],
     }
-    model = Model("pretraining", network, tokenizer, encoder, task_settings)
-    save(output, model, provenance, metrics, {"training.jsonl": store.log_path})
-    store.remove()
-    log(
-        f"held out: {metrics['bits_per_base']:.4f} bits per base, n-gram {metrics['ngram_bits_per_base']:.4f}"
-    )
+    run.publish(output, provenance, metrics)
+    bits, theirs = figures["bits_per_base"], ngram.bits_per_base
+    log(f"held out: {bits:.4f} bits per base, n-gram {theirs:.4f}")
     return metrics

@@ -43,12 +43,8 @@ def _gradients(encoder: Encoder, hidden: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_unpadded_rows_on_the_blocked_route_are_one_graph(
-    position: str, checkpointing: bool
-) -> None:
-    encoder = _encoder(
-        route="blocked", position=position, dropout=0.1, gradient_checkpointing=checkpointing
-    )
+def test_unpadded_rows_on_the_blocked_route_are_one_graph(position: str, checkpointing: bool) -> None:
+    encoder = _encoder(route="blocked", position=position, dropout=0.1, gradient_checkpointing=checkpointing)
     compiled = torch.compile(encoder, backend="aot_eager", fullgraph=True)
     ids = _ids(2, TOKENS)
     torch.manual_seed(3)
@@ -116,7 +112,5 @@ def test_machine_code_gives_the_same(route: str) -> None:
         if lengths is not None:
             hidden, plain = hidden[:, :80], plain[:, :80]
         torch.testing.assert_close(hidden, plain, atol=1e-5, rtol=1e-5)
-        for mine, expected in zip(
-            _gradients(encoder, hidden), _gradients(encoder, plain), strict=True
-        ):
+        for mine, expected in zip(_gradients(encoder, hidden), _gradients(encoder, plain), strict=True):
             torch.testing.assert_close(mine, expected, atol=1e-4, rtol=1e-4)

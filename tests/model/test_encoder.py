@@ -14,14 +14,7 @@ from bigbird_dna.model.encoder import INNER_ELEMENTS, Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 
 SMALL = EncoderConfig(
-    vocabulary=40,
-    layers=2,
-    hidden=16,
-    heads=2,
-    positions=96,
-    block_size=4,
-    random_blocks=1,
-    dropout=0.0,
+    vocabulary=40, layers=2, hidden=16, heads=2, positions=96, block_size=4, random_blocks=1, dropout=0.0
 )
 
 
@@ -112,9 +105,7 @@ def test_inference_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
                 torch.testing.assert_close(encoder(ids, true), whole, atol=1e-5, rtol=0)
 
 
-def test_inference_never_holds_the_feed_forward_of_all_tokens(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_inference_never_holds_the_feed_forward_of_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder(SMALL.model_copy(update={"positions": 1024, "intermediate": 1024})).eval()
     ids, _ = rows(1024)
     bounds = (1 << 30, 64 * 1024)
@@ -190,9 +181,7 @@ def test_full_attention_agrees_with_torch_s_own_layers(activation: str, rescale:
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_bfloat16_stays_near_float32(weights: str, position: str) -> None:
     torch.manual_seed(0)
-    config = SMALL.model_copy(
-        update={"layers": 4, "hidden": 64, "route": "blocked", "position": position}
-    )
+    config = SMALL.model_copy(update={"layers": 4, "hidden": 64, "route": "blocked", "position": position})
     network = PretrainingNetwork(config).eval()
     ids, lengths = rows(96, 70)
     inputs = (ids, lengths, torch.zeros_like(ids), torch.arange(96 + 70))
@@ -212,16 +201,11 @@ def test_full_attention_sees_what_a_sparse_pattern_does_not() -> None:
     ids, lengths = rows(96)
     changed = ids.clone()
     changed[0, 90] = 5 if ids[0, 90] != 5 else 6
-    for config, reached in (
-        (window, False),
-        (window.model_copy(update={"attention": "full"}), True),
-    ):
+    for config, reached in ((window, False), (window.model_copy(update={"attention": "full"}), True)):
         torch.manual_seed(0)
         encoder = Encoder(config).eval()
         with torch.inference_mode():
-            difference = (
-                (encoder(ids, lengths) - encoder(changed, lengths))[0, 0].abs().max().item()
-            )
+            difference = (encoder(ids, lengths) - encoder(changed, lengths))[0, 0].abs().max().item()
         assert (difference > 0) == reached
 
 

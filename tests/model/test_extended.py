@@ -25,9 +25,7 @@ def made(**changes: object) -> Encoder:
 
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 @pytest.mark.parametrize(("extra", "radius"), [(5, 0), (5, 3), (0, 3), (8, 1)])
-def test_a_row_depends_on_neither_padding_nor_company(
-    extra: int, radius: int, position: str
-) -> None:
+def test_a_row_depends_on_neither_padding_nor_company(extra: int, radius: int, position: str) -> None:
     encoder = made(extra_globals=extra, relative_radius=radius, position=position)
     ids = torch.randint(0, 20, (2, 150))
     with torch.no_grad():
@@ -63,7 +61,4 @@ def test_everything_that_is_learnt_gets_a_gradient() -> None:
 
 def test_a_sequence_is_divided_evenly_among_its_globals() -> None:
     owners = token_owners(torch.tensor([8, 5]), 2, 8, 2)
-    assert owners.tolist() == [
-        [-1, -1, 0, 0, 0, 0, 1, 1, 1, 1],
-        [-1, -1, 0, 0, 0, 1, 1, -1, -1, -1],
-    ]
+    assert owners.tolist() == [[-1, -1, 0, 0, 0, 0, 1, 1, 1, 1], [-1, -1, 0, 0, 0, 1, 1, -1, -1, -1]]

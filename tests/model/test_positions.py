@@ -13,12 +13,14 @@ import bigbird_dna
 from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.model.directory import Model, build_network, load, save
+from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.positions import Extension, extend_positions, extended_table
 from bigbird_dna.model.rotary import rotation
+from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.model.test_encoder import SMALL
+from tests.toys import random_model
 
 IDS = torch.randint(5, 40, (2, 96), generator=torch.Generator().manual_seed(1))
 
@@ -42,9 +44,7 @@ def test_interpolation_keeps_lines_and_ends(old: int, more: int) -> None:
     slope, start = torch.tensor([1.0, -2.0, 0.0]), torch.tensor([3.0, 0.0, 1.0])
     line = torch.linspace(0, 1, old)[:, None] * slope + start
     longer = torch.linspace(0, 1, old + more)[:, None] * slope + start
-    torch.testing.assert_close(
-        extended_table(line, old + more, "interpolate"), longer, atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(extended_table(line, old + more, "interpolate"), longer, atol=1e-5, rtol=0)
 
 
 def test_interpolation_by_hand() -> None:
@@ -135,10 +135,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
             **{"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8},
             position=position,
         )
-        torch.manual_seed(4)
-        model = Model(
-            "pretraining", build_network("pretraining", config, {}), tokenizer, config, {}
-        )
+        model = random_model(tokenizer, config, PretrainingSettings(), seed=4)
         save(directory / position, model, {"contigs": ["I", "II"]}, {"bits_per_base": 1.9}, {})
     return directory
 
@@ -195,7 +192,7 @@ def test_the_command_writes_what_loading_gives(
             "new",
             ("--positions", 99, "--method", "copy"),
             UsageError,
-            "--method copy: choose tile, interpolate, ntk",
+            "method 'copy': choose one of tile, interpolate, ntk",
         ),
         ("rotary", "new", ("--positions", 99), ModelError, "rotary positions have no table"),
         ("none", "new", ("--positions", 99), ModelError, "no such model directory"),
@@ -204,12 +201,7 @@ def test_the_command_writes_what_loading_gives(
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(
-    saved: Path,
-    model: str,
-    out: str,
-    words: tuple[object, ...],
-    error: type[Exception],
-    message: str,
+    saved: Path, model: str, out: str, words: tuple[object, ...], error: type[Exception], message: str
 ) -> None:
     before = sorted(saved.rglob("*"))
     with pytest.raises(error, match=message):

@@ -37,9 +37,7 @@ TURNS = rotation(131_072, 16, 10_000.0, 1.0)
 def test_scores_depend_on_the_distance_alone(i: int, j: int, shift: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed % 2**63)
     q, k = torch.randn(2, 1, 1, 1, 16, generator=generator)
-    here, there = (
-        (rotate(q, _at(TURNS, i + s)) * rotate(k, _at(TURNS, j + s))).sum() for s in (0, shift)
-    )
+    here, there = ((rotate(q, _at(TURNS, i + s)) * rotate(k, _at(TURNS, j + s))).sum() for s in (0, shift))
     assert abs(here - there) < 2e-5 * q.norm() * k.norm()
 
 
@@ -100,9 +98,7 @@ def test_padding_and_company_do_not_matter() -> None:
         ({"compatibility": "huggingface"}, "huggingface needs learned positions"),
     ],
 )
-def test_configurations_that_cannot_be_are_refused(
-    changes: dict[str, object], message: str
-) -> None:
+def test_configurations_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         EncoderConfig.model_validate({"position": "rotary", **changes})
 

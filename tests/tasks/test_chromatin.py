@@ -1,66 +1,57 @@
-"""Chromatin profiles from training to predictions, on a genome whose tracks are two motifs."""
+"""Chromatin models from training to predictions, on a genome whose tracks are two motifs."""
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.config import Config, parse_config
+from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.labelling import Labelling
 from bigbird_dna.genome.chromatin.region_splits import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model.directory import load
+from bigbird_dna.model.bin_rows import bin_rows
+from bigbird_dna.model.chromatin_network import ChromatinEnsemble
+from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.tasks.chromatin.ensemble import combine_models
 from bigbird_dna.tasks.chromatin.evaluation import baseline_bins, held_out_rows, predict_bins
 from bigbird_dna.tasks.chromatin.finetuning import (
     ChromatinObjective,
-    _batch_size,
+    _member,
     _neighbours,
     finetune_chromatin,
 )
-from bigbird_dna.tasks.chromatin.inference import predict_profiles
 from bigbird_dna.tasks.chromatin.regions import Region, bins_of, predict_regions, read_regions
-from bigbird_dna.tasks.chromatin.rows import profile_rows
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from tests.toys import MOTIFS, write_motif_genome
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "genome": {"valid": ["b"], "test": ["c"]},
-    "encoder": {
-        "layers": 1,
-        "hidden": 32,
-        "heads": 2,
-        "positions": 160,
-        "block_size": 8,
-        "dropout": 0.0,
-    },
+    "encoder": {"layers": 1, "hidden": 32, "heads": 2, "positions": 160, "block_size": 8, "dropout": 0.0},
     "chromatin": {
-        "bin": 40,
-        "window": 200,
-        "pooling": "bin",
-        "neighbours": 3,
-        "initial": "random",
-        "negative_fraction": 1.0,
-        "minimum_positives": 5,
-        "shift": 3,
-        "steps": 120,
-        "batch_size": 16,
-        "optimizer": {"learning_rate": 3e-3, "warmup_steps": 10},
-        "evaluate_every": 60,
-        "checkpoint_every": 50,
-        "precision": "float32",
-        "baseline_kmer": 4,
+        "data": {"bin": 40, "window": 200, "shift": 3, "negative_fraction": 1.0, "minimum_positives": 5},
+        "model": {"pooling": "bin", "initial": "random"},
+        "training": {
+            "neighbours": 3,
+            "steps": 120,
+            "batch_size": 16,
+            "optimizer": {"learning_rate": 3e-3, "warmup_steps": 10},
+            "evaluate_every": 60,
+            "checkpoint_every": 50,
+            "precision": "float32",
+        },
+        "evaluation": {"baseline_kmer": 4},
     },
-    "pretraining": {"sequence_tokens": 100},
 }
 
 
@@ -71,19 +62,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_motif_genome(home, {"a": 24_000, "b": 6_000, "c": 8_000}, spacing=170, both_strands=True)
     tracks = [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS]
     reference = Reference(home / "reference.fa.gz")
-    DnaTokenizer.train(
-        (reference.fetch(w) for w in _pieces(reference)), home / "tokenizer.model", 24, 4
-    )
+    DnaTokenizer.train((reference.fetch(w) for w in _pieces(reference)), home / "tokenizer.model", 24, 4)
     build_dataset(
         home / "data",
         reference,
         load_assembly("demo"),
         tracks,
         RegionSplits.from_names(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
-        window=206,
-        bin_size=40,
-        max_n=1.0,
-        negative_fraction=1.0,
+        Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=1.0, min_positives=1),
     )
     return home
 
@@ -95,9 +81,10 @@ def _pieces(reference: Reference):
         yield Interval("a", start, start + 500)
 
 
-def settings(**changes: object) -> Config:
-    values = {**SETTINGS, "chromatin": {**SETTINGS["chromatin"], **changes}}
-    return parse_config(values)
+def settings(**changed: dict[str, Any]) -> Config:
+    """The configuration with other keys in some sections of `chromatin`."""
+    sections = {name: {**keys, **changed.get(name, {})} for name, keys in SETTINGS["chromatin"].items()}
+    return parse_config({**SETTINGS, "chromatin": sections})
 
 
 def train_model(made: Path, output: Path, config: Config, *, window: int = 200, member: int = 0):
@@ -124,8 +111,8 @@ def model_dir(made: Path) -> Path:
 
 def test_training_finds_the_motifs(made: Path, model_dir: Path) -> None:
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    model = load(model_dir)
-    rows = held_out_rows(data, settings().chromatin)
+    model = load_chromatin_model(model_dir)
+    rows = held_out_rows(data, settings().chromatin.evaluation)
     assert set(data.bins["contig"].iloc[rows].astype(str)) == {"c"}
     values = predict_bins([model], data, reference, rows)
     labels = data.labels.rows(rows)
@@ -139,32 +126,32 @@ def test_training_finds_the_motifs(made: Path, model_dir: Path) -> None:
     np.testing.assert_allclose(shared[third], values[third], atol=1e-5)
     # The other motif's bins are no substitute: predictions are of the right track.
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
-    baseline = baseline_bins(settings().chromatin, data, reference, rows)
+    baseline = baseline_bins(settings().chromatin.evaluation, data, reference, rows)
     assert min(auroc(labels[:, t], baseline[:, t]).value for t in range(2)) > 0.7
 
 
 def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: Path) -> None:
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    model = load(model_dir)
+    model = load_chromatin_model(model_dir)
     sequences = [reference.fetch(window) for window in data.windows(200, range(40, 60))]
-    together = predict_profiles(model, sequences, batch_size=20)
-    alone = np.concatenate([predict_profiles(model, [one], batch_size=1) for one in sequences])
+    together = model.predict(sequences, batch_size=20)
+    alone = np.concatenate([model.predict([one], batch_size=1) for one in sequences])
     np.testing.assert_allclose(together, alone, atol=1e-5)
     assert together.shape == (20, 1, 2)
-    turned = predict_profiles(model, [reverse_complement(one) for one in sequences])
+    turned = model.predict([reverse_complement(one) for one in sequences])
     np.testing.assert_allclose(turned, together, atol=1e-5)
     # All five bins at once: the one in the middle is as before, the other way round they turn.
-    several = predict_profiles(model, sequences, middle=1)
+    several = model.predict(sequences, middle=1)
     assert several.shape == (20, 5, 2)
     np.testing.assert_allclose(several[:, 2:3], together, atol=1e-5)
-    turned = predict_profiles(model, [reverse_complement(one) for one in sequences], middle=1)
+    turned = model.predict([reverse_complement(one) for one in sequences], middle=1)
     np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
     with pytest.raises(ValueError, match="a window of 3 bp, the model's are 200 bp"):
-        predict_profiles(model, ["ACG"])
+        model.predict(["ACG"])
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(made: Path, tmp_path: Path) -> None:
-    config = settings(steps=12, checkpoint_every=4, evaluate_every=6)
+    config = settings(training={"steps": 12, "checkpoint_every": 4, "evaluate_every": 6})
     train_model(made, tmp_path / "whole/model", config)
 
     class Killed(Exception):
@@ -184,47 +171,47 @@ def test_a_killed_training_goes_on_to_the_same_weights(made: Path, tmp_path: Pat
         patch.setattr(ChromatinObjective, "batch", batch)
         train_model(made, tmp_path / "cut/model", config)
     train_model(made, tmp_path / "cut/model", config)
-    one, other = (
-        (tmp_path / name / "model/model.safetensors").read_bytes() for name in ("whole", "cut")
-    )
+    one, other = ((tmp_path / name / "model/model.safetensors").read_bytes() for name in ("whole", "cut"))
     assert one == other
 
 
 def test_an_ensemble_predicts_the_mean(made: Path, model_dir: Path, tmp_path: Path) -> None:
-    train_model(made, tmp_path / "second", settings(steps=10), member=1)
+    train_model(made, tmp_path / "second", settings(training={"steps": 10}), member=1)
     combine_models([model_dir, tmp_path / "second"], tmp_path / "both")
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     rows = data.rows("test")[:20]
     both, *parts = (
-        predict_bins([load(path)], data, reference, rows)
+        predict_bins([load_chromatin_model(path)], data, reference, rows)
         for path in (tmp_path / "both", model_dir, tmp_path / "second")
     )
     np.testing.assert_allclose(both, np.mean(parts, axis=0), atol=2e-6)
-    mean = predict_bins([load(model_dir), load(tmp_path / "second")], data, reference, rows)
+    mean = predict_bins(
+        [load_chromatin_model(model_dir), load_chromatin_model(tmp_path / "second")], data, reference, rows
+    )
     # The ensemble averages its members on each strand, this the strands of each member.
     np.testing.assert_allclose(both, mean, atol=2e-6)
     with pytest.raises(UsageError, match="at least two"):
         combine_models([model_dir], tmp_path / "one")
-    train_model(made, tmp_path / "narrow", settings(steps=2, neighbours=1), window=80)
+    train_model(made, tmp_path / "narrow", settings(training={"steps": 2, "neighbours": 1}), window=80)
     with pytest.raises(ModelError, match="narrow: is a model of another kind"):
         combine_models([model_dir, tmp_path / "narrow"], tmp_path / "x")
 
 
 def test_the_paper_s_head_on_the_first_token(made: Path, tmp_path: Path) -> None:
     """[CLS] alone learns the motifs of a window's middle bin, from one bin a window."""
-    config = settings(pooling="cls", neighbours=1, steps=400)
+    config = settings(model={"pooling": "cls"}, training={"neighbours": 1, "steps": 400})
     train_model(made, tmp_path / "m", config, window=80)
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    rows = held_out_rows(data, config.chromatin)
+    rows = held_out_rows(data, config.chromatin.evaluation)
     values, labels = (
-        predict_bins([load(tmp_path / "m")], data, reference, rows),
+        predict_bins([load_chromatin_model(tmp_path / "m")], data, reference, rows),
         data.labels.rows(rows),
     )
     assert min(auroc(labels[:, t], values[:, t]).value for t in range(2)) > 0.85
     with pytest.raises(ConfigError, match="pooling cls predicts one bin a window"):
-        settings(pooling="cls")
+        settings(model={"pooling": "cls"})
     with pytest.raises(ConfigError, match="window 201 doesn't hold the bin of 40"):
-        settings(window=201)
+        settings(data={"window": 201})
 
 
 def test_neighbours_are_bins_of_the_same_contig_and_split(made: Path) -> None:
@@ -249,12 +236,10 @@ def test_neighbours_are_bins_of_the_same_contig_and_split(made: Path) -> None:
 
 def test_bins_cover_the_tokens_whose_middle_they_hold(made: Path) -> None:
     tokenizer = DnaTokenizer.load(made / "tokenizer.model")
-    sequence = Reference(made / "reference.fa.gz").fetch(
-        read_dataset(made / "data").windows(200, [50])[0]
-    )
+    sequence = Reference(made / "reference.fa.gz").fetch(read_dataset(made / "data").windows(200, [50])[0])
     bins = np.array([[0, 40, 160]])
     for positions in (200, 20):
-        rows = profile_rows(tokenizer, [sequence], bins, 40, positions)
+        rows = bin_rows(tokenizer, [sequence], bins, 40, positions)
         ids = rows.ids[0]
         assert len(ids) <= positions and ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
         whole = tokenizer.encode_with_offsets(sequence)
@@ -262,9 +247,7 @@ def test_bins_cover_the_tokens_whose_middle_they_hold(made: Path) -> None:
         first = 0
         if len(whole.ids) > positions - 2:
             first = next(
-                i
-                for i in range(len(whole.ids))
-                if (whole.ids[i:][: positions - 2] == ids[1:-1]).all()
+                i for i in range(len(whole.ids)) if (whole.ids[i:][: positions - 2] == ids[1:-1]).all()
             )
         for start, (begin, end) in zip(bins[0], rows.spans[0], strict=True):
             inside = np.flatnonzero((middles >= start) & (middles < start + 40)) - first + 1
@@ -280,9 +263,7 @@ def test_training_windows_hold_their_labels(made: Path) -> None:
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     tokenizer = DnaTokenizer.load(made / "tokenizer.model")
     with world("cpu") as here:
-        objective = ChromatinObjective(
-            data, reference, tokenizer, settings().chromatin, 200, 160, here
-        )
+        objective = ChromatinObjective(data, reference, tokenizer, settings().chromatin, 200, 160, here)
         hits = total = 0
         for step in range(6):
             batch = objective.batch(step, 0, 16)
@@ -303,7 +284,7 @@ def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Path) -
     """Layers across bins see neighbours side by side; a turned window begins with what was its last bin."""
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
     tokenizer = DnaTokenizer.load(made / "tokenizer.model")
-    config = settings(bin_layers=1, neighbours=1).chromatin
+    config = settings(model={"bin_layers": 1}, training={"neighbours": 1}).chromatin
     with world("cpu") as here:
         objective = ChromatinObjective(data, reference, tokenizer, config, 200, 160, here)
         batch = objective.batch(0, 0, 16)
@@ -315,11 +296,11 @@ def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Path) -
 
 def test_training_begins_with_the_prevalence_of_the_tracks(made: Path, tmp_path: Path) -> None:
     """The first loss is about the best that a constant prediction has."""
-    config = settings(steps=1, optimizer={"learning_rate": 1e-9, "warmup_steps": 0})
+    config = settings(training={"steps": 1, "optimizer": {"learning_rate": 1e-9, "warmup_steps": 0}})
     found = train_model(made, tmp_path / "m", config)["valid"]["loss"]
     data = read_dataset(made / "data")
     labels = data.labels.rows(data.rows("valid"))
-    weight = config.chromatin.positive_weight
+    weight = config.chromatin.training.positive_weight
     share = data.labels.rows(data.rows("train")).mean(axis=0)
     odds = weight * share / (1 - share)
     p = odds / (1 + odds)
@@ -328,34 +309,42 @@ def test_training_begins_with_the_prevalence_of_the_tracks(made: Path, tmp_path:
 
 
 def test_a_narrower_window_learns_from_as_many_bins_a_step() -> None:
-    config = settings(neighbours=5).chromatin
-    assert _batch_size(config, 200, 1) == 16
-    assert _batch_size(config, 40, 1) == 80
-    assert _batch_size(config, 120, 1) == round(16 * 5 / 3)
-    assert _batch_size(config, 120, 4) % 4 == 0
-    paper = settings(pooling="cls", neighbours=1).chromatin
-    assert _batch_size(paper, 40, 1) == 16
+    def batch_size(config: ChromatinConfig, window: int, processes: int = 1) -> int:
+        return _member(config, window, 0, processes).training.batch_size
+
+    config = settings(training={"neighbours": 5}).chromatin
+    assert batch_size(config, 200) == 16
+    assert batch_size(config, 40) == 80
+    assert batch_size(config, 120) == round(16 * 5 / 3)
+    assert batch_size(config, 120, processes=4) % 4 == 0
+    paper = settings(model={"pooling": "cls"}, training={"neighbours": 1}).chromatin
+    assert batch_size(paper, 40) == 16
+
+
+def test_each_member_of_an_ensemble_has_a_seed_of_its_own() -> None:
+    config = settings(training={"seed": 5}).chromatin
+    assert [_member(config, 200, member, 1).training.seed for member in range(3)] == [5, 6, 7]
 
 
 def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
-    train_model(made, tmp_path / "m", settings(bin_layers=1, neighbours=5, steps=20))
+    train_model(
+        made, tmp_path / "m", settings(model={"bin_layers": 1}, training={"neighbours": 5, "steps": 20})
+    )
     data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
-    model = load(tmp_path / "m")
+    model = load_chromatin_model(tmp_path / "m")
     rows = data.rows("test")[:10]
     values = predict_bins([model], data, reference, rows)
-    turned = predict_profiles(
-        model, [reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)]
-    )
+    turned = model.predict([reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)])
     np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
     with pytest.raises(ConfigError, match="bin_layers must be 0"):
-        settings(pooling="cls", neighbours=1, bin_layers=1)
+        settings(model={"pooling": "cls", "bin_layers": 1}, training={"neighbours": 1})
     with pytest.raises(ConfigError, match="middle must be 0"):
-        settings(pooling="cls", neighbours=1, middle=0.5)
+        settings(model={"pooling": "cls"}, training={"neighbours": 1}, evaluation={"middle": 0.5})
 
 
 def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_path: Path) -> None:
     reference = Reference(made / "reference.fa.gz")
-    model = load(model_dir)
+    model = load_chromatin_model(model_dir)
     bed = tmp_path / "regions.bed"
     bed.write_text("#x\nc\t400\t440\tfirst\nc\t380\t500\nc\t0\t10\tedge\n")
     regions = read_regions(bed, reference)
@@ -363,20 +352,17 @@ def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_pa
     assert bins_of(regions[1], 40) == [380, 420, 460]
     assert bins_of(Region("c", 410, 430, ""), 40) == [400]
 
-    def predict(sequences):
-        return predict_profiles(model, sequences)
-
     arguments = {"window": 200, "bin_size": 40, "max_n": 0.5}
-    found = list(predict_regions(regions, reference, predict, **arguments))
+    found = list(predict_regions(regions, reference, model.predict, **arguments))
     one_by_one = [
-        next(predict_regions([Region("c", s, s + 40, "")], reference, predict, **arguments))
+        next(predict_regions([Region("c", s, s + 40, "")], reference, model.predict, **arguments))
         for s in (380, 420, 460)
     ]
     np.testing.assert_allclose(
         found[1].probabilities, np.max([one.probabilities for one in one_by_one], axis=0), atol=1e-5
     )
     assert found[2].note == "contig_edge" and found[0].note == "."
-    strict = list(predict_regions(regions, reference, predict, **{**arguments, "max_n": 0.1}))
+    strict = list(predict_regions(regions, reference, model.predict, **{**arguments, "max_n": 0.1}))
     assert strict[2].probabilities is None and "too_many_n" in strict[2].note
 
 
@@ -385,15 +371,12 @@ def test_other_tracks_are_refused(made: Path, model_dir: Path) -> None:
     other = ChromatinData(data.bins, data.labels, data.tracks[::-1], data.info)
     with pytest.raises(ModelError, match="its tracks are not those of the data set"):
         predict_bins(
-            [load(model_dir)], other, Reference(made / "reference.fa.gz"), data.rows("test")
+            [load_chromatin_model(model_dir)], other, Reference(made / "reference.fa.gz"), data.rows("test")
         )
 
 
 def test_mean_probability_survives_large_logits() -> None:
-    from bigbird_dna.config import EncoderConfig
-    from bigbird_dna.model.chromatin import ProfileEnsemble
-
-    ensemble = ProfileEnsemble(
+    ensemble = ChromatinEnsemble(
         EncoderConfig(vocabulary=8, layers=1, hidden=8, heads=1, positions=16), 3, "cls", 2
     )
     logits = [torch.tensor([[[-80.0, 0.0, 90.0]]]), torch.tensor([[[-80.0, 2.0, 90.0]]])]
@@ -401,6 +384,4 @@ def test_mean_probability_survives_large_logits() -> None:
         member.forward = lambda *_, value=value: value  # type: ignore[method-assign]
     out = ensemble(torch.zeros(1), torch.zeros(1), torch.zeros(1))[0, 0]
     mean = (0.5 + torch.sigmoid(torch.tensor(2.0))) / 2
-    torch.testing.assert_close(
-        out, torch.stack([torch.tensor(-80.0), mean.logit(), torch.tensor(90.0)])
-    )
+    torch.testing.assert_close(out, torch.stack([torch.tensor(-80.0), mean.logit(), torch.tensor(90.0)]))

@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
-from bigbird_dna.model.directory import load
+from bigbird_dna.model.directory import load, make_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.tasks.promoters.inference import predict_windows, sigmoid_rows
+from bigbird_dna.model.promoter_model import promoter_probabilities
+from bigbird_dna.model.rows import pad
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.training.batches import pad
+from tests.cli.command import invoke
 from tests.tokens.test_json_tokenizer import content
 
 transformers = pytest.importorskip(
@@ -27,13 +26,6 @@ transformers = pytest.importorskip(
 
 SIZES: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "block_size": 4, "random_blocks": 1}
 FULL = 7 * 4  # tokens up to which attention is full
-
-
-def _run(*arguments: object) -> None:
-    outcome = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if outcome.exception and not isinstance(outcome.exception, SystemExit):
-        raise outcome.exception
-    assert outcome.exit_code == 0, outcome.output
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +59,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def promoter(checkpoint: Path, tiny_config: Path) -> Path:
     """A promoter model fine-tuned from the imported one."""
     home = checkpoint.parent
-    _run("import-hf", checkpoint, home / "pretrained")
+    invoke("import-hf", checkpoint, home / "pretrained")
     settings = [
         *(f"encoder.{key}={value}" for key, value in SIZES.items()),
         *("encoder.intermediate=64", "encoder.compatibility=huggingface"),
-        *("encoder.vocabulary=128", "promoters.pooling=cls", "promoters.dropout=0.0"),
+        *("encoder.vocabulary=128", "promoters.model.pooling=cls", "promoters.model.dropout=0.0"),
     ]
-    _run(
+    invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
         *("--pretrained", home / "pretrained", "-o", home / "promoter"),
         *("--checkpoints", home / "checkpoints"),
@@ -94,35 +86,29 @@ def test_fine_tuned_and_scored_with_its_own_tokenizer(promoter: Path) -> None:
     windows = _windows(12)
     lengths = {-(-(len(model.tokenizer.encode(w)) + 2) // 4) for w in windows}
     assert min(lengths) * 4 > FULL and len(lengths) > 2
-    alone = np.array([predict_windows(model, [w], device="cpu")[0] for w in windows])
+    alone = np.array([model.predict([w], device="cpu")[0] for w in windows])
     assert alone.std() > 1e-4
-    together = predict_windows(model, windows, batch_size=5, device="cpu")
+    together = model.predict(windows, batch_size=5, device="cpu")
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 def test_company_does_not_matter_though_padding_would() -> None:
     """In HuggingFace's arithmetic the last global block is that of the padded input."""
     torch.manual_seed(0)
-    sizes = {
-        **SIZES,
-        "layers": 2,
-        "vocabulary": 32,
-        "positions": 128,
-        "compatibility": "huggingface",
-    }
+    sizes = {**SIZES, "layers": 2, "vocabulary": 32, "positions": 128, "compatibility": "huggingface"}
     network = Classifier(EncoderConfig(**sizes), outputs=1).eval()
     for parameter in network.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 33, 40, 38, 41, 60, 64, 90)]
     here = torch.device("cpu")
-    alone = np.array([sigmoid_rows(network, [row], 0, 8, here)[0] for row in rows])
-    np.testing.assert_allclose(sigmoid_rows(network, rows, 0, 8, here), alone, atol=1e-5)
+    alone = np.array([promoter_probabilities(network, [row], 0, 8, here)[0] for row in rows])
+    np.testing.assert_allclose(promoter_probabilities(network, rows, 0, 8, here), alone, atol=1e-5)
     ids, lengths = pad(rows, 0)
     with torch.inference_mode():
         padded = torch.sigmoid(network(ids, lengths)[:, 0]).numpy()
     assert abs(padded - alone).max() > 1e-3
-    assert sigmoid_rows(network, [], 0, 8, here).shape == (0,)
+    assert promoter_probabilities(network, [], 0, 8, here).shape == (0,)
 
 
 def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path: Path) -> None:
@@ -130,7 +116,7 @@ def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path
     pieces = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     model = load(promoter)
     windows = _windows(6)
-    expected = predict_windows(model, windows, device="cpu")
+    expected = model.predict(windows, device="cpu")
     for window, probability in zip(windows, expected, strict=True):
         inputs = pieces(window, return_tensors="pt")
         ids = [1, *model.tokenizer.encode(window).tolist(), 2]
@@ -140,27 +126,27 @@ def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path
             logit = network.eval()(**inputs).logits
         assert torch.sigmoid(logit).item() == pytest.approx(float(probability), abs=1e-5)
     back = import_huggingface(tmp_path / "hf", tmp_path / "back")
-    assert back.task == "promoter" and back.settings["upstream"] == model.settings["upstream"]
-    np.testing.assert_allclose(predict_windows(back, windows, device="cpu"), expected, atol=1e-6)
+    assert back.task == "promoter" and back.settings == model.settings.model_copy(
+        update={"pooling": "cls", "huggingface": back.settings.huggingface}
+    )
+    np.testing.assert_allclose(back.predict(windows, device="cpu"), expected, atol=1e-6)
 
 
-def test_genome_commands_take_its_tokenizer(
-    checkpoint: Path, tiny_config: Path, tmp_path: Path
-) -> None:
+def test_genome_commands_take_its_tokenizer(checkpoint: Path, tiny_config: Path, tmp_path: Path) -> None:
     file = checkpoint / "tokenizer.json"
-    _run("tokenize", tiny_config, "--tokenizer", file, "-o", tmp_path / "tokens")
-    _run("tokenizer-statistics", tiny_config, "--tokenizer", file, "-o", tmp_path / "s.json")
+    invoke("tokenize", tiny_config, "--tokenizer", file, "-o", tmp_path / "tokens")
+    invoke("describe-tokens", tiny_config, "--tokenizer", file, "-o", tmp_path / "s.json")
     found = json.loads((tmp_path / "s.json").read_text())
     genome = found["genome"]
     assert found["vocabulary"] == 120 and genome["bases"] == 54_000
     assert genome["unknown_rate"] == 0 and genome["bases_per_token"] > 1
-    _run(
+    invoke(
         *("pretrain", tiny_config, "--tokens", tmp_path / "tokens", "--tokenizer", file),
         *("-o", tmp_path / "model", "--checkpoints", tmp_path / "checkpoints"),
         *("--set", "pretraining.next_sentence=false", "--set", "pretraining.steps=4"),
     )
     model = load(tmp_path / "model")
-    assert model.settings["next_sentence"] is False and model.tokenizer.vocabulary == 120
+    assert model.settings.next_sentence is False and model.tokenizer.vocabulary == 120
     assert not any(name.startswith("next_sentence") for name in model.network.state_dict())
 
 
@@ -174,8 +160,7 @@ def test_a_model_of_text_has_no_promoters(checkpoint: Path, promoter: Path, tmp_
     file.write_text(json.dumps(values))
     model = import_huggingface(checkpoint, tmp_path / "text", tokenizer=file)
     assert not model.tokenizer.is_dna
-    settings = json.loads((promoter / "config.json").read_text())["settings"]
-    network = load(promoter).network
-    scoring = type(model)("promoter", network, model.tokenizer, model.config, settings)
+    own = load(promoter)
+    scoring = make_model(own.network, model.tokenizer, model.config, own.settings)
     with pytest.raises(ModelError, match="ordinary text, not of DNA"):
-        predict_windows(scoring, ["ACGT" * 25], device="cpu")
+        scoring.predict(["ACGT" * 25], device="cpu")

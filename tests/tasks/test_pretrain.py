@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.config import load_config
+from bigbird_dna.config import load_config, parse_config
+from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.directory import build_network
-from bigbird_dna.tasks.pretrain import PairSampler, PretrainingObjective, ngram_baseline
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.tasks.pretrain import PairSampler, PretrainingObjective, ngram_baseline, pretrain
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
@@ -61,9 +63,7 @@ def test_a_batch_is_a_function_of_its_place_in_the_step(objective: PretrainingOb
 
 def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective) -> None:
     batch, tokenizer = objective.batch(0, 0, 4), objective.tokenizer
-    for row, length, segments in zip(
-        batch["ids"], batch["lengths"], batch["segments"], strict=True
-    ):
+    for row, length, segments in zip(batch["ids"], batch["lengths"], batch["segments"], strict=True):
         ids = row[:length].tolist()
         assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
         middle = ids.index(tokenizer.sep_id)
@@ -74,16 +74,13 @@ def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective)
     assert len(batch["masked"]) == len(batch["labels"]) > 0
 
 
-def test_an_untrained_network_knows_about_nothing(
-    objective: PretrainingObjective, tiny_config: Path
-) -> None:
+def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjective, tiny_config: Path) -> None:
     """Near-uniform predictions cost log2(vocabulary) bits a token, the oracle for bits per base."""
     config = load_config(tiny_config).encoder
     torch.manual_seed(0)
     vocabulary = objective.tokenizer.vocabulary
-    network = build_network(
-        "pretraining", config.model_copy(update={"vocabulary": vocabulary}), {}
-    ).eval()
+    encoder = config.model_copy(update={"vocabulary": vocabulary})
+    network = build_network(encoder, PretrainingSettings()).eval()
     with torch.inference_mode():
         figures = objective.evaluate(network)
     batch = objective._batch(objective.held_out, [(objective.config.seed, 1, i) for i in range(8)])
@@ -100,9 +97,7 @@ def test_the_best_order_of_the_ngram_baseline_is_reported(
     stores = (objective.sampler.store, objective.held_out.store)
     best = ngram_baseline(*stores, objective.tokenizer, config)
     orders = [
-        ngram_baseline(
-            *stores, objective.tokenizer, config.model_copy(update={"ngram_order": order})
-        )
+        ngram_baseline(*stores, objective.tokenizer, config.model_copy(update={"ngram_order": order}))
         for order in (1, 2, 3)
     ]
     assert best == min(orders) and 1 <= best.order <= 3
@@ -110,3 +105,10 @@ def test_the_best_order_of_the_ngram_baseline_is_reported(
         (found.bits_per_base for found in orders), reverse=True
     )
     assert 1.9 < best.bits_per_base < 2.2
+
+
+def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:
+    config = parse_config({"encoder": {"positions": 256}})
+    paths = [tmp_path / name for name in ("tokens", "tokenizer.model", "model", "checkpoints")]
+    with pytest.raises(ConfigError, match=r"sequence_tokens 512 is above encoder\.positions 256"):
+        pretrain(config, *paths, ALONE)

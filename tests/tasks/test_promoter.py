@@ -9,40 +9,32 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app
-from bigbird_dna.config import PromoterConfig, load_config
+from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, PromoterWindowsConfig, load_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.directory import load
+from bigbird_dna.model.directory import load, load_promoter_model
+from bigbird_dna.model.promoter_model import view_cuts
 from bigbird_dna.reporting.promoters.predictions import COLUMNS
 from bigbird_dna.tasks.promoters.finetuning import LabelledWindows, PromoterObjective
-from bigbird_dna.tasks.promoters.inference import predict_windows, view_cuts
 from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
 from bigbird_dna.training.distributed import World
+from tests.cli.command import invoke
 
 ALONE = World(0, 1, torch.device("cpu"))
-SCRATCH = ["--set", "promoters.initial=random"]
-
-
-def _run(*arguments: object) -> None:
-    outcome = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if outcome.exception and not isinstance(outcome.exception, SystemExit):
-        raise outcome.exception
-    assert outcome.exit_code == 0, outcome.output
+SCRATCH = ["--set", "promoters.model.initial=random"]
 
 
 @pytest.fixture(scope="module")
 def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("promoter")
     settings = [
-        "promoters.steps=150",
-        "promoters.optimizer.learning_rate=0.003",
-        "promoters.views=2",
-        "promoters.dropout=0.0",
+        "promoters.training.steps=150",
+        "promoters.training.optimizer.learning_rate=0.003",
+        "promoters.model.views=2",
+        "promoters.model.dropout=0.0",
     ]
-    _run(
+    invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *SCRATCH),
         *("-o", directory / "model", "--checkpoints", directory / "checkpoints"),
         *(word for setting in settings for word in ("--set", setting)),
@@ -61,35 +53,27 @@ def test_the_motif_is_learnt(model: Path) -> None:
     assert predictions["probability"].between(0, 1).all()
 
 
-def test_published_predictions_are_those_of_the_published_model(
-    model: Path, tiny_config: Path
-) -> None:
+def test_published_predictions_are_those_of_the_published_model(model: Path, tiny_config: Path) -> None:
     results = Path(load_config(tiny_config).results)
     predictions = pd.read_parquet(model / "predictions.parquet")
     data = read_windows(results / "promoters", "genomic")
     held_out = data.rows["split"] != "train"
     sequences = window_sequences(
-        Reference(results / "genome/reference.fa.gz"),
-        data.rows[held_out],
-        load_config(tiny_config).seed,
+        Reference(results / "genome/reference.fa.gz"), data.rows[held_out], load_config(tiny_config).seed
     )
-    again = predict_windows(load(model), sequences, batch_size=7, device="cpu")
+    again = load_promoter_model(model).predict(sequences, batch_size=7, device="cpu")
     np.testing.assert_allclose(again, predictions["probability"], atol=1e-5)
 
 
 def test_a_probability_depends_neither_on_batch_size_nor_order_nor_company(model: Path) -> None:
     rng = np.random.default_rng(3)
-    sequences = [
-        "".join(rng.choice(list("ACGTN"), n, p=[0.2, 0.25, 0.25, 0.2, 0.1])) for n in (100,) * 20
-    ]
-    loaded = load(model)
+    sequences = ["".join(rng.choice(list("ACGTN"), n, p=[0.2, 0.25, 0.25, 0.2, 0.1])) for n in (100,) * 20]
+    loaded = load_promoter_model(model)
     torch.manual_seed(0)
-    alone = np.array([predict_windows(loaded, [s], device="cpu")[0] for s in sequences])
+    alone = np.array([loaded.predict([s], device="cpu")[0] for s in sequences])
     order = rng.permutation(20)
     for batch_size in (1, 3, 20):
-        shuffled = predict_windows(
-            loaded, [sequences[i] for i in order], batch_size=batch_size, device="cpu"
-        )
+        shuffled = loaded.predict([sequences[i] for i in order], batch_size=batch_size, device="cpu")
         np.testing.assert_allclose(shuffled, alone[order], atol=1e-5)
 
 
@@ -99,7 +83,7 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     promoter = np.arange(16) < 4
     variants = np.concatenate([np.zeros(4, np.int64), np.tile(np.arange(3), 4)])
     windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, variants)
-    config = PromoterConfig(batch_size=8, upstream=40, downstream=40, jitter=0)
+    config = _config(jitter=0)
     tokenizer = StubTokenizer()
     objective = PromoterObjective(tokenizer, windows, windows, config, 128, ALONE)  # type: ignore[arg-type]
     seen = []
@@ -114,10 +98,8 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
 def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
     sequences = ["A" * (40 + row) for row in range(16)]
     promoter = np.arange(16) < 8
-    windows = LabelledWindows(
-        sequences, promoter.astype(np.uint8), promoter, np.zeros(16, np.int64)
-    )
-    config = PromoterConfig(batch_size=8, upstream=40, downstream=40, jitter=9)
+    windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, np.zeros(16, np.int64))
+    config = _config(jitter=9)
     objective = PromoterObjective(StubTokenizer(), windows, windows, config, 128, ALONE)  # type: ignore[arg-type]
     whole = objective.batch(3, 0, 8)["lengths"]
     assert len(set(whole.tolist())) > 4
@@ -126,13 +108,19 @@ def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
         assert torch.equal(torch.cat(parts), whole)
 
 
+def _config(jitter: int) -> PromoterConfig:
+    """Steps of eight windows of 80 bp."""
+    windows = PromoterWindowsConfig(upstream=40, downstream=40)
+    return PromoterConfig(windows=windows, training=PromoterTrainingConfig(batch_size=8, jitter=jitter))
+
+
 class StubTokenizer:
     """One token a base."""
 
     is_dna = True
     pad_id, cls_id, sep_id = 0, 2, 3
 
-    def encode_batch(self, sequences: list[str], threads: int) -> list[np.ndarray]:
+    def encode_batch(self, sequences: list[str], threads: int = 1) -> list[np.ndarray]:
         return [np.full(len(sequence), 5, np.int32) for sequence in sequences]
 
 
@@ -148,27 +136,13 @@ def test_views_are_of_one_length_and_reach_from_end_to_end(views: int, jitter: i
 
 
 def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: Path) -> None:
-    _run(
-        *(
-            "finetune-promoter",
-            tiny_config,
-            "--negative-set",
-            "genomic",
-            "--shuffle-labels",
-            *SCRATCH,
-        ),
+    invoke(
+        *("finetune-promoter", tiny_config, "--negative-set", "genomic", "--shuffle-labels", *SCRATCH),
         *("-o", tmp_path / "control", "--checkpoints", tmp_path / "checkpoints"),
     )
     control = json.loads((tmp_path / "control/metrics.json").read_text())["test"]
     assert control["auroc_low"] <= 0.5 <= control["auroc_high"]
-    _run(
-        "promoter-baseline",
-        tiny_config,
-        "--negative-set",
-        "genomic",
-        "-o",
-        tmp_path / "kmer.parquet",
-    )
+    invoke("fit-promoter-baseline", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "kmer.parquet")
     kmer = pd.read_parquet(tmp_path / "kmer.parquet")
     mine = pd.read_parquet(tmp_path / "control/predictions.parquet")
     places = [column for column in COLUMNS if column != "probability"]
@@ -179,25 +153,17 @@ def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: P
     ("arguments", "error", "message"),
     [
         (["--negative-set", "easy"], BigBirdDnaError, "no negative set 'easy'"),
-        (
-            ["--negative-set", "genomic", "--pretrained", "nowhere"],
-            ModelError,
-            "nowhere: no such model",
-        ),
+        (["--negative-set", "genomic", "--pretrained", "nowhere"], ModelError, "nowhere: no such model"),
         (["--negative-set", "genomic", "--reference", "no.fa"], BigBirdDnaError, "no.fa"),
-        (
-            ["--negative-set", "genomic", "--device", "tpu"],
-            BigBirdDnaError,
-            "choose auto, cpu or cuda",
-        ),
-        (["--negative-set", "genomic", "--set", "promoters.stepz=3"], ConfigError, "stepz"),
+        (["--negative-set", "genomic", "--device", "tpu"], BigBirdDnaError, "choose auto, cpu or cuda"),
+        (["--negative-set", "genomic", "--set", "promoters.training.stepz=3"], ConfigError, "stepz"),
     ],
 )
 def test_mistakes_are_named(
     tiny_config: Path, tmp_path: Path, arguments: list[str], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        _run("finetune-promoter", tiny_config, *arguments, "-o", tmp_path / "model")
+        invoke("finetune-promoter", tiny_config, *arguments, "-o", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
@@ -205,24 +171,22 @@ def test_a_pretrained_encoder_of_other_shapes_is_refused(
     tiny_config: Path, model: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ModelError, match="a pretraining model is needed"):
-        _run(
+        invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
             *("--pretrained", model, "-o", tmp_path / "model"),
         )
 
 
-def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(
-    tiny_config: Path, tmp_path: Path
-) -> None:
+def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(tiny_config: Path, tmp_path: Path) -> None:
     places = ("--checkpoints", tmp_path / "checkpoints")
-    short = ("--set", "pretraining.steps=2", "--set", "promoters.steps=2")
-    _run("pretrain", tiny_config, *short, "-o", tmp_path / "pretrained", *places)
+    short = ("--set", "pretraining.steps=2", "--set", "promoters.training.steps=2")
+    invoke("pretrain", tiny_config, *short, "-o", tmp_path / "pretrained", *places)
     provenance = tmp_path / "pretrained/provenance.json"
     recorded = json.loads(provenance.read_text())
     assert recorded["contigs"] == ["one"]
     for contigs, leaked in ((["one"], []), (["one", "three"], ["three"])):
         provenance.write_text(json.dumps({**recorded, "contigs": contigs}))
-        _run(
+        invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic", *short, *places),
             *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
         )
@@ -230,47 +194,38 @@ def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(
         assert found["held_out_contigs_seen_in_pretraining"] == leaked
 
 
-@pytest.mark.parametrize(
-    "command", [("pretrain",), ("finetune-promoter", "--negative-set", "genomic")]
-)
+@pytest.mark.parametrize("command", [("pretrain",), ("finetune-promoter", "--negative-set", "genomic")])
 def test_an_output_that_cannot_be_written_is_refused_before_the_training(
     tiny_config: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     (tmp_path / "model").write_text("a file")
     places = ("-o", tmp_path / "model", "--checkpoints", tmp_path / "checkpoints")
     with pytest.raises(UsageError, match="is a file, a directory is to be written"):
-        _run(command[0], tiny_config, *command[1:], *SCRATCH, *places)
+        invoke(command[0], tiny_config, *command[1:], *SCRATCH, *places)
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
-    tiny_config: Path, tmp_path: Path
-) -> None:
+def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: Path, tmp_path: Path) -> None:
     places = ("--checkpoints", tmp_path / "checkpoints")
-    _run(
-        *("pretrain", tiny_config, "--set", "pretraining.steps=1", *places),
-        *("-o", tmp_path / "pretrained"),
+    invoke(
+        *("pretrain", tiny_config, "--set", "pretraining.steps=1", *places), *("-o", tmp_path / "pretrained")
     )
     command = (
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *places),
         *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
-        *("--set", "promoters.steps=1"),
+        *("--set", "promoters.training.steps=1"),
     )
     for positions, method in ((160, "null"), (100, "tile")):
-        with pytest.raises(
-            ConfigError, match=f"has 128 positions, encoder.positions is {positions}"
-        ):
-            _run(
+        with pytest.raises(ConfigError, match=f"has 128 positions, encoder.positions is {positions}"):
+            invoke(
                 *(*command, "--set", f"encoder.positions={positions}"),
-                *("--set", f"promoters.extend_positions={method}"),
+                *("--set", f"promoters.model.extend_positions={method}"),
                 *("--set", "pretraining.sequence_tokens=96"),
             )
-    _run(*command, "--set", "encoder.positions=160", "--set", "promoters.extend_positions=tile")
+    invoke(*command, "--set", "encoder.positions=160", "--set", "promoters.model.extend_positions=tile")
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
-    before = load(tmp_path / "pretrained").network.state_dict()[
-        "encoder.embeddings.position.weight"
-    ]
+    before = load(tmp_path / "pretrained").network.state_dict()["encoder.embeddings.position.weight"]
     assert model.config.positions == len(table) == 160
     # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
     torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
@@ -278,14 +233,14 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(
 
 def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path: Path) -> None:
     settings = ("--checkpoints", tmp_path / "checkpoints", "--set", "encoder.position=rotary")
-    _run(
+    invoke(
         *("pretrain", tiny_config, "--set", "pretraining.steps=1", *settings),
         *("-o", tmp_path / "pretrained"),
     )
-    _run(
+    invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *settings),
         *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
-        *("--set", "promoters.steps=1", "--set", "encoder.positions=256"),
-        *("--set", "promoters.extend_positions=interpolate"),
+        *("--set", "promoters.training.steps=1", "--set", "encoder.positions=256"),
+        *("--set", "promoters.model.extend_positions=interpolate"),
     )
     assert load(tmp_path / "model").config.rotary_scale == 2.0

@@ -33,9 +33,7 @@ def _parts(sequence: str) -> list[str]:
 
 
 @given(dna, seeds)
-def test_permuted_keeps_eight_parts_in_place_and_all_parts_somewhere(
-    sequence: str, seed: int
-) -> None:
+def test_permuted_keeps_eight_parts_in_place_and_all_parts_somewhere(sequence: str, seed: int) -> None:
     result = permute(sequence, np.random.default_rng(seed))
     assert len(result) == len(sequence)
     assert sorted(_parts(result)) == sorted(_parts(sequence))

@@ -16,7 +16,7 @@ from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.sequence import clean, reverse_complement
 from bigbird_dna.genome.windows import centred_tiles
 from bigbird_dna.tasks.promoters.scan import ScoredWindow, expected_windows, scan_promoters
-from bigbird_dna.tasks.promoters.signal import Bin, signal_bins
+from bigbird_dna.tasks.promoters.signal import Span, signal_spans
 from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
 
 
@@ -152,9 +152,7 @@ def test_reverse_complement_gives_the_mirrored_scores(
 
 @settings(max_examples=40, deadline=None)
 @given(records=fasta_records(), data=st.data())
-def test_order_of_records_only_orders_the_rows(
-    records: dict[str, str], data: st.DataObject
-) -> None:
+def test_order_of_records_only_orders_the_rows(records: dict[str, str], data: st.DataObject) -> None:
     order = data.draw(st.permutations(list(records)))
     rows = scan({name: records[name] for name in order})
     assert list(dict.fromkeys(row.contig for row in rows)) == order
@@ -196,9 +194,7 @@ def test_windows_full_of_n_are_listed_without_a_score() -> None:
 
 
 @pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
-def test_a_file_that_changed_since_its_scan_is_refused(
-    tmp_path: Path, contigs: dict[str, int]
-) -> None:
+def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path, contigs: dict[str, int]) -> None:
     path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
     with pytest.raises(DataError, match=r"x\.fa: changed while it was read: record 'c'"):
         list(scan_promoters(path, contigs, window=13, stride=1, predict=toy))
@@ -210,9 +206,9 @@ def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
         scan({"c": "ACGT"}, **wrong)
 
 
-def bins(rows: list[ScoredWindow], lengths: dict[str, int], **options: Any) -> list[Bin]:
+def spans(rows: list[ScoredWindow], lengths: dict[str, int], **options: Any) -> list[Span]:
     options = {"upstream": 4, "downstream": 2, "stride": 2, **options}
-    return list(signal_bins(rows, lengths, **options))
+    return list(signal_spans(rows, lengths, **options))
 
 
 def test_signal_lies_where_the_model_expects_the_tss() -> None:
@@ -224,20 +220,20 @@ def test_signal_lies_where_the_model_expects_the_tss() -> None:
         ScoredWindow("c", 4, 10, "-", None, "n_fraction=1"),
     ]
     forward = [row for row in rows if row.strand == "+"]
-    assert bins(forward, {"c": 10}, stride=4, strands=("+",)) == [
-        Bin("c", 2, 7, 0.1),
-        Bin("c", 7, 10, 0.3),
+    assert spans(forward, {"c": 10}, stride=4, strands=("+",)) == [
+        Span("c", 2, 7, 0.1),
+        Span("c", 7, 10, 0.3),
     ]
-    assert bins(rows, {"c": 10}, stride=4) == [
-        Bin("c", 0, 3, 0.2),
-        Bin("c", 3, 7, 0.1),
-        Bin("c", 7, 10, 0.3),
+    assert spans(rows, {"c": 10}, stride=4) == [
+        Span("c", 0, 3, 0.2),
+        Span("c", 3, 7, 0.1),
+        Span("c", 7, 10, 0.3),
     ]
 
 
 def test_signal_of_a_short_record_is_one_bin() -> None:
     rows = scan({"c": "ACGTA"}, window=6)
-    assert bins(rows, {"c": 5}) == [Bin("c", 0, 5, max(row.score or 0 for row in rows))]
+    assert spans(rows, {"c": 5}) == [Span("c", 0, 5, max(row.score or 0 for row in rows))]
 
 
 @settings(max_examples=80, deadline=None)
@@ -253,20 +249,18 @@ def test_signal_is_a_function_that_covers_every_tss_position(
     lengths = {name: len(sequence) for name, sequence in records.items()}
     options = {"upstream": upstream, "downstream": downstream, "stride": stride}
     rows = scan(records, window=upstream + downstream, stride=stride, max_n=0.3)
-    both = bins(rows, lengths, **options)
+    both = spans(rows, lengths, **options)
     values: dict[tuple[str, int], float] = {}
     last = ("", 0)
     for piece in both:
         assert 0 <= piece.start < piece.end <= lengths[piece.contig]
-        assert piece.contig != last[0] or piece.start >= last[1], "bins overlap or go back"
+        assert piece.contig != last[0] or piece.start >= last[1], "spans overlap or go back"
         last = (piece.contig, piece.end)
         values.update({(piece.contig, base): piece.score for base in range(piece.start, piece.end)})
     single = {
         strand: {
             (piece.contig, base): piece.score
-            for piece in bins(
-                [r for r in rows if r.strand == strand], lengths, strands=(strand,), **options
-            )
+            for piece in spans([r for r in rows if r.strand == strand], lengths, strands=(strand,), **options)
             for base in range(piece.start, piece.end)
         }
         for strand in "+-"
@@ -277,8 +271,7 @@ def test_signal_is_a_function_that_covers_every_tss_position(
             assert single[row.strand][row.contig, tss] == row.score
     everywhere = single["+"].keys() | single["-"].keys()
     assert values == {
-        place: max(track[place] for track in single.values() if place in track)
-        for place in everywhere
+        place: max(track[place] for track in single.values() if place in track) for place in everywhere
     }
 
 
@@ -298,7 +291,7 @@ def test_signal_of_the_reverse_complement_is_mirrored(
 
     def track(text: str) -> dict[int, float]:
         rows = scan({"c": text}, window=upstream + downstream, stride=stride)
-        pieces = bins(rows, {"c": length}, **options)
+        pieces = spans(rows, {"c": length}, **options)
         return {base: piece.score for piece in pieces for base in range(piece.start, piece.end)}
 
     mirrored = track(reverse_complement(sequence))
@@ -402,9 +395,7 @@ def test_same_rows_give_the_same_bytes(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_bigwig_without_any_score_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bigwig_without_any_score_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="no window has a score"):
         WRITERS["bigwig"](tmp_path / "x.bw", ROWS[2:4], INFO)
     assert not (tmp_path / "x.bw").exists()

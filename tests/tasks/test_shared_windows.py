@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.model.bin_rows import centred_bins, middle_bins, whole_bins
 from bigbird_dna.tasks.chromatin.regions import Region, predict_regions
-from bigbird_dna.tasks.chromatin.rows import centred_bins, middle_bins, whole_bins
 from bigbird_dna.tasks.chromatin.shared_windows import share_windows
 
 SIZE, WINDOW = 20, 140  # seven bins
@@ -34,9 +34,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     return Reference(path)
 
 
-bins = st.lists(
-    st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1190)), min_size=1, max_size=40
-)
+bins = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 1190)), min_size=1, max_size=40)
 
 
 @given(bins, st.sampled_from([1, 3, 5, 7]))
@@ -94,8 +92,7 @@ def test_regions_that_share_windows(reference: Reference, summary: str, at_once:
             bins_at_once=at_once,
         )
         return [
-            (region.name, None if values is None else values.tolist(), note)
-            for region, values, note in found
+            (region.name, None if values is None else values.tolist(), note) for region, values, note in found
         ]
 
     rows = run(regions, 5)

@@ -20,19 +20,20 @@ from bigbird_dna.genome.variants import Note, window_offsets
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
 from bigbird_dna.simulate import simulate
 from bigbird_dna.simulate.motifs import FACTORS, find_sites
-from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord, score_variants
+from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord, variant_effects
 from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, escape, write_index
 from tests.toys import texts
 
 TRACKS = 3
 WINDOW = 24
 OFFSETS = (-5, 0, 3)
+ORIGIN = {"bigbird-dna": "1", "model": "ab", "command": "c"}
 
 
 def hashed(sequences: Sequence[str]) -> np.ndarray:
-    """(N, 3) numbers from 0 to 1 that change with every letter, its place, and the strand."""
+    """(N, 1, 3) numbers from 0 to 1 that change with every letter, its place, and the strand."""
     sums = [[zlib.crc32(text.encode(), salt) for salt in range(TRACKS)] for text in sequences]
-    return (np.array(sums, np.float64).reshape(-1, TRACKS) / 2**32).astype(np.float32)
+    return (np.array(sums, np.float64).reshape(-1, 1, TRACKS) / 2**32).astype(np.float32)
 
 
 def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord:
@@ -43,7 +44,7 @@ def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord
 
 def score(records: Sequence[VcfRecord], reference: Any, **options: Any) -> list[ScoredRecord]:
     options = {"window": WINDOW, "predict": hashed, "offsets": OFFSETS, "max_n": 1.0, **options}
-    return list(score_variants(records, reference, **options))
+    return list(variant_effects(records, reference, **options))
 
 
 def same(first: AlleleEffect, second: AlleleEffect, sign: int = 1) -> bool:
@@ -95,7 +96,7 @@ def test_effect_is_that_of_the_edited_contig(case: tuple[str, int, str, str]) ->
             left = WINDOW + first - (WINDOW - (len(long) - first)) // 2 - offset
             windows.append(padded[left : left + WINDOW])
         turned = [reverse_complement(window) for window in windows]
-        means.append(hashed([*windows, *turned]).mean(axis=0, dtype=np.float64))
+        means.append(hashed([*windows, *turned]).mean(axis=(0, 1), dtype=np.float64))
     np.testing.assert_allclose(effect.delta, means[1] - means[0], rtol=0, atol=1e-12)
     odds = [np.log(mean) - np.log1p(-mean) for mean in means]
     np.testing.assert_allclose(effect.log_odds, odds[1] - odds[0], rtol=0, atol=1e-9)
@@ -144,9 +145,7 @@ def random_records(sequence: str, count: int, seed: int) -> list[VcfRecord]:
     found = []
     for start in rng.integers(0, len(sequence) - 5, count).tolist():
         ref = sequence[start : start + int(rng.integers(1, 4))]
-        alts = [
-            random_dna(int(rng.integers(1, 4)), start + k) for k in range(int(rng.integers(1, 4)))
-        ]
+        alts = [random_dna(int(rng.integers(1, 4)), start + k) for k in range(int(rng.integers(1, 4)))]
         found.append(record("c", start + 1, ref, ",".join([*alts, "*"][: 1 + len(alts)])))
     return found
 
@@ -203,7 +202,7 @@ def test_records_stream() -> None:
 
     for ref in (sequence[100], "ACGT".replace(sequence[100], "")[0]):
         read = 0
-        rows = score_variants(
+        rows = variant_effects(
             records(ref), texts(c=sequence), window=WINDOW, predict=hashed, offsets=OFFSETS
         )
         next(rows)
@@ -217,19 +216,11 @@ def test_edges_and_n_are_noted() -> None:
     def effect(contig: str, pos: int, max_n: float) -> AlleleEffect:
         ref = reference.sequences[contig][pos - 1]
         alt = "C" if ref == "A" else "A"
-        ((_, (found,)),) = score(
-            [record(contig, pos, ref, alt)], reference, max_n=max_n, offsets=(0,)
-        )
+        ((_, (found,)),) = score([record(contig, pos, ref, alt)], reference, max_n=max_n, offsets=(0,))
         return found
 
     left = (WINDOW - 1) // 2
-    for pos, beyond in (
-        (1, left),
-        (left, 1),
-        (left + 1, 0),
-        (150 - WINDOW + left + 1, 0),
-        (150, 12),
-    ):
+    for pos, beyond in ((1, left), (left, 1), (left + 1, 0), (150 - WINDOW + left + 1, 0), (150, 12)):
         notes = (Note.CONTIG_EDGE,) if beyond else ()
         scored = effect("c", pos, beyond / WINDOW)
         assert scored.notes == notes and scored.delta is not None
@@ -247,12 +238,7 @@ def test_alleles_that_cannot_be_scored_say_why() -> None:
     other = "A" if base != "A" else "C"
     long = "ACGT" * 10
     cases = {
-        record("c", 100, base, f"<DEL>,{other},*,N"): [
-            "SYMBOLIC",
-            "",
-            "SPANNING_DELETION",
-            "AMBIGUOUS",
-        ],
+        record("c", 100, base, f"<DEL>,{other},*,N"): ["SYMBOLIC", "", "SPANNING_DELETION", "AMBIGUOUS"],
         record("c", 100, other, f"{base},."): ["REF_MISMATCH", "NO_ALT"],
         record("x", 100, base, other): ["CONTIG_UNKNOWN"],
         record("c", 300, base, other): ["BEYOND_CONTIG"],
@@ -269,7 +255,8 @@ def test_log_odds_of_certain_predictions_are_finite() -> None:
     sequence = "T" * 60
 
     def certain(sequences: Sequence[str]) -> np.ndarray:
-        return np.array([[float("C" in text or "G" in text)] for text in sequences], np.float32)
+        values = [[[float("C" in text or "G" in text)]] for text in sequences]
+        return np.array(values, np.float32)
 
     ((_, (effect,)),) = score([record("c", 30, "T", "C")], texts(c=sequence), predict=certain)
     assert effect.delta is not None and effect.log_odds is not None
@@ -280,7 +267,7 @@ def test_log_odds_of_certain_predictions_are_finite() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1.5, -0.1])
 def test_predictions_that_are_no_probabilities_are_refused(value: float) -> None:
     def broken(sequences: Sequence[str]) -> np.ndarray:
-        return np.full((len(sequences), 2), value, np.float32)
+        return np.full((len(sequences), 1, 2), value, np.float32)
 
     with pytest.raises(ModelError, match="no probabilities"):
         score([record("c", 30, "T", "C")], texts(c="T" * 60), predict=broken)
@@ -306,7 +293,9 @@ COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tsample"
 
 def variant_info(per_track: bool) -> VariantInfo:
     command = "bigbird-dna score-variants m x.vcf"
-    return VariantInfo(META, COLUMN_LINE, "1.2", "abcd", command, NAMES, per_track)
+    return VariantInfo(
+        META, COLUMN_LINE, {"bigbird-dna": "1.2", "model": "abcd", "command": command}, NAMES, per_track
+    )
 
 
 def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
@@ -373,10 +362,7 @@ def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
                 assert tuple(map(unquote, named)) == NAMES
                 for key, field in (("BBD_DELTA", "delta"), ("BBD_LOGODDS", "log_odds")):
                     expected = np.concatenate(
-                        [
-                            np.full(3, np.nan) if e.delta is None else getattr(e, field)
-                            for e in effects
-                        ]
+                        [np.full(3, np.nan) if e.delta is None else getattr(e, field) for e in effects]
                     )
                     values = np.array(found.info[key], np.float64)
                     np.testing.assert_allclose(values, expected, rtol=1e-5)
@@ -393,9 +379,7 @@ def test_table(tmp_path: Path) -> None:
         "## command bigbird-dna score-variants m x.vcf",
     ]
     header, *rows = (line.split("\t") for line in lines[3:])
-    assert header[:8] == [
-        *("#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track")
-    ]
+    assert header[:8] == [*("#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track")]
     assert header[8:] == [f"{name}:{x}" for name in NAMES for x in ("delta", "logodds")]
     pairs = [
         (row.record, alt, effect)
@@ -456,12 +440,12 @@ def test_simulated_variants_have_the_effects_they_were_made_with(tmp_path: Path)
             for column, factor in enumerate(FACTORS):
                 for reverse in (False, True):
                     counts[row, column] += len(find_sites(factor, codes, reverse))
-        return counts / 10
+        return counts[:, None] / 10
 
     genome, source = tmp_path / "genome.fa.gz", tmp_path / "variants.vcf.gz"
     options: Any = {"window": 301, "predict": sites, "offsets": window_offsets(3)}
     with Reference(genome) as reference, open_vcf(source) as vcf:
-        scored = list(score_variants(vcf.records, reference, **options))
+        scored = list(variant_effects(vcf.records, reference, **options))
     seen = set()
     for row, (effect,) in scored:
         info = dict(part.split("=") for part in row.columns[7].split(";"))
@@ -475,12 +459,7 @@ def test_simulated_variants_have_the_effects_they_were_made_with(tmp_path: Path)
         elif len(row.ref) == len(row.alts[0]):
             assert delta == 0
         seen.add((info["EFFECT"], len(row.ref) == len(row.alts[0])))
-    assert len(scored) == 80 and seen > {
-        ("loss", True),
-        ("loss", False),
-        ("gain", True),
-        ("none", True),
-    }
+    assert len(scored) == 80 and seen > {("loss", True), ("loss", False), ("gain", True), ("none", True)}
 
 
 def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Path) -> None:
@@ -490,11 +469,9 @@ def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Pa
     output = tmp_path / "x.vcf.gz"
     with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
         scored = list(
-            score_variants(
-                vcf.records, reference, window=1000, predict=hashed, offsets=window_offsets(4)
-            )
+            variant_effects(vcf.records, reference, window=1000, predict=hashed, offsets=window_offsets(4))
         )
-        info = VariantInfo(vcf.meta, vcf.column_line, "1", "ab", "c", ["a", "b", "c"], True)
+        info = VariantInfo(vcf.meta, vcf.column_line, ORIGIN, ["a", "b", "c"], True)
     assert len(scored) == 2185
     for _, effects in scored:
         for effect in effects:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.files import check_writable
-from bigbird_dna.model.chromatin import ProfileEnsemble
-from bigbird_dna.model.directory import Model, build_network, load_task, save
+from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.chromatin_network import ChromatinEnsemble
+from bigbird_dna.model.directory import build_network, load_chromatin_model, save
+from bigbird_dna.model.settings import ChromatinSettings
 
 
 def combine_models(paths: Sequence[Path], output: Path) -> None:
@@ -22,30 +24,25 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     if len(paths) < 2:
         raise UsageError("an ensemble needs at least two models")
     check_writable(output, directory=True)
-    models = [load_task(path, "chromatin") for path in paths]
+    models = [load_chromatin_model(path) for path in paths]
     first = models[0]
     for path, model in zip(paths[1:], models[1:], strict=True):
         if model.tokenizer.sha256 != first.tokenizer.sha256:
             raise ModelError(f"{path}: has another tokenizer than {paths[0]}")
-        if _kind(model) != _kind(first):
+        if (model.config, _shape(model)) != (first.config, _shape(first)):
             raise ModelError(f"{path}: is a model of another kind than {paths[0]}")
-    members = [member for model in models for member in _members(model)]
-    settings = {**first.settings, "members": len(members)}
-    network = build_network("chromatin", first.config, settings)
-    assert isinstance(network, ProfileEnsemble)
+    members = [member for model in models for member in model.network.members]
+    settings = first.settings.model_copy(update={"members": len(members)})
+    network = build_network(first.config, settings)
+    assert isinstance(network, ChromatinEnsemble)
     for target, source in zip(network.members, members, strict=True):
         target.load_state_dict(source.state_dict())
-    combined = Model("chromatin", network, first.tokenizer, first.config, settings)
+    combined = ChromatinModel(network, first.tokenizer, first.config, settings)
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its figures are in the report of its predictions"}
     save(output, combined, provenance, note, {})
 
 
-def _members(model: Model) -> list[ProfileEnsemble]:
-    assert isinstance(model.network, ProfileEnsemble)
-    return list(model.network.members)  # type: ignore[arg-type]
-
-
-def _kind(model: Model) -> tuple[object, object]:
-    settings = {key: value for key, value in model.settings.items() if key != "members"}
-    return model.config.model_dump(), settings
+def _shape(model: ChromatinModel) -> ChromatinSettings:
+    """The settings without the number of members, which may differ."""
+    return model.settings.model_copy(update={"members": 1})

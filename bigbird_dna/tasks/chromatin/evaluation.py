@@ -7,16 +7,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.baselines.kmer_tracks import KmerProfiles, profile_features
-from bigbird_dna.config import ChromatinConfig
+from bigbird_dna.baselines.kmer_tracks import KmerTracks, window_features
+from bigbird_dna.checks import check_at_least_one
+from bigbird_dna.config import ChromatinEvaluationConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, ModelError
-from bigbird_dna.files import atomic_directory, atomic_path
-from bigbird_dna.genome.chromatin.dataset import ChromatinData
+from bigbird_dna.files import atomic_directory, check_writable, write_array
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.directory import Model
-from bigbird_dna.tasks.chromatin.inference import bins_together, predict_profiles
+from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.tasks.chromatin.shared_windows import WINDOWS_AT_ONCE, share_windows
+from bigbird_dna.tasks.examples import sample
 
 # Axes: n bins, T tracks.
 
@@ -25,23 +27,16 @@ BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the base
 BASELINE_BINS = 60_000  # most training bins the baseline is fitted to
 
 
-def held_out_rows(data: ChromatinData, config: ChromatinConfig) -> npt.NDArray[np.intp]:
+def held_out_rows(data: ChromatinData, config: ChromatinEvaluationConfig) -> npt.NDArray[np.intp]:
     """The test bins that figures are computed on: all, or a sample of `test_bins`."""
     rows = data.rows("test")
     if not len(rows):
         raise DataError("the chromatin data set has no test bins")
-    return _sample(rows, config.test_bins, (config.seed, 7)) if config.test_bins else rows
-
-
-def write_held_out(out: Path, data: ChromatinData, rows: npt.NDArray[np.intp]) -> None:
-    """Write the bins and labels that predictions are judged by: `bins.parquet` and `labels.npz`."""
-    with atomic_directory(out) as directory:
-        data.bins.iloc[rows].to_parquet(directory / "bins.parquet", index=False)
-        data.labels.take(rows).save(directory / "labels.npz")
+    return sample(rows, config.test_bins, (config.seed, 7)) if config.test_bins else rows
 
 
 def predict_bins(
-    models: Sequence[Model],
+    models: Sequence[ChromatinModel],
     data: ChromatinData,
     reference: Reference,
     rows: npt.NDArray[np.intp],
@@ -60,24 +55,20 @@ def predict_bins(
         A model predicts other tracks or another size of bins than the data set has.
     """
     for model in models:
-        names = [track["track"] for track in model.settings["tracks"]]
-        if names != [track.name for track in data.tracks]:
+        if [track.name for track in model.tracks] != [track.name for track in data.tracks]:
             raise ModelError(f"{model.path}: its tracks are not those of the data set")
-        if model.settings["bin"] != data.bin_size:
+        if model.settings.bin != data.bin_size:
             raise ModelError(
-                f"{model.path}: predicts bins of {model.settings['bin']} bp, "
+                f"{model.path}: predicts bins of {model.settings.bin} bp, "
                 f"the data set has bins of {data.bin_size} bp"
             )
     bins = data.bins.iloc[rows]
     contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
     total = np.zeros((len(rows), len(data.tracks)))
     for number, model in enumerate(models, start=1):
-        together = bins_together(model, middle)
-        window = int(model.settings["window"])
-        shared = share_windows(contigs, starts, data.bin_size, window, together)
-        predict = partial(
-            predict_profiles, model, middle=middle, batch_size=batch_size, device=device
-        )
+        together = model.bins_together(middle)
+        shared = share_windows(contigs, starts, data.bin_size, model.settings.window, together)
+        predict = partial(model.predict, middle=middle, batch_size=batch_size, device=device)
         batches = shared.predicted(reference, predict)
         steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
         for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):
@@ -86,10 +77,7 @@ def predict_bins(
 
 
 def baseline_bins(
-    config: ChromatinConfig,
-    data: ChromatinData,
-    reference: Reference,
-    rows: npt.NDArray[np.intp],
+    config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference, rows: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.float32]:
     """Probabilities (n, T) of a logistic regression on the k-mers of a bin and of the kb around it."""
     sizes = (data.bin_size, max(BASELINE_WINDOW, data.bin_size))
@@ -99,30 +87,92 @@ def baseline_bins(
         for first in range(0, len(chosen), BINS_AT_ONCE):
             windows = data.windows(max(sizes), chosen[first : first + BINS_AT_ONCE])
             sequences = [reference.fetch(window) for window in windows]
-            parts.append(profile_features(sequences, sizes, config.baseline_kmer))
+            parts.append(window_features(sequences, sizes, config.baseline_kmer))
         return np.concatenate(parts)
 
-    training = data.rows("train")
-    if len(training) > BASELINE_BINS:
-        training = _sample(training, BASELINE_BINS, (config.seed, 8))
+    training = sample(data.rows("train"), BASELINE_BINS, (config.seed, 8))
     valid = data.rows("valid")
     if not len(valid):
         raise DataError("the chromatin data set has no validation bins to choose the penalty on")
     log(f"k-mer regression: {len(training):,} bins, {len(data.tracks):,} tracks")
-    model = KmerProfiles().fit(
+    model = KmerTracks().fit(
         features(training), data.labels.rows(training), features(valid), data.labels.rows(valid)
     )
     return model.predict(features(rows))
 
 
-def write_array(path: Path, values: npt.NDArray[np.float32]) -> None:
-    """Write an array as `.npy`, whole or not at all."""
-    with atomic_path(path) as temporary, temporary.open("wb") as stream:
-        np.save(stream, values)
+def evaluate_models(
+    models: Sequence[Path],
+    config: ChromatinEvaluationConfig,
+    *,
+    data: Path,
+    reference: Path,
+    output: Path,
+    labels: Path | None = None,
+    batch_size: int = 16,
+    device: str = "auto",
+) -> None:
+    """Write what models say of the test bins of a data set: their mean probability, (n, T), as `.npy`.
+
+    Parameters
+    ----------
+    models
+        Directories of chromatin models with the data set's tracks and size of bins.
+    config
+        Which test bins, and whether neighbours share a window.
+    labels
+        Directory for these bins and their labels, `bins.parquet` and `labels.npz`; none: not written.
+
+    Raises
+    ------
+    UsageError
+        An output can't be written (it is looked at before the work begins), or `batch_size` is below 1.
+    DataError, ModelError
+        There are no test bins; a model is not of the data set.
+    """
+    check_at_least_one({"batch_size": batch_size})
+    bins, rows = _judged(config, data, output, labels)
+    loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
+    values = predict_bins(
+        loaded, bins, genome, rows, middle=config.middle, batch_size=batch_size, device=device
+    )
+    _write(output, values, labels, bins, rows)
 
 
-def _sample(rows: npt.NDArray[np.intp], count: int, seed: tuple[int, int]) -> npt.NDArray[np.intp]:
-    if len(rows) <= count:
-        return rows
-    chosen = np.random.default_rng(seed).choice(rows, count, replace=False)
-    return np.sort(chosen)
+def evaluate_baseline(
+    config: ChromatinEvaluationConfig,
+    *,
+    data: Path,
+    reference: Path,
+    output: Path,
+    labels: Path | None = None,
+) -> None:
+    """As `evaluate_models`, for the k-mer baseline, which is fitted first."""
+    bins, rows = _judged(config, data, output, labels)
+    _write(output, baseline_bins(config, bins, Reference(reference), rows), labels, bins, rows)
+
+
+def _judged(
+    config: ChromatinEvaluationConfig, data: Path, output: Path, labels: Path | None
+) -> tuple[ChromatinData, npt.NDArray[np.intp]]:
+    """A data set and its rows that figures are computed on; outputs that can't be written are refused."""
+    check_writable(output)
+    if labels is not None:
+        check_writable(labels, directory=True)
+    bins = read_dataset(data)
+    return bins, held_out_rows(bins, config)
+
+
+def _write(
+    output: Path,
+    values: npt.NDArray[np.float32],
+    labels: Path | None,
+    data: ChromatinData,
+    rows: npt.NDArray[np.intp],
+) -> None:
+    """Write an array as `.npy`, after the bins and labels that it is judged by."""
+    if labels is not None:
+        with atomic_directory(labels) as directory:
+            data.bins.iloc[rows].to_parquet(directory / "bins.parquet", index=False)
+            data.labels.take(rows).save(directory / "labels.npz")
+    write_array(output, values)

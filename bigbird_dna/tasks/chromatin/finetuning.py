@@ -1,4 +1,4 @@
-"""Training and evaluation of chromatin profiles (App. F.3)."""
+"""Training of chromatin models (App. F.3)."""
 
 from pathlib import Path
 from typing import Any
@@ -9,35 +9,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import ChromatinConfig, Config
-from bigbird_dna.console import log
+from bigbird_dna.config import ChromatinConfig, Config, stage_values
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.files import check_writable, checksum
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model.chromatin import ProfileEnsemble, ProfileNetwork
-from bigbird_dna.model.directory import Model, build_network, save
+from bigbird_dna.model.bin_rows import bin_rows, bins_shown, centred_bins, whole_bins
+from bigbird_dna.model.chromatin_model import bin_logits
+from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
+from bigbird_dna.model.rows import pad
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.tasks.chromatin.inference import profile_logits
-from bigbird_dna.tasks.chromatin.rows import bins_shown, centred_bins, profile_rows, whole_bins
-from bigbird_dna.tasks.initial import make_start
+from bigbird_dna.tasks.examples import Epochs, sample
+from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import pad
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.state import CheckpointStore
+from bigbird_dna.training.loop import Batch
 
 # Axes: N windows, K bins of a window, T tracks.
 
 LEAST_POSITIVES = 5  # of a track among the validation bins, to count in their median AUROC
-# Keys that don't decide the weights, or decide them through the data set's checksum.
-NOT_TRAINING = {
-    *("evaluate_every", "checkpoint_every", "baseline_kmer", "models", "test_bins", "tracks"),
-    *("compare_window", "label", "widen", "negative_fraction", "minimum_positives", "blacklist"),
-    *("max_n", "valid_regions", "test_regions", "middle", "report_positives", "variants"),
-}
 
 
 class ChromatinObjective:
@@ -59,42 +52,29 @@ class ChromatinObjective:
         world: World,
     ) -> None:
         self.data, self.reference, self.tokenizer = data, reference, tokenizer
-        self.config, self.window, self.positions, self.world = config, window, positions, world
+        self.config, self.shift = config.training, config.data.shift
+        self.window, self.positions, self.world = window, positions, world
         self.training = data.rows("train")
-        held_out = data.rows("valid")
-        if len(held_out) > config.evaluation_bins:
-            rng = np.random.default_rng((config.seed, 5))
-            held_out = np.sort(rng.choice(held_out, config.evaluation_bins, replace=False))
-        self.held_out = held_out
+        self.held_out = sample(data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5))
+        self.epochs = Epochs(self.config.seed, len(self.training), lambda _: np.arange(len(self.training)))
         self.contigs = data.bins["contig"].astype(str).to_numpy()
         self.starts = data.bins["start"].to_numpy()
         size = data.bin_size
-        seen = bins_shown(window, size, config.bin_layers)
-        learnt = min(config.neighbours, whole_bins(window, size))
+        seen = bins_shown(window, size, config.model.bin_layers)
+        learnt = min(self.config.neighbours, whole_bins(window, size))
         count = max(seen, learnt)
         self.bins = centred_bins(window, size, seen)
         self.sides = np.arange(count) - count // 2  # bins to the right of the middle one
         # (n, K) rows, -1 where a bin is not learnt from
         self.neighbours = _neighbours(data, self.training, count)
         self.neighbours[:, np.abs(self.sides) > learnt // 2] = -1
-        self._shuffled: tuple[int, npt.NDArray[np.int64]] = (-1, np.empty(0, np.int64))
-
-    def _epoch(self, number: int) -> npt.NDArray[np.int64]:
-        if self._shuffled[0] != number:
-            rng = np.random.default_rng((self.config.seed, 2, number))
-            self._shuffled = (number, rng.permutation(len(self.training)))
-        return self._shuffled[1]
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of a training step, in an order drawn for each epoch."""
         config, size = self.config, self.data.bin_size
-        begin = step * config.batch_size + first
-        chosen = []
-        for position in range(begin, begin + count):
-            epoch, place = divmod(position, len(self.training))
-            chosen.append(int(self._epoch(epoch)[place]))
+        chosen = self.epochs.indices(step * config.batch_size + first, count)
         rng = np.random.default_rng((config.seed, 3, step))
-        shifts = rng.integers(-config.shift, config.shift + 1, config.batch_size)
+        shifts = rng.integers(-self.shift, self.shift + 1, config.batch_size)
         turned = rng.integers(0, 2, config.batch_size).astype(bool)
         shifts, turned = shifts[first : first + count], turned[first : first + count]
         rows = self.neighbours[chosen]  # (N, K)
@@ -112,7 +92,7 @@ class ChromatinObjective:
                 rows[number] = rows[number, ::-1]
             sequences.append(sequence)
             offsets[number] = begins
-        encoded = profile_rows(self.tokenizer, sequences, offsets, size, self.positions)
+        encoded = bin_rows(self.tokenizer, sequences, offsets, size, self.positions)
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
         labels = self.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
         return {
@@ -139,18 +119,11 @@ class ChromatinObjective:
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Loss and median AUROC over the tracks on validation bins, one strand."""
         mine = self.held_out[self.world.rank :: self.world.size]
-        size = self.data.bin_size
+        size, batch_size = self.data.bin_size, min(16, self.config.batch_size)
         sequences = [self.reference.fetch(w) for w in self.data.windows(self.window, mine)]
-        scores = profile_logits(
-            network,
-            self.tokenizer,
-            sequences,
-            self.bins,
-            1,
-            size,
-            self.positions,
-            min(16, self.config.batch_size),
-            self.world.device,
+        device = self.world.device
+        scores = bin_logits(
+            network, self.tokenizer, sequences, self.bins, 1, size, self.positions, batch_size, device
         )[:, 0]
         parts = self.world.gather((scores, self.data.labels.rows(mine)))
         logits = np.concatenate([part for part, _ in parts if len(part)])
@@ -167,9 +140,7 @@ class ChromatinObjective:
         return {"loss": float(losses), "auroc": median}
 
 
-def _neighbours(
-    data: ChromatinData, rows: npt.NDArray[np.intp], count: int
-) -> npt.NDArray[np.int64]:
+def _neighbours(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
     """For each of `rows` the rows of the `count` bins around it, itself in the middle; -1: not among them."""
     codes = data.bins["contig"].cat.codes.to_numpy().astype(np.int64)[rows]
     starts = data.bins["start"].to_numpy()[rows]
@@ -184,23 +155,45 @@ def _neighbours(
     return found
 
 
-def _start_at_prevalence(network: ProfileNetwork, data: ChromatinData, weight: float) -> None:
-    """Let the network begin with the best constant prediction: training is for what sequences tell."""
+def _initialised(network: nn.Module, start: Start, data: ChromatinData, weight: float) -> ChromatinEnsemble:
+    """Give each member the pretrained encoder, and let it begin with the best constant prediction.
+
+    Training is for what sequences tell.
+    """
+    assert isinstance(network, ChromatinEnsemble)
     share = data.labels.positives(data.rows("train")) / len(data.rows("train"))
     odds = torch.as_tensor(weight * share / (1 - share).clip(1e-6), dtype=torch.float32)
-    with torch.no_grad():
-        network.output.bias.copy_(odds.clamp(1e-6).log())
+    for member in network.members:
+        assert isinstance(member, ChromatinNetwork)
+        start.initialise(member.encoder)
+        with torch.no_grad():
+            member.output.bias.copy_(odds.clamp(1e-6).log())
+    return network
 
 
-def _batch_size(config: ChromatinConfig, window: int, processes: int) -> int:
-    """Windows a step: those of the configuration, or as many as have the same number of bins."""
-    learnt, wanted = (
-        min(config.neighbours, whole_bins(size, config.bin)) for size in (window, config.window)
+def _member(config: ChromatinConfig, window: int, member: int, processes: int) -> ChromatinConfig:
+    """The configuration of a window and a member of the ensemble, which has a seed of its own.
+
+    Windows a step are those of the configuration, or as many as have the same number of bins.
+    """
+    training, data = config.training, config.data
+    learnt, wanted = (min(training.neighbours, whole_bins(size, data.bin)) for size in (window, data.window))
+    batch_size, shares = training.batch_size, processes * training.accumulate
+    if learnt != wanted:
+        batch_size = max(1, round(batch_size * wanted / learnt / shares)) * shares
+    own = training.model_copy(update={"seed": training.seed + member, "batch_size": batch_size})
+    return config.model_copy(update={"training": own})
+
+
+def _settings(config: ChromatinConfig, data: ChromatinData, window: int) -> ChromatinSettings:
+    return ChromatinSettings(
+        window=window,
+        bin=data.bin_size,
+        pooling=config.model.pooling,
+        bin_layers=config.model.bin_layers,
+        members=1,
+        tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in data.tracks),
     )
-    shares = processes * config.accumulate
-    if learnt == wanted:
-        return config.batch_size
-    return max(1, round(config.batch_size * wanted / learnt / shares)) * shares
 
 
 def finetune_chromatin(
@@ -223,55 +216,27 @@ def finetune_chromatin(
     of everything drawn in training.
     """
     check_writable(output, directory=True)
-    settings = config.chromatin.model_copy(
-        update={
-            "seed": config.chromatin.seed + member,
-            "batch_size": _batch_size(config.chromatin, window, world.size),
-        }
-    )
+    settings = _member(config.chromatin, window, member, world.size)
     bins = read_dataset(data)
     if not len(bins.rows("train")):
         raise ConfigError(f"{data}: no bins for training")
-    start = make_start(config.encoder, settings, pretrained, tokenizer_path, "chromatin")
-    encoder = start.config
-    task_settings = {
-        "window": window,
-        "bin": bins.bin_size,
-        "pooling": settings.pooling,
-        "bin_layers": settings.bin_layers,
-        "members": 1,
-        "tracks": [{"track": track.name, "group": track.group} for track in bins.tracks],
-    }
+    start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "chromatin.model")
+    contigs = bins.bins.loc[bins.bins["split"] != "train", "contig"].astype(str)
+    leaked = start.seen(contigs) if world.is_first else []
+    task = _settings(settings, bins, window)
     identity = {
-        "task": "chromatin",
-        "encoder": encoder.model_dump(),
-        "training": settings.model_dump(exclude=NOT_TRAINING),
-        "window": window,
-        "tokenizer": start.tokenizer.sha256,
-        "start": start.sha256,
+        "settings": task.model_dump(exclude={"tracks"}),
         "labels": checksum(data / "labels.npz"),
         "bins": checksum(data / "bins.parquet"),
-        "processes": world.size,
+        "shift": settings.data.shift,
     }
-    held_out = bins.bins.loc[bins.bins["split"] != "train", "contig"].astype(str)
-    leaked = start.seen(held_out) if world.is_first else []
-    store = CheckpointStore(checkpoints, identity)
-    torch.manual_seed(settings.seed)
-    network = build_network("chromatin", encoder, task_settings)
-    assert isinstance(network, ProfileEnsemble)
-    for one in network.members:
-        assert isinstance(one, ProfileNetwork)
-        start.initialise(one.encoder)
-        _start_at_prevalence(one, bins, settings.positive_weight)
+    run = start.begin(task, settings.training, identity, checkpoints, world)
+    network = _initialised(run.model.network, start, bins, settings.training.positive_weight)
     objective = ChromatinObjective(
-        bins, reference, start.tokenizer, settings, window, encoder.positions, world
+        bins, reference, start.tokenizer, settings, window, start.config.positions, world
     )
-    if world.is_first:
-        log(
-            f"{len(objective.training):,} training bins, {len(bins.tracks):,} tracks, "
-            f"windows of {window:,} bp, {world.device}"
-        )
-    reached = train(network, objective, settings, store, world)
+    what = f"{len(objective.training):,} training bins, {len(bins.tracks):,} tracks"
+    reached = run.train(objective, f"{what}, windows of {window:,} bp")
     figures = objective.evaluate(network.eval())
     world.leave()
     if not world.is_first:
@@ -281,14 +246,11 @@ def finetune_chromatin(
         "training": {"steps": reached.step, "tokens_seen": reached.tokens},
     }
     provenance = {
-        "configuration": config.model_dump(include={"encoder", "chromatin", "genome", "seed"}),
+        "configuration": stage_values(config, "chromatin"),
         "member": member,
-        "pretrained_sha256": start.sha256,
-        "held_out_contigs_seen_in_pretraining": leaked,
+        **start.provenance(leaked),
         "labels_sha256": identity["labels"],
-        "reference": str(reference.path.name),
+        "reference": reference.path.name,
     }
-    model = Model("chromatin", network, start.tokenizer, encoder, task_settings)
-    save(output, model, provenance, metrics, {"training.jsonl": store.log_path})
-    store.remove()
+    run.publish(output, provenance, metrics)
     return metrics

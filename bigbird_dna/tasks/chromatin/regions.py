@@ -12,7 +12,8 @@ from bigbird_dna.genome.chromatin.peaks import read_intervals
 from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
-from bigbird_dna.tasks.chromatin.shared_windows import Predictor, share_windows
+from bigbird_dna.tasks.chromatin.shared_windows import share_windows
+from bigbird_dna.tasks.predictor import Predictor
 
 # Axes: W windows, K bins in the middle of a window, T tracks.
 

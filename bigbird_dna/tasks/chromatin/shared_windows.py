@@ -1,6 +1,6 @@
 """Windows that several bins share, so that one run of the model predicts them all."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +12,9 @@ from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.windows import inside
+from bigbird_dna.tasks.predictor import Predictor
 
 # Axes: n bins, W windows, K bins in the middle of a window, T tracks.
-
-Predictor = Callable[[Sequence[str]], npt.NDArray[np.float32]]
-"""From the sequences of windows (W) to probabilities (W, K, T)."""
 
 WINDOWS_AT_ONCE = 512
 
@@ -56,11 +54,7 @@ class SharedWindows(NamedTuple):
 
 
 def share_windows(
-    contigs: Sequence[str],
-    starts: npt.NDArray[np.int64],
-    size: int,
-    window: int,
-    count: int,
+    contigs: Sequence[str], starts: npt.NDArray[np.int64], size: int, window: int, count: int
 ) -> SharedWindows:
     """Put bins (n) into windows of `window` bp, in whose middle `count` (K, odd) bins of `size` bp have room.
 

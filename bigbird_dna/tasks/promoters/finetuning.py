@@ -1,7 +1,8 @@
 """Fine-tuning and evaluation of the promoter classifier (App. F.2)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,34 +14,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmer import KmerLogistic
-from bigbird_dna.config import Config, PromoterConfig
-from bigbird_dna.console import log
+from bigbird_dna.config import Config, PromoterConfig, stage_values
 from bigbird_dna.files import atomic_path, check_writable, checksum
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.directory import Model, build_network, save
 from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.promoter_model import PromoterModel, promoter_probabilities
+from bigbird_dna.model.rows import pad, window_rows
+from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.binary import binary_metrics
+from bigbird_dna.tasks.examples import Epochs
 from bigbird_dna.tasks.initial import make_start
-from bigbird_dna.tasks.promoters.inference import predict_windows, sigmoid_rows
-from bigbird_dna.tasks.promoters.windows import (
-    WindowSet,
-    read_windows,
-    variants,
-    window_sequences,
-)
+from bigbird_dna.tasks.promoters.windows import WindowSet, read_windows, variants, window_sequences
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.batches import pad, window_rows
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.state import CheckpointStore
+from bigbird_dna.training.loop import Batch
 
 VALIDATION_WINDOWS = 2000
-# Keys that decide other things than the weights, or decide them through the windows' checksum.
-NOT_TRAINING = {
-    *("evaluate_every", "checkpoint_every", "baseline_kmer", "control", "views"),
-    *("negative_sets", "negatives", "distance"),
-}
 
 
 class LabelledWindows(NamedTuple):
@@ -50,6 +40,11 @@ class LabelledWindows(NamedTuple):
     labels: npt.NDArray[np.uint8]  # (N,), what is learnt: dealt out at random in the control
     promoter: npt.NDArray[np.bool_]  # (N,), what the window is
     variants: npt.NDArray[np.int64]  # (N,), number among the negatives of one promoter
+
+    def take(self, rows: npt.NDArray[np.integer]) -> "LabelledWindows":
+        """Some of the windows."""
+        sequences = [self.sequences[index] for index in rows]
+        return LabelledWindows(sequences, self.labels[rows], self.promoter[rows], self.variants[rows])
 
 
 class PromoterObjective:
@@ -71,35 +66,25 @@ class PromoterObjective:
         self.tokenizer = tokenizer
         self.windows = windows
         self.held_out = held_out
-        self.config = config
+        self.config = config.training
+        self.anchor = config.windows.upstream / config.windows.length
         self.positions = positions
         self.world = world
         # The negatives of a promoter take turns; promoters (turn -1) are in every epoch.
         self.turns = np.where(windows.promoter, -1, windows.variants)
         sizes = np.bincount(self.turns[self.turns >= 0])
-        self.epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
-        self._shuffled: tuple[int, npt.NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        epoch_size = int((self.turns < 0).sum()) + int(sizes.min() if len(sizes) else 0)
+        self.epochs = Epochs(self.config.seed, epoch_size, self._epoch)
 
-    def _epoch(self, number: int) -> npt.NDArray[np.int64]:
-        """Indices of an epoch's windows, shuffled: every promoter, and one of its negatives by turns."""
-        if self._shuffled[0] != number:
-            members = np.flatnonzero(
-                (self.turns < 0) | (self.turns == number % (self.turns.max() + 1))
-            )
-            rng = np.random.default_rng((self.config.seed, 2, number))
-            self._shuffled = (number, rng.permutation(members)[: self.epoch_size])
-        return self._shuffled[1]
+    def _epoch(self, number: int) -> npt.NDArray[np.intp]:
+        """Indices of an epoch's windows: every promoter, and one of its negatives by turns."""
+        return np.flatnonzero((self.turns < 0) | (self.turns == number % (self.turns.max() + 1)))
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of a training step, in an order drawn for each epoch."""
-        begin = step * self.config.batch_size + first
-        chosen = []
-        for position in range(begin, begin + count):
-            epoch, place = divmod(position, self.epoch_size)
-            chosen.append(int(self._epoch(epoch)[place]))
+        chosen = self.epochs.indices(step * self.config.batch_size + first, count)
         rng = np.random.default_rng((self.config.seed, 3, step))
-        cuts = rng.integers(0, self.config.jitter + 1, (self.config.batch_size, 2))
-        cuts = cuts[first : first + count]
+        cuts = rng.integers(0, self.config.jitter + 1, (self.config.batch_size, 2))[first : first + count]
         sequences = [
             self.windows.sequences[index][left : len(self.windows.sequences[index]) - right]
             for index, (left, right) in zip(chosen, cuts, strict=True)
@@ -109,8 +94,7 @@ class PromoterObjective:
         return {"ids": ids, "lengths": lengths, "labels": labels}
 
     def _rows(self, sequences: Sequence[str]) -> list[npt.NDArray[np.int32]]:
-        anchor = self.config.upstream / (self.config.upstream + self.config.downstream)
-        return window_rows(self.tokenizer, sequences, self.positions, anchor)
+        return window_rows(self.tokenizer, sequences, self.positions, self.anchor)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Windows."""
@@ -125,12 +109,9 @@ class PromoterObjective:
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Loss and AUROC on validation windows."""
         mine = slice(self.world.rank, None, self.world.size)
-        probabilities = sigmoid_rows(
-            network,
-            self._rows(self.held_out.sequences[mine]),
-            self.tokenizer.pad_id,
-            min(64, self.config.batch_size),
-            self.world.device,
+        rows = self._rows(self.held_out.sequences[mine])
+        probabilities = promoter_probabilities(
+            network, rows, self.tokenizer.pad_id, min(64, self.config.batch_size), self.world.device
         )
         parts = self.world.gather((probabilities, self.held_out.labels[mine]))
         scores, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -158,80 +139,43 @@ def finetune_promoter(
     out at random: the control, which must end at chance on the true labels of the held-out contigs.
     """
     check_writable(output, directory=True)
-    settings = config.promoters
+    settings, training = config.promoters, config.promoters.training
     data = read_windows(windows, negative_set)
-    start = make_start(config.encoder, settings, pretrained, tokenizer_path, "promoters")
-    encoder = start.config
-    task_settings = {
-        "upstream": settings.upstream,
-        "downstream": settings.downstream,
-        "pooling": settings.pooling,
-        "jitter": settings.jitter,
-        "views": settings.views,
-        "negative_set": negative_set,
-        "shuffled_labels": shuffle_labels,
-    }
+    start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
+    contigs = data.rows.loc[data.rows["split"] != "train", "contig"]
+    leaked = start.seen(contigs) if world.is_first else []
+    task = _settings(settings, negative_set, shuffle_labels)
     identity = {
-        "task": "promoter",
-        "encoder": encoder.model_dump(),
-        "training": settings.model_dump(exclude=NOT_TRAINING),
-        "negative_set": negative_set,
-        "shuffled_labels": shuffle_labels,
-        "tokenizer": start.tokenizer.sha256,
-        "start": start.sha256,
+        "settings": task.model_dump(exclude={"views"}),
         "windows": checksum(windows / "windows.parquet"),
         "seed": config.seed,
-        "processes": world.size,
     }
-    held_out = data.rows.loc[data.rows["split"] != "train", "contig"]
-    leaked = start.seen(held_out) if world.is_first else []
-    store = CheckpointStore(checkpoints, identity)
-    torch.manual_seed(settings.seed)
-    network = build_network("promoter", encoder, task_settings)
-    assert isinstance(network, Classifier)
-    start.initialise(network.encoder)
+    run = start.begin(task, training, identity, checkpoints, world)
+    model = run.model
+    assert isinstance(model, PromoterModel) and isinstance(model.network, Classifier)
+    start.initialise(model.network.encoder)
     sequences = window_sequences(reference, data.rows, config.seed)
-    objective = PromoterObjective(
-        start.tokenizer,
-        _split(data, sequences, "train", shuffle=settings.seed if shuffle_labels else None),
-        _sample(_split(data, sequences, "valid"), VALIDATION_WINDOWS, settings.seed),
-        settings,
-        encoder.positions,
-        world,
-    )
-    if world.is_first:
-        log(
-            f"{len(objective.windows.labels):,} training windows, {negative_set} negatives, {world.device}"
-        )
-    progress = train(network, objective, settings, store, world)
+    splits = _learnt_and_held_out(data, sequences, training.seed, shuffle_labels)
+    positions = start.config.positions
+    objective = PromoterObjective(start.tokenizer, *splits, settings, positions, world)
+    what = f"{len(objective.windows.labels):,} training windows, {negative_set} negatives"
+    progress = run.train(objective, what)
     world.leave()
     if not world.is_first:
         return {}
-    model = Model("promoter", network, start.tokenizer, encoder, task_settings)
-    predictions = _held_out(data)
-    kept = data.rows["split"].isin(["valid", "test"]).to_numpy().nonzero()[0]
-    predictions["probability"] = predict_windows(
-        model, [sequences[index] for index in kept], batch_size=64, device=world.device.type
-    )
+    predict = partial(model.predict, batch_size=64, device=world.device.type)
+    predictions = _predicted(data, sequences, predict)
     metrics = {split: _figures(predictions, split) for split in ("valid", "test")}
     metrics["training"] = {"steps": progress.step, "tokens_seen": progress.tokens}
     provenance = {
-        "configuration": config.model_dump(include={"encoder", "promoters", "genome", "seed"}),
-        "pretrained_sha256": start.sha256,
-        "held_out_contigs_seen_in_pretraining": leaked,
+        "configuration": stage_values(config, "promoters"),
+        **start.provenance(leaked),
         "windows_sha256": identity["windows"],
-        "reference": str(reference.path.name),
+        "reference": reference.path.name,
     }
-    predictions_path = store.directory / "predictions.parquet"
+    predictions_path = run.store.directory / "predictions.parquet"
     write_predictions(predictions_path, predictions)
-    save(
-        output,
-        model,
-        provenance,
-        metrics,
-        {"training.jsonl": store.log_path, "predictions.parquet": predictions_path},
-    )
-    store.remove()
+    run.publish(output, provenance, metrics, {"predictions.parquet": predictions_path})
     return metrics
 
 
@@ -239,15 +183,24 @@ def kmer_baseline(
     config: Config, negative_set: str, *, windows: Path, reference: Reference, output: Path
 ) -> None:
     """Predictions of a logistic regression on k-mer counts, in the same file format."""
-    data = read_windows(windows, negative_set)
+    data, settings = read_windows(windows, negative_set), config.promoters.evaluation
     sequences = window_sequences(reference, data.rows, config.seed)
     training = _split(data, sequences, "train")
-    model = KmerLogistic(config.promoters.baseline_kmer, config.promoters.seed)
+    model = KmerLogistic(settings.baseline_kmer, settings.seed)
     model.fit(training.sequences, training.labels)
-    predictions = _held_out(data)
-    kept = data.rows["split"].isin(["valid", "test"]).to_numpy().nonzero()[0]
-    predictions["probability"] = model.predict([sequences[index] for index in kept])
-    write_predictions(output, predictions)
+    write_predictions(output, _predicted(data, sequences, model.predict))
+
+
+def _settings(config: PromoterConfig, negative_set: str, shuffle_labels: bool) -> PromoterSettings:
+    return PromoterSettings(
+        upstream=config.windows.upstream,
+        downstream=config.windows.downstream,
+        pooling=config.model.pooling,
+        jitter=config.training.jitter,
+        views=config.model.views,
+        negative_set=negative_set,
+        shuffled_labels=shuffle_labels,
+    )
 
 
 def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
@@ -256,38 +209,36 @@ def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
         predictions.to_parquet(temporary, index=False)
 
 
-def _split(
-    data: WindowSet, sequences: list[str], split: str, *, shuffle: int | None = None
-) -> LabelledWindows:
-    """The windows of a split; `shuffle`, a seed, deals their labels out at random."""
-    members = np.flatnonzero(data.rows["split"].to_numpy() == split)
-    labels = data.labels[members]
-    learnt = labels
-    if shuffle is not None:
+def _learnt_and_held_out(
+    data: WindowSet, sequences: list[str], seed: int, shuffle_labels: bool
+) -> tuple[LabelledWindows, LabelledWindows]:
+    """Training windows, and those of validation that are measured on meanwhile."""
+    learnt, held_out = (_split(data, sequences, split) for split in ("train", "valid"))
+    if shuffle_labels:
         # Half and half among all windows, as every epoch has it: promoters may have several negatives.
-        learnt = np.random.default_rng((shuffle, 4)).permutation(np.arange(len(labels)) % 2)
-        learnt = learnt.astype(np.uint8)
-    return LabelledWindows(
-        [sequences[index] for index in members], learnt, labels == 1, variants(data.rows)[members]
-    )
+        dealt = np.random.default_rng((seed, 4)).permutation(np.arange(len(learnt.labels)) % 2)
+        learnt = learnt._replace(labels=dealt.astype(np.uint8))
+    count = len(held_out.labels)
+    if count > VALIDATION_WINDOWS:
+        kept = np.random.default_rng((seed, 5)).choice(count, VALIDATION_WINDOWS, replace=False)
+        held_out = held_out.take(kept)
+    return learnt, held_out
 
 
-def _sample(windows: LabelledWindows, count: int, seed: int) -> LabelledWindows:
-    """All windows, or a fixed sample of `count` of them where there are more."""
-    if len(windows.sequences) <= count:
-        return windows
-    kept = np.random.default_rng((seed, 5)).choice(len(windows.sequences), count, replace=False)
-    return LabelledWindows(
-        [windows.sequences[index] for index in kept],
-        windows.labels[kept],
-        windows.promoter[kept],
-        windows.variants[kept],
-    )
+def _split(data: WindowSet, sequences: list[str], split: str) -> LabelledWindows:
+    """The windows of a split, with their true labels."""
+    whole = LabelledWindows(sequences, data.labels, data.labels == 1, variants(data.rows))
+    return whole.take(np.flatnonzero(data.rows["split"].to_numpy() == split))
 
 
-def _held_out(data: WindowSet) -> pd.DataFrame:
+def _predicted(
+    data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
+) -> pd.DataFrame:
+    """The validation and test windows with their labels and what `predict` gives their sequences."""
+    kept = np.flatnonzero(data.rows["split"].isin(["valid", "test"]).to_numpy())
     rows = data.rows.drop(columns="name").assign(label=data.labels)
-    return rows[rows["split"].isin(["valid", "test"])].reset_index(drop=True)
+    probabilities = predict([sequences[index] for index in kept])
+    return rows.iloc[kept].reset_index(drop=True).assign(probability=probabilities)
 
 
 def _figures(predictions: pd.DataFrame, split: str) -> dict[str, Any]:

@@ -23,30 +23,30 @@ _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
 
 def substitute(sequence: str, rng: np.random.Generator) -> str:
     """Fill 12 of the 20 parts, chosen at random, with random bases (DeePromoter's reading)."""
-    letters, size = _letters(sequence)
+    letters, parts = _parts(sequence)
     for part in rng.choice(PARTS, CHANGED, replace=False):
-        letters[part * size : (part + 1) * size] = _BASES[rng.integers(0, 4, size)]
+        parts[part] = _BASES[rng.integers(0, 4, parts.shape[1])]
     return letters.tobytes().decode()
 
 
 def permute(sequence: str, rng: np.random.Generator) -> str:
     """Shuffle 12 of the 20 parts, chosen at random, among their places (GENA-LM's reading)."""
-    letters, size = _letters(sequence)
+    letters, parts = _parts(sequence)
     places = rng.choice(PARTS, CHANGED, replace=False)
     origins = rng.permutation(places)
     while np.array_equal(origins, places):
         origins = rng.permutation(places)
-    original = letters.copy()
-    for place, origin in zip(places, origins, strict=True):
-        letters[place * size : (place + 1) * size] = original[origin * size : (origin + 1) * size]
+    parts[places] = parts[origins]
     return letters.tobytes().decode()
 
 
-def _letters(sequence: str) -> tuple[npt.NDArray[np.uint8], int]:
-    """The sequence as bytes and the parts' length; up to 19 bases at the end belong to no part."""
+def _parts(sequence: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """The sequence as bytes, and a view of its parts (20, length); up to 19 bases at the end are in none."""
     if len(sequence) < PARTS:
         raise ValueError(f"a window of {len(sequence)} bp can't be cut into {PARTS} parts")
-    return np.frombuffer(sequence.encode(), dtype=np.uint8).copy(), len(sequence) // PARTS
+    letters = np.frombuffer(sequence.encode(), dtype=np.uint8).copy()
+    size = len(sequence) // PARTS
+    return letters, letters[: PARTS * size].reshape(PARTS, size)
 
 
 def gc_fraction(sequence: str) -> float:
@@ -95,9 +95,7 @@ def draw_candidates(
     return Candidates(windows, (strong[starts + size] - strong[starts]) / size)
 
 
-def _gap(
-    places: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def _gap(places: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Distance of each place to the nearest position; infinite where there is none."""
     edges = np.concatenate([[-np.inf], np.sort(positions), [np.inf]])
     after = np.searchsorted(edges, places)

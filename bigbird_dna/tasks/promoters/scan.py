@@ -5,23 +5,20 @@ of a record is cut into the same windows. Memory does not grow with the length o
 sequence and one batch of windows are held.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Strand
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.genome.windows import centred_tiles
-
-Predictor = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Gives one probability to each sequence over ACGTN, independently of the others."""
+from bigbird_dna.tasks.predictor import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 SHORT = "short"
@@ -118,12 +115,7 @@ def expected_windows(contigs: Mapping[str, int], *, window: int, stride: int) ->
 
 
 def _windows(
-    fasta: Path,
-    contigs: Mapping[str, int],
-    size: int,
-    stride: int,
-    max_n: float,
-    chunk_bases: int,
+    fasta: Path, contigs: Mapping[str, int], size: int, stride: int, max_n: float, chunk_bases: int
 ) -> Iterator[_Window]:
     chunks = stream_fasta(fasta, chunk_bases)
     for contig, pieces in groupby(chunks, key=attrgetter("contig")):
@@ -168,9 +160,7 @@ def _cut(pieces: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[
         yield start, held[max(0, start - held_from) :]
 
 
-def _score(
-    batch: Sequence[_Window], strands: Sequence[Strand], predict: Predictor
-) -> Iterator[ScoredWindow]:
+def _score(batch: Sequence[_Window], strands: Sequence[Strand], predict: Predictor) -> Iterator[ScoredWindow]:
     sequences = [
         item.sequence if strand == "+" else reverse_complement(item.sequence)
         for item in batch
@@ -178,9 +168,7 @@ def _score(
         for strand in strands
     ]
     scores = predict(sequences) if sequences else np.empty(0, np.float32)
-    assert scores.shape == (len(sequences),), (
-        f"{scores.shape} scores for {len(sequences)} sequences"
-    )
+    assert scores.shape == (len(sequences),), f"{scores.shape} scores for {len(sequences)} sequences"
     upcoming = iter(scores.tolist())
     for contig, start, end, sequence, note in batch:
         for strand in strands:

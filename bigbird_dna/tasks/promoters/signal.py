@@ -14,7 +14,7 @@ from bigbird_dna.genome.intervals import Strand
 from bigbird_dna.tasks.promoters.scan import BOTH_STRANDS, ScoredWindow
 
 
-class Bin(NamedTuple):
+class Span(NamedTuple):
     """A piece of a signal: `[start, end)` of a contig, 0-based, and its probability."""
 
     contig: str
@@ -23,7 +23,7 @@ class Bin(NamedTuple):
     score: float
 
 
-def signal_bins(
+def signal_spans(
     windows: Iterable[ScoredWindow],
     contigs: Mapping[str, int],
     *,
@@ -31,14 +31,14 @@ def signal_bins(
     downstream: int,
     stride: int,
     strands: Sequence[Strand] = BOTH_STRANDS,
-) -> Iterator[Bin]:
-    """Turn scored windows into bins that don't overlap, in the windows' order of contigs.
+) -> Iterator[Span]:
+    """Turn scored windows into spans that don't overlap, in the windows' order of contigs.
 
-    On each strand, a window's bin is `stride` wide around its TSS position: it reaches half-way to the TSS
+    On each strand, a window's span is `stride` wide around its TSS position: it reaches half-way to the TSS
     positions of the neighbouring windows (which are nearer in the middle of a record, where the tilings from
-    both ends meet). Where both strands have a bin, the larger score counts, and neighbours of the same score
-    become one bin. The bin of a record shorter than the window is the whole record. Windows without a score
-    have no bin.
+    both ends meet). Where both strands have a span, the larger score counts, and neighbours of the same score
+    become one. The span of a record shorter than the window is the whole record. Windows without a score
+    have none.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _bound(quadruple: int, length: int) -> int:
     return min(max(outward, 0), length)
 
 
-def _larger(contig: str, strands: Sequence[Iterator[_Piece]]) -> Iterator[Bin]:
+def _larger(contig: str, strands: Sequence[Iterator[_Piece]]) -> Iterator[Span]:
     """The larger score wherever at least one strand has a piece with a score."""
     heads = [next(pieces, None) for pieces in strands]
     position = 0
@@ -113,7 +113,7 @@ def _larger(contig: str, strands: Sequence[Iterator[_Piece]]) -> Iterator[Bin]:
         stop = min([head.end for head in covering] + ahead)
         scores = [head.score for head in covering if head.score is not None]
         if scores:
-            yield Bin(contig, position, stop, max(scores))
+            yield Span(contig, position, stop, max(scores))
         position = stop
         heads = [
             next(pieces, None) if head is not None and head.end <= stop else head
@@ -121,10 +121,10 @@ def _larger(contig: str, strands: Sequence[Iterator[_Piece]]) -> Iterator[Bin]:
         ]
 
 
-def _joined(bins: Iterable[Bin]) -> Iterator[Bin]:
-    """Bins of one contig, with those that touch and have the same score as one."""
-    last: Bin | None = None
-    for piece in bins:
+def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Spans of one contig, with those that touch and have the same score as one."""
+    last: Span | None = None
+    for piece in spans:
         if last is not None and last.end == piece.start and last.score == piece.score:
             last = last._replace(end=piece.end)
             continue

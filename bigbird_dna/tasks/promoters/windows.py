@@ -9,6 +9,7 @@ import math
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -16,10 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.config import Config, PromoterWindowsConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import atomic_path, write_json
+from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.splits import Split, Splits
@@ -53,65 +57,57 @@ class Positive(NamedTuple):
     name: str
 
 
-def build_windows(
-    reference: Reference,
-    loci: Sequence[Locus],
-    splits: Splits,
-    *,
-    upstream: int,
-    downstream: int,
-    negative_sets: Sequence[str],
-    negatives: int,
-    distance: int,
-    seed: int,
-) -> tuple[WindowSet, dict[str, int]]:
-    """Positives and the named negative sets; also counts of what was left out and why.
+def prepare_windows(config: Config, reference: Path, promoters: Path, output: Path) -> None:
+    """Write the data set `output` as the sections `genome` and `promoters.windows` say.
 
-    A training promoter has `negatives` of each set, any other promoter one.
+    It has positives and the named negative sets; also counts of what was left out and why. A training
+    promoter has `negatives` of each set, any other promoter one. Left out are promoters on excluded contigs,
+    those whose window leaves the contig, and those whose window is more than 10 % N. `promoters` are loci on
+    the reference, as `prepare-promoters` writes them.
 
-    Left out are promoters on excluded contigs, those whose window leaves the contig, and those whose
-    window is more than 10 % N.
+    Raises
+    ------
+    ConfigError
+        The configuration's contigs are not the reference's.
+    DataError
+        A file can't be used, or no window lies inside the reference.
     """
-    positives, counts = _positives(reference, loci, splits, upstream, downstream)
-    rows = [
-        (*_place(window), split, POSITIVE, pair, name)
-        for pair, (window, split, name) in enumerate(positives)
-    ]
+    genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
+    splits = Splits.from_config(config.genome, genome.contigs, load_assembly(config.genome.assembly))
+    positives, counts = _positives(genome, loci, splits, settings)
+    rows = [_row(window, positives, pair, POSITIVE) for pair, (window, _, _) in enumerate(positives)]
     # Only training promoters have several negatives: held-out figures set one against one.
     owners = [
         pair
         for pair, positive in enumerate(positives)
-        for _ in range(negatives if positive.split == "train" else 1)
+        for _ in range(settings.negatives if positive.split == "train" else 1)
     ]
-    for negative_set in negative_sets:
+    for negative_set in settings.negative_sets:
         if negative_set == "genomic":
-            found = _genomic(
-                reference, loci, positives, owners, splits, upstream, downstream, distance, seed
-            )
+            found = _genomic(genome, loci, positives, owners, splits, settings, config.seed)
             counts["genomic negatives not found"] = found.count(None)
         else:
             found = [positives[pair].window for pair in owners]
         rows += [
-            (*_place(window), positives[pair].split, negative_set, pair, positives[pair].name)
+            _row(window, positives, pair, negative_set)
             for pair, window in zip(owners, found, strict=True)
             if window is not None
         ]
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    labels = (frame["negative_set"] == POSITIVE).to_numpy().astype(np.uint8)
-    return WindowSet(frame, labels), counts
+    _write(output, pd.DataFrame(rows, columns=COLUMNS), counts)
 
 
-def _place(window: Interval) -> tuple[str, int, int, str]:
-    return window.contig, window.start, window.end, window.strand
+def _row(window: Interval, positives: Sequence[Positive], pair: int, negative_set: str) -> tuple[object, ...]:
+    _, split, name = positives[pair]
+    return *astuple(window), split, negative_set, pair, name
 
 
 def _positives(
-    reference: Reference, loci: Sequence[Locus], splits: Splits, upstream: int, downstream: int
+    reference: Reference, loci: Sequence[Locus], splits: Splits, config: PromoterWindowsConfig
 ) -> tuple[list[Positive], dict[str, int]]:
     counts: Counter[str] = Counter()
     positives = []
     for locus in loci:
-        window = window_around(locus, upstream, downstream)
+        window = window_around(locus, config.upstream, config.downstream)
         split = splits.of(locus.contig)
         if split is None:
             counts["on an excluded contig"] += 1
@@ -122,9 +118,8 @@ def _positives(
         else:
             positives.append(Positive(window, split, locus.name))
     if not positives:
-        raise DataError(
-            f"{reference.path}: no promoter window of {upstream}+{downstream} bp lies inside it"
-        )
+        size = f"{config.upstream}+{config.downstream} bp"
+        raise DataError(f"{reference.path}: no promoter window of {size} lies inside it")
     counts["promoters"] = len(positives)
     return positives, dict(counts)
 
@@ -135,9 +130,7 @@ def _genomic(
     positives: Sequence[Positive],
     owners: Sequence[int],
     splits: Splits,
-    upstream: int,
-    downstream: int,
-    distance: int,
+    config: PromoterWindowsConfig,
     seed: int,
 ) -> list[Interval | None]:
     """For each owner, a positive's index, a window of like GC elsewhere on its split; none used twice."""
@@ -154,12 +147,10 @@ def _genomic(
                 draw_candidates(
                     contig,
                     reference.fetch(Interval(contig, 0, length)),
-                    np.array(
-                        [locus.position for locus in loci if locus.contig == contig], np.int64
-                    ),
-                    upstream=upstream,
-                    downstream=downstream,
-                    distance=distance,
+                    np.array([locus.position for locus in loci if locus.contig == contig], np.int64),
+                    upstream=config.upstream,
+                    downstream=config.downstream,
+                    distance=config.distance,
                     count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * length / bases),
                     rng=rng,
                 )
@@ -183,9 +174,8 @@ def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> lis
     Derived negatives are remade from the seed, their pair, and their place among the pair's negatives.
     """
     sequences = []
-    columns = [rows[name].tolist() for name in ("contig", "start", "end", "strand")]
-    columns += [rows["negative_set"].tolist(), rows["pair"].tolist(), variants(rows).tolist()]
-    for *place, negative_set, pair, variant in zip(*columns, strict=True):
+    needed = rows[["contig", "start", "end", "strand", "negative_set", "pair"]].assign(variant=variants(rows))
+    for *place, negative_set, pair, variant in needed.itertuples(index=False, name=None):
         sequence = reference.fetch(Interval(*place))
         if negative_set == "substituted":
             sequence = substitute(sequence, np.random.default_rng((seed, 1, pair, variant)))
@@ -200,13 +190,13 @@ def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
     return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
 
 
-def write_windows(directory: Path, windows: WindowSet, counts: dict[str, int]) -> None:
+def _write(directory: Path, rows: pd.DataFrame, counts: dict[str, int]) -> None:
     """Write `windows.parquet`, `labels.npz` (packed bits) and `windows.json` (what was left out)."""
-    directory.mkdir(parents=True, exist_ok=True)
     with atomic_path(directory / "windows.parquet") as path:
-        windows.rows.to_parquet(path, index=False)
+        rows.to_parquet(path, index=False)
+    labels = (rows["negative_set"] == POSITIVE).to_numpy()
     with atomic_path(directory / "labels.npz") as path:
-        packed = np.packbits(windows.labels[:, None], axis=1)  # (N, ceil(tracks / 8))
+        packed = np.packbits(labels[:, None], axis=1)  # (N, ceil(tracks / 8))
         np.savez_compressed(path, packed=packed, tracks=np.array(["promoter"]))
     write_json(directory / "windows.json", counts)
     for reason, count in counts.items():
@@ -218,7 +208,7 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
     path = directory / "windows.parquet"
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
-            raise DataError(f"{needed}: no such file; `bigbird-dna promoter-windows` makes it")
+            raise DataError(f"{needed}: no such file; `bigbird-dna prepare-windows` makes it")
     try:
         rows = pd.read_parquet(path)
         with np.load(directory / "labels.npz") as stored:
@@ -226,9 +216,7 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{directory}: damaged promoter windows: {error}") from None
     if list(rows.columns) != COLUMNS or len(rows) != len(labels):
-        raise DataError(
-            f"{path}: not a file of promoter windows, or labels.npz belongs to another one"
-        )
+        raise DataError(f"{path}: not a file of promoter windows, or labels.npz belongs to another one")
     if negative_set not in set(rows["negative_set"]):
         made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
         raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")

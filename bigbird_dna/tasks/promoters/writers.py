@@ -4,18 +4,17 @@ Every writer takes a stream and holds a bounded part of it. Coordinates are 0-ba
 formats. The same windows give the same bytes: nothing depends on time or machine.
 """
 
-import codecs
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.intervals import Strand
+from bigbird_dna.outputs import open_text, provenance_lines
 from bigbird_dna.tasks.promoters.scan import ScoredWindow
-from bigbird_dna.tasks.promoters.signal import Bin, signal_bins
+from bigbird_dna.tasks.promoters.signal import Span, signal_spans
 
 ROW_GROUP = 65_536
 """Rows of a Parquet row group, the part of a scan that its writer holds."""
@@ -39,13 +38,9 @@ class ScanInfo(NamedTuple):
 
 def write_tsv(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
     """`#contig start end name score strand note`; score `NA` and note `.` where there is none."""
-    with _text(path, info) as stream:
-        stream.write("#contig\tstart\tend\tname\tscore\tstrand\tnote\n")
-        for row in windows:
-            stream.write(
-                f"{row.contig}\t{row.start}\t{row.end}\t{row.name}\t{_decimal(row.score)}\t"
-                f"{row.strand}\t{row.note or '.'}\n"
-            )
+    header = "#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
+    rows = (_place(row, _decimal(row.score)) + f"\t{row.note or '.'}\n" for row in windows)
+    _write_lines(path, info, chain([header], rows))
 
 
 def write_bed(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
@@ -53,32 +48,29 @@ def write_bed(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> No
 
     A window without a score has 0, `NA` and its note.
     """
-    with _text(path, info) as stream:
-        stream.write("#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\n")
-        for row in windows:
-            stream.write(
-                f"{row.contig}\t{row.start}\t{row.end}\t{row.name}\t{round(1000 * (row.score or 0))}\t"
-                f"{row.strand}\t{_decimal(row.score)}\t{row.note or '.'}\n"
-            )
+    header = "#contig\tstart\tend\tname\tscore\tstrand\tprobability\tnote\n"
+    rows = (
+        _place(row, round(1000 * (row.score or 0))) + f"\t{_decimal(row.score)}\t{row.note or '.'}\n"
+        for row in windows
+    )
+    _write_lines(path, info, chain([header], rows))
 
 
 def write_bedgraph(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
-    """`contig start end score` of the bins of `signal_bins`."""
-    with _text(path, info) as stream:
-        for piece in _bins(windows, info):
-            stream.write(_bedgraph_line(piece))
+    """`contig start end score` of the spans of `signal_spans`."""
+    _write_lines(path, info, map(_bedgraph_line, _spans(windows, info)))
 
 
 def write_bigwig(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
-    """The bins of `signal_bins` as bigWig; a `DataError` if no window has a score.
+    """The spans of `signal_spans` as bigWig; a `DataError` if no window has a score.
 
-    pybigtools prints what goes wrong inside its iterator and carries on, so the bins are complete, in a
+    pybigtools prints what goes wrong inside its iterator and carries on, so the spans are complete, in a
     temporary file, before it sees the first of them.
     """
     import pybigtools
 
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
-        spool.writelines(map(_bedgraph_line, _bins(windows, info)))
+        spool.writelines(map(_bedgraph_line, _spans(windows, info)))
         if not spool.tell():
             raise DataError("no window has a score (see max_n), and a bigWig can't be empty")
         spool.seek(0)
@@ -115,10 +107,7 @@ def write_parquet(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(rows, ROW_GROUP)):
             values = zip(
-                *(
-                    (r.contig, r.start, r.end, r.name, r.score, r.strand, r.note or None)
-                    for r in group
-                ),
+                *((r.contig, r.start, r.end, r.name, r.score, r.strand, r.note or None) for r in group),
                 strict=True,
             )
             arrays = [pa.array(v, t) for v, t in zip(values, columns.values(), strict=True)]
@@ -136,25 +125,17 @@ WRITERS: dict[str, Writer] = {
 }
 
 
-@contextmanager
-def _text(path: Path, info: ScanInfo) -> Iterator[IO[str] | codecs.StreamWriter]:
+def _write_lines(path: Path, info: ScanInfo, lines: Iterable[str]) -> None:
     """A text file that begins with the provenance as `##` lines; bgzip if the name ends in `.gz`."""
-    with _open_text(path) as stream:
-        stream.writelines(f"## {key} {value}\n" for key, value in info.provenance.items())
-        yield stream
+    with open_text(path) as stream:
+        for line in provenance_lines(info.provenance):
+            stream.write(f"{line}\n")
+        for line in lines:
+            stream.write(line)
 
 
-def _open_text(path: Path) -> AbstractContextManager[IO[str] | codecs.StreamWriter]:
-    if path.suffix != ".gz":
-        return path.open("w", encoding="utf-8", newline="\n")
-    import pysam
-
-    compressed: Any = pysam.BGZFile(str(path), "w", None)  # its types call it a text stream
-    return codecs.getwriter("utf-8")(compressed)
-
-
-def _bins(windows: Iterable[ScoredWindow], info: ScanInfo) -> Iterator[Bin]:
-    return signal_bins(
+def _spans(windows: Iterable[ScoredWindow], info: ScanInfo) -> Iterator[Span]:
+    return signal_spans(
         windows,
         info.contigs,
         upstream=info.upstream,
@@ -164,11 +145,16 @@ def _bins(windows: Iterable[ScoredWindow], info: ScanInfo) -> Iterator[Bin]:
     )
 
 
+def _place(row: ScoredWindow, score: object) -> str:
+    """The six columns of BED, with the score in the words of a format."""
+    return f"{row.contig}\t{row.start}\t{row.end}\t{row.name}\t{score}\t{row.strand}"
+
+
 def _decimal(score: float | None) -> str:
     return "NA" if score is None else f"{score:.6f}"
 
 
-def _bedgraph_line(piece: Bin) -> str:
+def _bedgraph_line(piece: Span) -> str:
     return f"{piece.contig}\t{piece.start}\t{piece.end}\t{piece.score:.6f}\n"
 
 

@@ -8,7 +8,8 @@ the number of records.
 Axes: W windows of an allele (offsets x strands), T tracks.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,24 +18,14 @@ from numpy.typing import NDArray
 from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import (
-    AlleleWindows,
-    Note,
-    allele_windows,
-    contig_finder,
-    find_change,
-)
+from bigbird_dna.genome.variants import Note, allele_windows, contig_finder, find_change
 from bigbird_dna.genome.vcf import VcfRecord
-
-TrackPredictions = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Gives (N, T) probabilities for N sequences over ACGTN, each independent of the others."""
+from bigbird_dna.tasks.predictor import Predictor
 
 LOWEST = 1e-6
 """Log-odds are those of a probability from here to 1 less this."""
 
 _RECORDS = 512  # held at once, when few of them need a prediction
-
-_Notes = tuple[Note, ...]
 
 
 class AlleleEffect(NamedTuple):
@@ -69,24 +60,32 @@ class _Allele(NamedTuple):
 class _Batch:
     """Records whose sequences are predicted together; one that occurs again is predicted once."""
 
-    def __init__(self) -> None:
+    def __init__(self, reference: Reference, window: int, offsets: Sequence[int], max_n: float) -> None:
+        self.reference, self.window, self.offsets, self.max_n = reference, window, offsets, max_n
         self.records: list[tuple[VcfRecord, list[_Allele]]] = []
         self.rows: dict[str, int] = {}
 
-    def add(self, record: VcfRecord, found: Iterable[tuple[AlleleWindows | None, _Notes]]) -> None:
-        alleles = [
-            _Allele(notes, [], [])
-            if windows is None
-            else _Allele(notes, self._place(windows.ref), self._place(windows.alt))
-            for windows, notes in found
-        ]
-        self.records.append((record, alleles))
+    def add(self, record: VcfRecord, contig: str | None) -> None:
+        """A record whose contig the reference calls `contig`, None if it hasn't got it."""
+        self.records.append((record, [self._allele(record, contig, alt) for alt in record.alts]))
 
-    def score(self, predict: TrackPredictions, size: int) -> Iterator[ScoredRecord]:
+    def _allele(self, record: VcfRecord, contig: str | None, alt: str) -> _Allele:
+        change = find_change(contig, record.start, record.ref, alt, self.reference)
+        if isinstance(change, Note):
+            return _Allele((change,), [], [])
+        windows = allele_windows(change, self.reference, self.window, self.offsets)
+        if windows is None:
+            return _Allele((Note.TOO_LONG,), [], [])
+        edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
+        if windows.largest_n_fraction > self.max_n:
+            return _Allele((Note.TOO_MANY_N, *edge), [], [])
+        return _Allele(edge, self._place(windows.ref), self._place(windows.alt))
+
+    def score(self, predict: Predictor, columns: Sequence[int] | None, size: int) -> Iterator[ScoredRecord]:
         """Predict `size` sequences a call, then give the records in the order they came in."""
         texts = list(self.rows)
         parts = [
-            _predicted(predict, texts[start : start + size]) for start in range(0, len(texts), size)
+            _predicted(predict, columns, texts[start : start + size]) for start in range(0, len(texts), size)
         ]
         values = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
         for record, alleles in self.records:
@@ -97,13 +96,14 @@ class _Batch:
         return [self.rows.setdefault(text, len(self.rows)) for text in both]
 
 
-def score_variants(
+def variant_effects(
     records: Iterable[VcfRecord],
     reference: Reference,
     *,
     window: int,
-    predict: TrackPredictions,
+    predict: Predictor,
     offsets: Sequence[int],
+    columns: Sequence[int] | None = None,
     max_n: float = 0.25,
     batch_sequences: int = 2048,
 ) -> Iterator[ScoredRecord]:
@@ -117,8 +117,12 @@ def score_variants(
     ----------
     window
         Size of the model's input, bp, at least 1.
+    predict
+        Gives (N, 1, T) probabilities of the bin in the middle of each window.
     offsets
         How far the windows lie from the centred one, bp; see `window_offsets`.
+    columns
+        The tracks that effects have values of; None: all T.
     max_n
         An allele stays unscored if any of its windows, or of the reference's, has a larger fraction of N.
         What lies beyond the contig counts.
@@ -137,27 +141,14 @@ def score_variants(
     if window < 1 or not offsets or not 0 <= max_n <= 1 or batch_sequences < 1:
         raise ValueError(f"window {window}, offsets {offsets} or max_n {max_n} is out of its range")
     find_contig = contig_finder(reference.contigs)
-
-    def windows_of(record: VcfRecord, alt: str) -> tuple[AlleleWindows | None, _Notes]:
-        contig = find_contig(record.contig)
-        change = find_change(contig, record.start, record.ref, alt, reference)
-        if isinstance(change, Note):
-            return None, (change,)
-        windows = allele_windows(change, reference, window, offsets)
-        if windows is None:
-            return None, (Note.TOO_LONG,)
-        edge = (Note.CONTIG_EDGE,) if windows.reaches_beyond else ()
-        if windows.largest_n_fraction > max_n:
-            return None, (Note.TOO_MANY_N, *edge)
-        return windows, edge
-
-    batch = _Batch()
+    new_batch = partial(_Batch, reference, window, offsets, max_n)
+    batch = new_batch()
     for record in records:
-        batch.add(record, [windows_of(record, alt) for alt in record.alts])
+        batch.add(record, find_contig(record.contig))
         if len(batch.rows) >= batch_sequences or len(batch.records) >= _RECORDS:
-            yield from batch.score(predict, batch_sequences)
-            batch = _Batch()
-    yield from batch.score(predict, batch_sequences)
+            yield from batch.score(predict, columns, batch_sequences)
+            batch = new_batch()
+    yield from batch.score(predict, columns, batch_sequences)
 
 
 def _effect(allele: _Allele, values: NDArray[np.float32]) -> AlleleEffect:
@@ -169,16 +160,16 @@ def _effect(allele: _Allele, values: NDArray[np.float32]) -> AlleleEffect:
     return AlleleEffect(allele.notes, alt - ref, _log_odds(alt) - _log_odds(ref))
 
 
-def _predicted(predict: TrackPredictions, sequences: Sequence[str]) -> NDArray[np.float32]:
+def _predicted(
+    predict: Predictor, columns: Sequence[int] | None, sequences: Sequence[str]
+) -> NDArray[np.float32]:
     values = predict(sequences)
-    assert values.ndim == 2 and len(values) == len(sequences), (
+    assert values.ndim == 3 and values.shape[:2] == (len(sequences), 1), (
         f"{values.shape} predictions for {len(sequences)} sequences"
     )
     if not ((values >= 0) & (values <= 1)).all():  # false for NaN too
-        raise ModelError(
-            "the model gives values that are no probabilities: its weights are damaged"
-        )
-    return values
+        raise ModelError("the model gives values that are no probabilities: its weights are damaged")
+    return values[:, 0] if columns is None else values[:, 0, columns]
 
 
 def _log_odds(probability: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,39 +4,35 @@ Both take a stream. The same effects give the same bytes: nothing depends on tim
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigbird_dna.genome.variants import NOTES
+from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import PREFIX
+from bigbird_dna.outputs import open_text, provenance_lines
 from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord
 
 _META = "##bigbird_dna_"
+_ERRORS = "surrogateescape"  # see `genome.vcf` on bytes
 _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
 
 
 class VariantInfo(NamedTuple):
     """What the writers say or need to know beside the effects.
 
-    `meta` and `column_line` are the input's header; `version` is this software's, `model` a checksum,
-    `command` the command line. `tracks` are the names that effects have values of. With `per_track` the
-    values of every one of them are written beside the largest.
+    `meta` and `column_line` are the input's header, `origin` is the `provenance` of the effects. `tracks` are
+    the names that effects have values of. With `per_track` the values of every one of them are written
+    beside the largest.
     """
 
     meta: Sequence[str]
     column_line: str
-    version: str
-    model: str
-    command: str
+    origin: Mapping[str, str]
     tracks: Sequence[str]
     per_track: bool
-
-
-Write = Callable[[str], Any]
 
 
 def write_vcf(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
@@ -47,14 +43,14 @@ def write_vcf(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> 
     are left out where no ALT has any.
     """
     names = [escape(name) for name in info.tracks]
-    with _text(path) as write:
+    with open_text(path, _ERRORS) as stream:
         for line in _vcf_header(info, names):
-            write(f"{line}\n")
+            stream.write(f"{line}\n")
         for record, effects in scored:
             *columns, old = record.columns
-            kept = [] if old == "." else [part for part in old.split(";") if not _is_own(part)]
+            kept = [] if old == "." else [part for part in old.split(";") if not part.startswith(PREFIX)]
             fields = [*columns, ";".join([*kept, *_info(effects, names, info.per_track)])]
-            write("\t".join([*fields, record.rest] if record.rest else fields) + "\n")
+            stream.write("\t".join([*fields, record.rest] if record.rest else fields) + "\n")
 
 
 def write_tsv(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
@@ -66,14 +62,14 @@ def write_tsv(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> 
     header = ["#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track"]
     if info.per_track:
         header += [f"{name}:{value}" for name in info.tracks for value in ("delta", "logodds")]
-    with _text(path) as write:
-        write(f"## bigbird-dna {info.version}\n## model {info.model}\n## command {info.command}\n")
-        write("\t".join(header) + "\n")
+    with open_text(path, _ERRORS) as stream:
+        for line in (*provenance_lines(info.origin), "\t".join(header)):
+            stream.write(f"{line}\n")
         for record, effects in scored:
             contig, position, name, ref = record.columns[:4]
             for alt, effect in zip(record.alts, effects, strict=True):
                 fields = [contig, position, ref, alt, name, _note(effect)]
-                write("\t".join([*fields, *_row(effect, info)]) + "\n")
+                stream.write("\t".join([*fields, *_row(effect, info)]) + "\n")
 
 
 Writer = Callable[[Path, Iterable[ScoredRecord], VariantInfo], None]
@@ -91,9 +87,7 @@ def write_index(path: Path, index: Path, format: str) -> None:
     columns: dict[str, Any] = (
         {"preset": "vcf"} if format == "vcf" else {"seq_col": 0, "start_col": 1, "end_col": 1}
     )
-    pysam.tabix_index(
-        str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns
-    )
+    pysam.tabix_index(str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns)
 
 
 def escape(name: str) -> str:
@@ -106,8 +100,8 @@ def escape(name: str) -> str:
 def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
     own = (_META, f"##INFO=<ID={PREFIX}")
     yield from (line for line in info.meta if not line.startswith(own))
-    for key in ("version", "model", "command"):
-        yield f"{_META}{key}={getattr(info, key)}"
+    version, model, command = info.origin.values()
+    yield from (f"{_META}version={version}", f"{_META}model={model}", f"{_META}command={command}")
     number = len(names)
     averaged = "mean over both strands and the windows' offsets"
     order = f"for each ALT the tracks {','.join(names)}"
@@ -120,18 +114,14 @@ def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
             ("DELTA", ".", "Float", f"Change of probability, ALT minus REF, {averaged}: {order}"),
             ("LOGODDS", ".", "Float", f"Change of the natural log-odds, ALT minus REF: {order}"),
         ]
-    notes = "; ".join(f"{note} {meaning}" for note, meaning in NOTES.items())
+    notes = "; ".join(f"{note} {note.meaning}" for note in Note)
     keys.append(("NOTE", ".", "String", f"For each ALT what is to be said, joined by &: {notes}"))
     for key, count, kind, text in keys:
         yield (
             f'##INFO=<ID={PREFIX}{key},Number={count},Type={kind},Description="{text}",'
-            f'Source="bigbird-dna",Version="{info.version}">'
+            f'Source="bigbird-dna",Version="{version}">'
         )
     yield info.column_line
-
-
-def _is_own(part: str) -> bool:
-    return part.startswith(PREFIX)
 
 
 def _info(effects: Sequence[AlleleEffect], names: Sequence[str], per_track: bool) -> Iterator[str]:
@@ -173,16 +163,3 @@ def _note(effect: AlleleEffect) -> str:
 
 def _decimal(value: float) -> str:
     return f"{value + 0.0:.6g}"  # no -0
-
-
-@contextmanager
-def _text(path: Path) -> Iterator[Write]:
-    """A function that writes text to a file, bgzip if the name ends in `.gz`; see `genome.vcf` on bytes."""
-    if path.suffix == ".gz":
-        import pysam
-
-        opened: Any = pysam.BGZFile(str(path), "w", None)
-    else:
-        opened = path.open("wb")
-    with opened as stream:
-        yield lambda text: stream.write(text.encode("utf-8", "surrogateescape"))

@@ -32,20 +32,20 @@ def bins_shown(window: int, size: int, bin_layers: int) -> int:
     return whole_bins(window, size) if bin_layers else 1
 
 
-class ProfileRows(NamedTuple):
+class BinRows(NamedTuple):
     """Tokens of each window between [CLS] and [SEP], and the tokens of its bins."""
 
     ids: list[npt.NDArray[np.int32]]
     spans: npt.NDArray[np.int64]  # (N, K, 2): first token of a bin, and the one after its last
 
 
-def profile_rows(
+def bin_rows(
     tokenizer: Tokenizer,
     sequences: Sequence[str],
     bins: npt.NDArray[np.integer],
     bin_size: int,
     positions: int,
-) -> ProfileRows:
+) -> BinRows:
     """Encode windows; a token belongs to the bin that holds its middle.
 
     Parameters
@@ -69,12 +69,11 @@ def profile_rows(
             middle = int(np.searchsorted(middles, len(sequences[number]) / 2))
             start = min(max(middle - room // 2, 0), len(ids) - room)
             ids, middles = ids[start : start + room], middles[start : start + room]
-        first = np.searchsorted(middles, bins[number])
+        first = np.minimum(np.searchsorted(middles, bins[number]), len(ids) - 1)
         last = np.searchsorted(middles, bins[number] + bin_size)
-        first = np.minimum(first, len(ids) - 1)
         spans[number, :, 0] = 1 + first  # [CLS] comes before
         spans[number, :, 1] = 1 + np.maximum(last, first + 1)
         row = np.empty(len(ids) + 2, dtype=np.int32)
         row[0], row[1:-1], row[-1] = tokenizer.cls_id, ids, tokenizer.sep_id
         rows.append(row)
-    return ProfileRows(rows, spans)
+    return BinRows(rows, spans)

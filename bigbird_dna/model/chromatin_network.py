@@ -1,9 +1,7 @@
-"""The chromatin-profile network: one logit for each track, of one bin or of several neighbouring ones.
+"""The chromatin network: one logit for each track, of one bin or of several neighbouring ones.
 
 Shapes: B batch, L tokens, D hidden width, K bins, T tracks, M members of an ensemble.
 """
-
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +10,12 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
 from bigbird_dna.model.encoder import Encoder, Layer, initialise
 from bigbird_dna.model.rotary import rotation
+from bigbird_dna.model.settings import BinPooling
 
-ProfilePooling = Literal["cls", "bin"]
 BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths from 6 to 600 of them
 
 
-class ProfileNetwork(nn.Module):
+class ChromatinNetwork(nn.Module):
     """Encoder, a pooled vector for each bin, and a head of one hidden layer.
 
     Parameters
@@ -32,9 +30,7 @@ class ProfileNetwork(nn.Module):
         head. A site that the encoder found, however far away in the window, is one step from every bin.
     """
 
-    def __init__(
-        self, config: EncoderConfig, tracks: int, pooling: ProfilePooling, bin_layers: int = 0
-    ) -> None:
+    def __init__(self, config: EncoderConfig, tracks: int, pooling: BinPooling, bin_layers: int = 0) -> None:
         super().__init__()
         hidden = config.hidden
         self.encoder = Encoder(config)
@@ -82,24 +78,19 @@ class BinLayers(nn.Module):
         return bins
 
 
-class ProfileEnsemble(nn.Module):
+class ChromatinEnsemble(nn.Module):
     """Independently trained networks; the logit of their mean probability."""
 
     def __init__(
-        self,
-        config: EncoderConfig,
-        tracks: int,
-        pooling: ProfilePooling,
-        members: int,
-        bin_layers: int = 0,
+        self, config: EncoderConfig, tracks: int, pooling: BinPooling, members: int, bin_layers: int = 0
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(
-            ProfileNetwork(config, tracks, pooling, bin_layers) for _ in range(members)
+            ChromatinNetwork(config, tracks, pooling, bin_layers) for _ in range(members)
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
-        """As of `ProfileNetwork`."""
+        """As of `ChromatinNetwork`."""
         logits = torch.stack([member(ids, lengths, spans).float() for member in self.members])
         log_on = nn.functional.logsigmoid(logits).logsumexp(0)  # + ln M, as the other
         log_off = nn.functional.logsigmoid(-logits).logsumexp(0)

@@ -9,10 +9,11 @@ import torch
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
-from bigbird_dna.model.directory import Model, build_network, load, load_task, save
+from bigbird_dna.model.directory import build_network, load, load_chromatin_model, make_model, save
+from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
-SETTINGS = {"upstream": 30, "downstream": 10, "pooling": "mean", "jitter": 4, "views": 2}
+SETTINGS = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2)
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +28,8 @@ def saved(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
         vocabulary=tokenizer.vocabulary, layers=1, hidden=8, heads=2, positions=64, block_size=8
     )
     torch.manual_seed(4)
-    network = build_network("promoter", config, SETTINGS)
-    model = Model("promoter", network, tokenizer, config, SETTINGS)
+    network = build_network(config, SETTINGS)
+    model = make_model(network, tokenizer, config, SETTINGS)
     log = tmp_path / "log"
     log.write_text("{}\n")
     save(tmp_path / "model", model, {"seed": 4}, {"auroc": 0.5}, {"training.jsonl": log})
@@ -38,7 +39,7 @@ def saved(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
 def test_round_trip_is_bit_identical(saved: Path, tokenizer: DnaTokenizer) -> None:
     model = bigbird_dna.load(saved)
     torch.manual_seed(4)
-    original = build_network("promoter", model.config, SETTINGS)
+    original = build_network(model.config, SETTINGS)
     for name, value in model.network.state_dict().items():
         assert torch.equal(value, original.state_dict()[name]), name
     assert model.settings == SETTINGS and model.tokenizer.sha256 == tokenizer.sha256
@@ -48,9 +49,7 @@ def test_round_trip_is_bit_identical(saved: Path, tokenizer: DnaTokenizer) -> No
         *("config.json", "model.safetensors", "tokenizer.model", "provenance.json"),
         *("metrics.json", "training.jsonl"),
     }
-    assert (
-        json.loads((saved / "provenance.json").read_text())["software"]["random_blocks_seed"] == 0
-    )
+    assert json.loads((saved / "provenance.json").read_text())["software"]["random_blocks_seed"] == 0
 
 
 def test_loading_leaves_the_random_generator_alone(saved: Path) -> None:
@@ -69,9 +68,7 @@ def test_a_damaged_file_is_named(saved: Path, name: str, damage: str) -> None:
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes(
-            {"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[damage]
-        )
+        path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[damage])
     with pytest.raises(ModelError, match=name) as caught:
         load(saved)
     assert "\n" not in str(caught.value)
@@ -84,8 +81,8 @@ def test_no_directory_a_file_and_another_task_are_refused(saved: Path, tmp_path:
         load(saved / "config.json")
     with pytest.raises(ModelError, match=r"not a model directory: config\.json is missing"):
         load(tmp_path)
-    with pytest.raises(ModelError, match="a pretraining model is needed, this is a promoter model"):
-        load_task(saved, "pretraining")
+    with pytest.raises(ModelError, match="a chromatin model is needed, this is a promoter model"):
+        load_chromatin_model(saved)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,9 @@ import pytest
 import torch
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.chromatin import BinLayers, ProfileNetwork, _pool_bins
+from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, _pool_bins
 
-ENCODER = EncoderConfig(
-    vocabulary=20, layers=1, hidden=16, heads=2, positions=400, dropout=0.0, block_size=4
-)
+ENCODER = EncoderConfig(vocabulary=20, layers=1, hidden=16, heads=2, positions=400, dropout=0.0, block_size=4)
 LENGTH, BINS = 240, 12
 
 
@@ -41,7 +39,7 @@ def test_far_tokens_reach_a_bin_through_bin_layers_alone(bin_layers: int) -> Non
     """Without random and global blocks and with one layer the encoder sees a few tokens around each."""
     torch.manual_seed(0)
     narrow = ENCODER.model_copy(update={"random_blocks": 0, "global_blocks": 0})
-    network = ProfileNetwork(narrow, 3, "bin", bin_layers).eval()
+    network = ChromatinNetwork(narrow, 3, "bin", bin_layers).eval()
     ids = torch.randint(5, 20, (1, LENGTH))
     changed = ids.clone()
     changed[0, 25:35] = torch.randint(5, 20, (10,))  # in the second bin

@@ -1,0 +1,24 @@
+"""Values of arguments that several functions refuse alike, in the words of the functions' callers."""
+
+from collections.abc import Iterable, Mapping
+
+from bigbird_dna.errors import UsageError
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """`UsageError` if the value of an argument is none of its choices."""
+    if value not in choices:
+        raise UsageError(f"{name} {value!r}: choose one of {', '.join(choices)}")
+
+
+def check_fraction(name: str, value: float) -> None:
+    """`UsageError` if the value of an argument lies outside 0 to 1."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} {value}: must be a fraction from 0 to 1")
+
+
+def check_at_least_one(values: Mapping[str, int | None]) -> None:
+    """`UsageError` for the first argument whose value is below 1; None is left to its default."""
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} {value}: must be at least 1")

@@ -1,0 +1,117 @@
+"""What a model directory says of its task: typed, frozen, and checked when it is read.
+
+`config.json` holds the keys that were given, no more: `as_json` is what was read, so that models travel to
+HuggingFace's form and back without a change.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bigbird_dna.genome.chromatin.tracks import Track
+
+Task = Literal["pretraining", "promoter", "chromatin", "classification", "question-answering", "encoder"]
+Pooling = Literal["cls", "mean"]
+BinPooling = Literal["cls", "bin"]
+
+
+class Settings(BaseModel):
+    """Of any task; by itself the settings of a bare encoder.
+
+    `huggingface` is what an imported model remembers of its checkpoint, see `huggingface.importing`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: ClassVar[Task] = "encoder"
+    huggingface: dict[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that were given, as `config.json` has them."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class QuestionAnsweringSettings(Settings):
+    """Of a model that marks answers."""
+
+    task: ClassVar[Task] = "question-answering"
+
+
+class PretrainingSettings(Settings):
+    """Of a pretrained encoder with its heads."""
+
+    task: ClassVar[Task] = "pretraining"
+    next_sentence: bool = Field(default=True, description="whether there is such a head")
+
+
+class ClassificationSettings(Settings):
+    """Of an imported classifier."""
+
+    task: ClassVar[Task] = "classification"
+    outputs: int = Field(ge=1)
+    labels: tuple[str, ...] = ()
+    pooling: Pooling
+
+
+class PromoterSettings(Settings):
+    """Of a promoter model: its window and how it is read."""
+
+    task: ClassVar[Task] = "promoter"
+    upstream: int = Field(ge=0, description="bp before the TSS")
+    downstream: int = Field(ge=1, description="bp from the TSS on, TSS included")
+    pooling: Pooling
+    jitter: int = Field(ge=0, description="bp that views, and training windows, are cut by")
+    views: int = Field(ge=1, description="tokenisations of a window that are averaged")
+    negative_set: str | None = Field(default=None, description="what it was trained against")
+    shuffled_labels: bool = Field(default=False, description="the control")
+
+    @property
+    def window(self) -> int:
+        """bp of a window."""
+        return self.upstream + self.downstream
+
+    @property
+    def anchor(self) -> float:
+        """Where the TSS lies in a window, as a fraction of its length."""
+        return self.upstream / self.window
+
+
+class NamedTrack(BaseModel):
+    """A track as a model knows it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    track: str
+    group: str
+
+
+class ChromatinSettings(Settings):
+    """Of a chromatin model: its window, the bin in the window's middle, and its tracks."""
+
+    task: ClassVar[Task] = "chromatin"
+    window: int = Field(ge=1, description="bp")
+    bin: int = Field(ge=1, description="bp")
+    pooling: BinPooling
+    bin_layers: int = Field(ge=0)
+    members: int = Field(ge=1, description="models of the ensemble")
+    tracks: tuple[NamedTrack, ...]
+
+    @property
+    def track_list(self) -> list[Track]:
+        """The tracks in the order of the model's outputs."""
+        return [Track(track.track, track.group) for track in self.tracks]
+
+
+SETTINGS: Mapping[str, type[Settings]] = {
+    kind.task: kind
+    for kind in (
+        Settings,
+        QuestionAnsweringSettings,
+        PretrainingSettings,
+        ClassificationSettings,
+        PromoterSettings,
+        ChromatinSettings,
+    )
+}
+"""Task → the type of its settings."""

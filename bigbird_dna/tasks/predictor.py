@@ -1,0 +1,10 @@
+"""What scans, regions and variants ask of a model."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Predictor = Callable[[Sequence[str]], NDArray[np.float32]]
+"""From N windows over A C G T N to probabilities, each a function of its sequence alone: (N,) of a promoter
+model; (N, K, T) of a chromatin model, for K bins in the middle of a window and T tracks."""

@@ -1,0 +1,75 @@
+"""What all trainings have in common: checkpoints that know what they belong to, and a model at the end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.console import log
+from bigbird_dna.model.directory import build_network, make_model, save
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.settings import Settings
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Objective, train
+from bigbird_dna.training.state import CheckpointStore, Progress
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A training: the model that learns, and the checkpoints that a killed one goes on from."""
+
+    model: Model
+    config: TrainingConfig
+    store: CheckpointStore
+    world: World
+
+    @classmethod
+    def begin(
+        cls,
+        encoder: EncoderConfig,
+        tokenizer: Tokenizer,
+        settings: Settings,
+        config: TrainingConfig,
+        identity: Mapping[str, Any],
+        checkpoints: Path,
+        world: World,
+    ) -> Self:
+        """A model with fresh weights, drawn from the training's seed, and the directory of its checkpoints.
+
+        `identity` is what decides the weights beside encoder, tokenizer and training: the data, what was
+        pretrained, and the keys of the task. A training of another identity has other checkpoints.
+        """
+        whole = {
+            "task": settings.task,
+            "encoder": encoder.model_dump(),
+            "training": config.deciding(),
+            "tokenizer": tokenizer.sha256,
+            "processes": world.size,
+            **identity,
+        }
+        store = CheckpointStore(checkpoints, whole)
+        torch.manual_seed(config.seed)
+        network = build_network(encoder, settings)
+        return cls(make_model(network, tokenizer, encoder, settings), config, store, world)
+
+    def train(self, objective: Objective, what: str) -> Progress:
+        """Train the model in place, from its last checkpoint on; the log says `what` it learns from."""
+        if self.world.is_first:
+            log(f"{what}, {self.world.device}")
+        return train(self.model.network, objective, self.config, self.store, self.world)
+
+    def publish(
+        self,
+        output: Path,
+        provenance: dict[str, Any],
+        metrics: dict[str, Any],
+        files: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Write the model directory with the training's log and further `files`; delete the checkpoints."""
+        further = {"training.jsonl": self.store.log_path, **(files or {})}
+        save(output, self.model, provenance, metrics, further)
+        self.store.remove()

@@ -1,0 +1,154 @@
+"""From a reference to its tokens: tokenizer, token stores, and what the tokens are like (App. F.1)."""
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Self, get_args
+
+from bigbird_dna.config import Config
+from bigbird_dna.console import log, progress
+from bigbird_dna.files import write_json
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.promoters import read_loci
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.splits import Split, Splits
+from bigbird_dna.tokens import statistics
+from bigbird_dna.tokens.corpus import sample_sentences
+from bigbird_dna.tokens.documents import DocumentPlan
+from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.tokens.store import build_store
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+
+class _Genome(NamedTuple):
+    """A reference and the split of its contigs."""
+
+    reference: Reference
+    splits: Splits
+
+    @classmethod
+    def open(cls, config: Config, path: Path) -> Self:
+        reference, assembly = Reference(path), load_assembly(config.genome.assembly)
+        return cls(reference, Splits.from_config(config.genome, reference.contigs, assembly))
+
+    def contigs(self, split: Split) -> dict[str, int]:
+        """Name → length in bp of a split's contigs."""
+        return {name: self.reference.contigs[name] for name in self.splits.contigs(split)}
+
+
+def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
+    """Learn a BPE vocabulary from a sample of the training contigs, and write it.
+
+    The sample has `tokens.corpus_megabases` in sentences of `tokens.sentence_bases`; those of which more than
+    half is N are left out. Training holds it in memory: about 80 MB a megabase.
+
+    Raises
+    ------
+    ConfigError
+        The configuration's contigs are not the reference's.
+    UsageError
+        The vocabulary is too large for the sample.
+    """
+    genome, tokens = _Genome.open(config, reference), config.tokens
+    contigs = genome.contigs("train")
+    length = sum(contigs.values())
+    wanted = min(length, round(tokens.corpus_megabases * 1e6))
+    log(
+        f"sampling {wanted / 1e6:,.3g} of the {length / 1e6:,.3g} Mb of {len(contigs)} "
+        f"training contigs (up to {wanted * 80 / 1e9:.1f} GB of memory)"
+    )
+    sentences = sample_sentences(
+        genome.reference, contigs, wanted, sentence_bases=tokens.sentence_bases, seed=config.seed
+    )
+    expected = 2 * wanted // sum(tokens.sentence_bases)
+    corpus = _counted(progress(sentences, "reading the corpus", total=expected), tokens.vocabulary)
+    started = time.monotonic()
+    DnaTokenizer.train(corpus, output, tokens.vocabulary, tokens.max_piece_length)
+    log(f"done in {time.monotonic() - started:.0f} s: {output}")
+
+
+def _counted(sentences: Iterable[str], vocabulary: int) -> Iterator[str]:
+    """The sentences, and at their end a line of what is learnt from them."""
+    read = 0
+    for sentence in sentences:
+        read += len(sentence)
+        yield sentence
+    log(f"learning {vocabulary:,} pieces from {read:,} bp")
+
+
+def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:
+    """Cut a genome into documents, and write the token stores train, valid and test into `output`.
+
+    Training contigs are read in `tokens.passes` passes with different starts, the others in one. Sentences
+    of which more than half is N are left out and counted in `store.json`. Each store appears whole or not at
+    all, and does not depend on the number of processes, `workers`.
+
+    Raises
+    ------
+    ConfigError
+        The configuration's contigs are not the reference's.
+    DataError
+        The tokenizer or the reference can't be read.
+    """
+    pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
+    for split in get_args(Split):
+        plan = DocumentPlan(
+            passes=config.tokens.passes if split == "train" else 1,
+            max_start=config.tokens.max_start,
+            sentence_bases=config.tokens.sentence_bases,
+            document_sentences=config.tokens.document_sentences,
+        )
+        contigs = genome.contigs(split)
+        if not contigs:
+            log(f"warning: no contig is for {split}: its store is empty")
+        info = build_store(
+            output / split,
+            genome.reference,
+            contigs,
+            pieces,
+            plan,
+            seed=config.seed,
+            workers=workers,
+            description=f"tokenizing {split}",
+        )
+        log(
+            f"{split}: {len(contigs)} contigs × {plan.passes} passes: "
+            f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
+            f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
+            f"{info['skipped_sentences']:,} sentences of N left out"
+        )
+
+
+def tokenizer_statistics(
+    config: Config,
+    reference: Path,
+    tokenizer: Path,
+    output: Path,
+    *,
+    promoters: Path | None = None,
+    workers: int = 1,
+) -> None:
+    """Write bases a token of the genome, each split, contig and the promoters, as JSON.
+
+    `promoters` are start sites as `prepare-promoters` writes them: the region is 500 bp before to 500 bp
+    after each. None: the file has no such region.
+
+    Raises
+    ------
+    ConfigError
+        The configuration's contigs are not the reference's.
+    DataError
+        A file can't be read.
+    """
+    pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
+    found = statistics.tokenizer_statistics(
+        genome.reference,
+        genome.splits.assignment,
+        pieces,
+        promoters=None if promoters is None else read_loci(promoters),
+        workers=workers,
+    )
+    write_json(output, found)
+    regions = {"genome": found["genome"], **found["regions"]}
+    figures = ", ".join(f"{name} {values['bases_per_token']}" for name, values in regions.items())
+    log(f"bases a token: {figures}: {output}")

@@ -1,0 +1,136 @@
+"""What a Python user imports: the functions behind the commands, and a loaded model's own methods."""
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bigbird_dna
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.cli.command import Run
+from tests.toys import random_dna, random_model
+
+PROMOTER = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=2)
+CHROMATIN = ChromatinSettings(
+    window=120,
+    bin=20,
+    pooling="bin",
+    bin_layers=1,
+    members=1,
+    tracks=(NamedTrack(track="one", group="TF"), NamedTrack(track="two", group="HM")),
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Model directories `promoter`, `chromatin` and `ensemble`, `genome.fa.gz`, `regions.bed`, `x.vcf`."""
+    home = tmp_path_factory.mktemp("front-doors")
+    tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=96, block_size=8
+    )
+    ensemble = CHROMATIN.model_copy(update={"members": 2})
+    for name, settings in (("promoter", PROMOTER), ("chromatin", CHROMATIN), ("ensemble", ensemble)):
+        save(home / name, random_model(tokenizer, config, settings, scale=3), {}, {}, {})
+    sequence = random_dna(900, 7)
+    (home / "genome.fa").write_text(f">a\n{sequence}\n")
+    prepare_reference(home / "genome.fa", home / "genome.fa.gz")
+    (home / "regions.bed").write_text("a\t100\t120\tx\na\t300\t371\ty\n")
+    other = "A" if sequence[449] != "A" else "C"
+    (home / "x.vcf").write_text(
+        "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+        f"a\t450\t.\t{sequence[449]}\t{other}\t.\t.\t.\n"
+    )
+    return home
+
+
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    for name in bigbird_dna.__all__:
+        found = getattr(bigbird_dna, name)
+        assert name in dir(bigbird_dna)
+        assert name == "ATTENTIONS" or inspect.getdoc(found), name
+    with pytest.raises(AttributeError, match="nothing"):
+        bigbird_dna.nothing  # noqa: B018
+
+
+def test_a_function_and_its_command_write_the_same_bytes(run: Run, home: Path, tmp_path: Path) -> None:
+    genome = home / "genome.fa.gz"
+    promoter, chromatin = home / "promoter", home / "chromatin"
+    command, function = tmp_path / "command", tmp_path / "function"
+
+    assert run("score-promoters", promoter, genome, "-o", command, "--stride", 30).code == 0
+    scans = bigbird_dna.score_promoters(promoter, genome, function, stride=30)
+    assert command.read_bytes() == function.read_bytes()
+    assert (scans.records, scans.scored, scans.not_scored) == (1, 2 * 29, 0)
+
+    words = ("--reference", genome, "--tracks", "two", "-o", command)
+    assert run("predict-tracks", chromatin, home / "regions.bed", *words).code == 0
+    found = bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, function, tracks="two")
+    assert command.read_bytes() == function.read_bytes() and found == (2, 1)
+
+    assert run("score-variants", chromatin, home / "x.vcf", *words).code == 0
+    effects = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, function, tracks="two")
+    assert command.read_bytes() == function.read_bytes()
+    assert (effects.records, effects.scored, effects.notes) == (1, 1, {})
+
+
+def test_a_loaded_model_serves_as_its_directory_does(home: Path, tmp_path: Path) -> None:
+    model = bigbird_dna.load(home / "promoter")
+    assert isinstance(model, PromoterModel)
+    for name, given in (("loaded", model), ("path", home / "promoter"), ("text", str(home / "promoter"))):
+        bigbird_dna.score_promoters(given, home / "genome.fa.gz", tmp_path / name)
+    texts = {path.read_text() for path in tmp_path.iterdir()}
+    assert len(texts) == 1
+    with pytest.raises(ModelError, match="a chromatin model is needed, this is a promoter model"):
+        bigbird_dna.predict_tracks(model, home / "regions.bed", home / "genome.fa.gz")
+
+
+def test_predictions_and_embeddings_depend_on_the_sequence_alone(home: Path) -> None:
+    promoter, chromatin = bigbird_dna.load(home / "promoter"), bigbird_dna.load(home / "chromatin")
+    assert isinstance(promoter, PromoterModel) and isinstance(chromatin, ChromatinModel)
+    for model, size in ((promoter, 60), (chromatin, 120)):
+        windows = [random_dna(size, seed) for seed in range(7)]
+        for method in (model.predict, model.embed):
+            together = method(windows, batch_size=3, device="cpu")
+            alone = np.concatenate([method([window], device="cpu") for window in windows])
+            np.testing.assert_allclose(together, alone, atol=1e-5)
+            assert together.dtype == np.float32 and np.ptp(together, axis=0).max() > 1e-3
+    assert promoter.predict(["A" * 60]).shape == (1,) and promoter.predict([]).shape == (0,)
+    assert chromatin.predict(["A" * 120], middle=0.5).shape == (1, 3, 2)
+    assert chromatin.predict([]).shape[:2] == (0, 1)
+    assert [track.name for track in chromatin.tracks] == ["one", "two"]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_an_embedding_is_the_encoders_output(home: Path, pooling: str) -> None:
+    model = bigbird_dna.load(home / "promoter")
+    sequence = random_dna(50, 3)
+    ids = [model.tokenizer.cls_id, *model.tokenizer.encode(sequence), model.tokenizer.sep_id]
+    with torch.inference_mode():
+        hidden = model.network.encoder(torch.tensor([ids]), torch.tensor([len(ids)]))[0]
+    expected = hidden.mean(0) if pooling == "mean" else hidden[0]
+    found = model.embed([sequence, "ACGT" * 12], pooling=pooling, device="cpu")
+    assert found.shape == (2, 16)
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+
+
+def test_what_has_no_embedding_says_so(home: Path) -> None:
+    with pytest.raises(ModelError, match="an ensemble of 2 models has no one embedding"):
+        bigbird_dna.load(home / "ensemble").embed(["ACGT"])
+    with pytest.raises(UsageError, match="pooling 'max': choose mean or cls"):
+        bigbird_dna.load(home / "promoter").embed(["ACGT"], pooling="max")
+
+
+def test_threads_are_given_back(home: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    bigbird_dna.score_promoters(home / "promoter", home / "genome.fa.gz", tmp_path / "x", threads=before + 1)
+    assert torch.get_num_threads() == before
