@@ -1,318 +1,198 @@
-"""Commands of the chromatin models: data set, training, evaluation, and predictions of regions."""
+"""Commands of the chromatin models: data set, training, and predictions of the test bins."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
-from bigbird_dna.cli.training import (
-    CHECKPOINTS,
-    CONFIG,
-    DEVICE,
-    REFERENCE,
-    SET,
-    THREADS,
-    use_threads,
+from bigbird_dna.cli.naming import LOOK, PREPARE, TRAIN, add_command
+from bigbird_dna.cli.options import (
+    RESULTS,
+    TRACK_TABLE,
+    BatchSize,
+    Checkpoints,
+    ChromatinData,
+    Config,
+    Device,
+    Pretrained,
+    RunReference,
+    RunTokenizer,
+    Set,
+    Threads,
+    argument,
+    option,
+    output,
+    read_run,
 )
-from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.files import check_writable
+from bigbird_dna.config import DEEPSEA
+from bigbird_dna.errors import ConfigError
 
-if TYPE_CHECKING:  # slow to import: inside the commands
-    from bigbird_dna.config import Config
-
-DATA = typer.Option(None, help="Directory of chromatin-data. [default: RESULTS/chromatin/data]")
-ARRAY = typer.Option(..., "-o", "--output", help="Probabilities, bins × tracks (.npy).")
-LABELS = typer.Option(None, help="Also write the bins and their labels to this directory.")
-BUNDLE = typer.Option(
-    None,
-    metavar="FILE|DIR",
-    help="DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it. "
-    "[default, with chromatin.tracks deepsea: RESULTS/downloads/deepsea_train_bundle.v0.9.tar.gz]",
-)
-BINS = typer.Option(
-    None,
-    "--bed",
-    metavar="FILE",
-    help="The bundle's bins, also compressed. [default: RESULTS/downloads/allTFs.pos.bed.tar.gz]",
-)
-BATCH_SIZE = typer.Option(16, min=1, help="Windows run together; changes speed and memory only.")
+Array = Annotated[Path, output("FILE", "Probabilities to write, bins × tracks (.npy).")]
+HeldOut = Annotated[
+    Path | None, option("DIR", "Also write the bins and their labels to this directory.", "", "--labels")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    for command in (
-        unpack_deepsea,
-        chromatin_data,
-        finetune_chromatin,
-        combine_models,
-        chromatin_predictions,
-        chromatin_baseline,
-    ):
-        app.command(command.__name__.replace("_", "-"))(command)
+    add_command(app, unpack_deepsea, PREPARE)
+    add_command(app, prepare_chromatin, PREPARE, formerly="chromatin-data")
+    add_command(app, finetune_chromatin, TRAIN)
+    add_command(app, predict_bins, LOOK, formerly="chromatin-predictions")
+    add_command(app, fit_chromatin_baseline, LOOK, formerly="chromatin-baseline")
 
 
 def unpack_deepsea(
-    bundle: Path = typer.Argument(help="DeepSEA's training bundle (.tar.gz)."),
-    output: Path = typer.Option(..., "-o", "--output", metavar="DIR", help="For the three files."),
+    bundle: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).")],
+    output: Annotated[Path, output("DIR", "For the three files.")],
 ) -> None:
-    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; chromatin-data reads them."""
+    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare-chromatin reads them."""
     from bigbird_dna.genome.deepsea.bundle import unpack_bundle
 
     unpack_bundle(bundle, output)
 
 
-def chromatin_data(
-    config: Path = CONFIG,
-    overrides: list[str] = SET,
-    tracks: Path | None = typer.Option(
-        None, help="Track table or folder of peak files. [default: chromatin.tracks]"
-    ),
-    bundle: Path | None = BUNDLE,
-    bins: Path | None = BINS,
-    blacklist: Path | None = typer.Option(
-        None, metavar="BED", help="Regions whose bins are left out. [default: chromatin.blacklist]"
-    ),
-    reference: Path | None = REFERENCE,
-    output: Path | None = typer.Option(
-        None, "-o", "--output", help="[default: RESULTS/chromatin/data]"
-    ),
+def prepare_chromatin(
+    config: Config,
+    overrides: Set = None,
+    tracks: Annotated[
+        Path | None,
+        option("FILE|DIR", "Track table or folder of peak files.", "chromatin.data.tracks", *TRACK_TABLE),
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        option(
+            "FILE|DIR",
+            "DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it.",
+            RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
+            "--bundle",
+        ),
+    ] = None,
+    bins: Annotated[
+        Path | None,
+        option(
+            "FILE", "The bundle's bins, also compressed.", RESULTS.download("allTFs.pos.bed.tar.gz"), "--bed"
+        ),
+    ] = None,
+    blacklist: Annotated[
+        Path | None, option("BED", "Regions whose bins are left out.", "chromatin.data.blacklist")
+    ] = None,
+    reference: RunReference = None,
+    output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.chromatin_data)] = None,
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and divide them into splits.
 
-    With chromatin.tracks deepsea, or --bundle, bins, labels and splits are those that DeepSEA
+    With chromatin.data.tracks deepsea, or --bundle, bins, labels and splits are those that DeepSEA
     published; sampled windows of the bundle are compared with the reference.
     """
-    from bigbird_dna.config import DEEPSEA, load_config
-    from bigbird_dna.genome.assembly import load_assembly
-    from bigbird_dna.genome.chromatin.building import build_dataset
-    from bigbird_dna.genome.chromatin.region_splits import RegionSplits
-    from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
-    from bigbird_dna.genome.chromatin.tracks import read_tracks
-    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.tasks.chromatin.data import prepare_data
 
-    if bundle is not None:
-        overrides = [*overrides, f"chromatin.tracks={DEEPSEA}"]
-    settings = load_config(config, overrides)
-    results, chromatin = Path(settings.results), settings.chromatin
-    if chromatin.tracks == DEEPSEA:
-        if blacklist is not None:
-            raise UsageError(f"--blacklist {blacklist}: DeepSEA's bins are taken as published")
-        _published_data(settings, tracks, bundle, bins, reference, output)
-        return
-    if bins is not None:
-        raise UsageError(f"--bed {bins}: goes with --bundle only")
-    genome = Reference(reference or results / "genome/reference.fa.gz")
-    assembly = load_assembly(settings.genome.assembly)
-    source = tracks or _tracks_of(settings)
-    if source.is_dir():
-        table = tracks_from_folder(source, chromatin.group, chromatin.track_names)
-    else:
-        table = read_tracks(source)
-    splits = RegionSplits.from_names(
-        genome.contigs,
-        assembly,
-        valid=(*settings.genome.valid, *chromatin.valid_regions),
-        test=(*settings.genome.test, *chromatin.test_regions),
-        exclude=settings.genome.exclude,
+    published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
+    settings, paths = read_run(config, [*(overrides or ()), *published])
+    prepare_data(
+        settings,
+        reference or paths.reference,
+        output or paths.chromatin_data,
+        tracks=tracks,
+        blacklist=blacklist,
+        bundle=bundle,
+        bins=bins,
     )
-    widest = max(chromatin.window, chromatin.compare_window or 0) + 2 * chromatin.shift
-    build_dataset(
-        output or results / "chromatin/data",
-        genome,
-        assembly,
-        table,
-        splits,
-        window=widest,
-        bin_size=chromatin.bin,
-        rule=chromatin.label,
-        widen=chromatin.widen,
-        blacklist=blacklist or _blacklist_of(settings),
-        max_n=chromatin.max_n,
-        negative_fraction=chromatin.negative_fraction,
-        min_positives=chromatin.minimum_positives,
-        min_held_out=chromatin.minimum_held_out,
-        seed=settings.seed,
-    )
-
-
-def _published_data(
-    settings: "Config",
-    tracks: Path | None,
-    bundle: Path | None,
-    bins: Path | None,
-    reference: Path | None,
-    output: Path | None,
-) -> None:
-    """The data set of DeepSEA's bundle; what isn't given is looked for among the run's downloads."""
-    from bigbird_dna.genome.assembly import load_assembly
-    from bigbird_dna.genome.chromatin.tracks import read_tracks
-    from bigbird_dna.genome.deepsea.dataset import build_deepsea
-    from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.genome.sources.public import deepsea_sources
-
-    results = Path(settings.results)
-    files = {"bundle": bundle, "bins": bins, "tracks": tracks}
-    found: dict[str, Path] = {}
-    for role, source in deepsea_sources(settings.genome.assembly).items():
-        path = files[role] or results / "downloads" / source.file
-        if not path.exists():
-            raise DataError(
-                f"{path}: no such file; `bigbird-dna fetch {source.key} -o {path}` gets it"
-            )
-        found[role] = path
-    build_deepsea(
-        output or results / "chromatin/data",
-        found["bundle"],
-        found["bins"],
-        Reference(reference or results / "genome/reference.fa.gz"),
-        load_assembly(settings.genome.assembly),
-        read_tracks(found["tracks"]),
-    )
-
-
-def _tracks_of(settings: "Config") -> Path:
-    from bigbird_dna.config import SIMULATED
-    from bigbird_dna.genome.sources.local import locate
-
-    named = settings.chromatin.tracks
-    if named is None:
-        raise ConfigError("chromatin.tracks: name a track table or a folder of peak files")
-    if named == SIMULATED:
-        return Path(settings.results) / "simulated/tracks.tsv"
-    return locate(named, settings.local_data)
-
-
-def _blacklist_of(settings: "Config") -> Path | None:
-    from bigbird_dna.genome.sources.local import locate
-
-    named = settings.chromatin.blacklist
-    return None if named is None else locate(named, settings.local_data)
 
 
 def finetune_chromatin(
-    config: Path = CONFIG,
-    overrides: list[str] = SET,
-    window: int | None = typer.Option(
-        None, metavar="BP", help="Sequence that the model sees. [default: chromatin.window]"
-    ),
-    member: int = typer.Option(0, min=0, help="Number in an ensemble: another seed for each."),
-    data: Path | None = DATA,
-    reference: Path | None = REFERENCE,
-    tokenizer: Path | None = typer.Option(None, help="[default: RESULTS/tokens/tokenizer.model]"),
-    pretrained: Path | None = typer.Option(None, help="[default: RESULTS/models/pretrained]"),
-    output: Path | None = typer.Option(
-        None, "-o", "--output", help="Model directory. [default: RESULTS/models/chromatin]"
-    ),
-    checkpoints: Path | None = CHECKPOINTS,
-    device: str = DEVICE,
-    threads: int = THREADS,
+    config: Config,
+    overrides: Set = None,
+    window: Annotated[
+        int | None, option("BP", "Sequence that the model sees.", "chromatin.data.window")
+    ] = None,
+    member: Annotated[int, option(None, "Number in an ensemble: another seed for each.", least=0)] = 0,
+    data: ChromatinData = None,
+    reference: RunReference = None,
+    tokenizer: RunTokenizer = None,
+    pretrained: Pretrained = None,
+    output: Annotated[
+        Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.combined_chromatin)
+    ] = None,
+    checkpoints: Checkpoints = None,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
-    """Train a model of chromatin profiles; resumes by itself."""
-    from bigbird_dna.config import load_config
+    """Train a chromatin model; resumes by itself."""
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin as run
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin as train
     from bigbird_dna.training.distributed import world
 
-    settings = load_config(config, overrides)
-    results, chromatin = Path(settings.results), settings.chromatin
-    use_threads(threads)
-    size = chromatin.window if window is None else window
-    if size < chromatin.bin or (size - chromatin.bin) % 2:
-        raise ConfigError(
-            f"--window {size}: doesn't hold the bin of {chromatin.bin} bp in its middle"
-        )
-    starts_pretrained = chromatin.initial == "pretrained"
-    with world(device) as here:
-        run(
+    settings, paths = read_run(config, overrides)
+    bin_size = settings.chromatin.data.bin
+    size = settings.chromatin.data.window if window is None else window
+    if size < bin_size or (size - bin_size) % 2:
+        raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
+    with cpu_threads(threads), world(device) as here:
+        train(
             settings,
             window=size,
             member=member,
-            data=data or results / "chromatin/data",
-            reference=Reference(reference or results / "genome/reference.fa.gz"),
-            tokenizer_path=tokenizer or results / "tokens/tokenizer.model",
-            pretrained=(pretrained or results / "models/pretrained") if starts_pretrained else None,
-            output=output or results / "models/chromatin",
-            checkpoints=checkpoints or results / "checkpoints",
+            data=data or paths.chromatin_data,
+            reference=Reference(reference or paths.reference),
+            tokenizer_path=tokenizer or paths.tokenizer,
+            pretrained=pretrained or paths.pretrained,
+            output=output or paths.combined_chromatin,
+            checkpoints=checkpoints or paths.checkpoints,
             world=here,
         )
 
 
-def combine_models(
-    models: list[Path] = typer.Argument(help="Directories of chromatin models."),
-    output: Path = typer.Option(..., "-o", "--output", help="Model directory to write."),
-) -> None:
-    """Make one model of several that were trained independently: it predicts their mean."""
-    from bigbird_dna.tasks.chromatin.ensemble import combine_models as run
-
-    run(models, output)
-
-
-def chromatin_predictions(
-    config: Path = CONFIG,
-    models: list[Path] = typer.Argument(help="Model directories; their mean predicts."),
-    overrides: list[str] = SET,
-    data: Path | None = DATA,
-    reference: Path | None = REFERENCE,
-    output: Path = ARRAY,
-    labels: Path | None = LABELS,
-    batch_size: int = BATCH_SIZE,
-    device: str = DEVICE,
-    threads: int = THREADS,
+def predict_bins(
+    config: Config,
+    models: Annotated[list[Path], argument("Chromatin models; their mean predicts.", "MODEL_DIR...")],
+    output: Array,
+    overrides: Set = None,
+    data: ChromatinData = None,
+    reference: RunReference = None,
+    labels: HeldOut = None,
+    batch_size: BatchSize = 16,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Predict the test bins of the data set: what auc-report compares with their labels."""
-    from bigbird_dna.config import load_config
-    from bigbird_dna.genome.chromatin.dataset import read_dataset
-    from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.directory import load_task
-    from bigbird_dna.tasks.chromatin import evaluation as evaluation
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.tasks.chromatin.evaluation import evaluate_models
 
-    check_writable(output)
-    if labels is not None:
-        check_writable(labels, directory=True)
-    settings = load_config(config, overrides)
-    results = Path(settings.results)
-    use_threads(threads)
-    bins = read_dataset(data or results / "chromatin/data")
-    rows = evaluation.held_out_rows(bins, settings.chromatin)
-    values = evaluation.predict_bins(
-        [load_task(path, "chromatin") for path in models],
-        bins,
-        Reference(reference or results / "genome/reference.fa.gz"),
-        rows,
-        middle=settings.chromatin.middle,
-        batch_size=batch_size,
-        device=device,
-    )
-    if labels is not None:
-        evaluation.write_held_out(labels, bins, rows)
-    evaluation.write_array(output, values)
+    settings, paths = read_run(config, overrides)
+    with cpu_threads(threads):
+        evaluate_models(
+            models,
+            settings.chromatin.evaluation,
+            data=data or paths.chromatin_data,
+            reference=reference or paths.reference,
+            output=output,
+            labels=labels,
+            batch_size=batch_size,
+            device=device,
+        )
 
 
-def chromatin_baseline(
-    config: Path = CONFIG,
-    overrides: list[str] = SET,
-    data: Path | None = DATA,
-    reference: Path | None = REFERENCE,
-    output: Path = ARRAY,
-    labels: Path | None = LABELS,
-    threads: int = THREADS,
+def fit_chromatin_baseline(
+    config: Config,
+    output: Array,
+    overrides: Set = None,
+    data: ChromatinData = None,
+    reference: RunReference = None,
+    labels: HeldOut = None,
+    threads: Threads = None,
 ) -> None:
     """Fit a logistic regression on k-mers to every track and predict the same test bins."""
-    from bigbird_dna.config import load_config
-    from bigbird_dna.genome.chromatin.dataset import read_dataset
-    from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.chromatin import evaluation as evaluation
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.tasks.chromatin.evaluation import evaluate_baseline
 
-    check_writable(output)
-    if labels is not None:
-        check_writable(labels, directory=True)
-    settings = load_config(config, overrides)
-    results = Path(settings.results)
-    use_threads(threads)
-    bins = read_dataset(data or results / "chromatin/data")
-    rows = evaluation.held_out_rows(bins, settings.chromatin)
-    genome = Reference(reference or results / "genome/reference.fa.gz")
-    values = evaluation.baseline_bins(settings.chromatin, bins, genome, rows)
-    if labels is not None:
-        evaluation.write_held_out(labels, bins, rows)
-    evaluation.write_array(output, values)
+    settings, paths = read_run(config, overrides)
+    with cpu_threads(threads):
+        evaluate_baseline(
+            settings.chromatin.evaluation,
+            data=data or paths.chromatin_data,
+            reference=reference or paths.reference,
+            output=output,
+            labels=labels,
+        )

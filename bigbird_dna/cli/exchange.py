@@ -1,30 +1,37 @@
-"""Commands that exchange models with HuggingFace's BigBird."""
+"""Commands that turn one model into another, and exchange models with HuggingFace's BigBird."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, cast
 
 import typer
 
-from bigbird_dna.errors import UsageError
+from bigbird_dna.checks import check_choice
+from bigbird_dna.cli.naming import EXCHANGE, add_command
+from bigbird_dna.cli.options import ModelDirectory, NewModel, NewModelArgument, argument, option
+from bigbird_dna.console import log
+
+COMPATIBILITIES = ("huggingface", "none")
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    app.command("import-hf")(import_hf)
-    app.command("export-hf")(export_hf)
+    for command in (import_hf, export_hf, extend_positions, combine_models):
+        add_command(app, command, EXCHANGE)
 
 
 def import_hf(
-    directory: Path = typer.Argument(help="Checkpoint directory of a HuggingFace BigBird."),
-    output: Path = typer.Argument(help="Model directory to write."),
-    compatibility: str = typer.Option(
-        "huggingface",
-        metavar="huggingface|none",
-        help="Attention as HuggingFace evaluates it, or the paper's with random blocks.",
-    ),
-    tokenizer: Path | None = typer.Option(
-        None, metavar="FILE", help="tokenizer.json or SentencePiece model instead of DIRECTORY's."
-    ),
+    directory: Annotated[Path, argument("Checkpoint directory of a HuggingFace BigBird.")],
+    output: NewModelArgument,
+    compatibility: Annotated[
+        str,
+        option(
+            "|".join(COMPATIBILITIES),
+            "Attention as HuggingFace evaluates it, or the paper's with random blocks.",
+        ),
+    ] = "huggingface",
+    tokenizer: Annotated[
+        Path | None, option("FILE", "tokenizer.json or SentencePiece model instead of DIRECTORY's.")
+    ] = None,
 ) -> None:
     """Turn a HuggingFace BigBird checkpoint into a model directory.
 
@@ -32,28 +39,56 @@ def import_hf(
     BigBirdForQuestionAnswering and BigBirdModel, from safetensors or PyTorch files. No code of the checkpoint
     is run.
     """
-    from bigbird_dna.console import log
     from bigbird_dna.huggingface.configuration import Compatibility
     from bigbird_dna.huggingface.importing import import_huggingface
 
-    for known in get_args(Compatibility):
-        if compatibility == known:
-            model = import_huggingface(directory, output, known, tokenizer)
-            parameters = sum(p.numel() for p in model.network.parameters())
-            log(f"{output}: a {model.task} model of {parameters:,} parameters")
-            return
-    raise UsageError(f"--compatibility {compatibility!r}: choose huggingface or none")
+    check_choice("compatibility", compatibility, COMPATIBILITIES)
+    chosen = cast(Compatibility, compatibility)
+    model = import_huggingface(directory, output, chosen, tokenizer)
+    parameters = sum(p.numel() for p in model.network.parameters())
+    log(f"{output}: a {model.task} model of {parameters:,} parameters")
 
 
 def export_hf(
-    model_dir: Path = typer.Argument(help="Model directory."),
-    output: Path = typer.Argument(help="Checkpoint directory to write."),
+    model_dir: ModelDirectory, output: Annotated[Path, argument("Checkpoint directory to write.")]
 ) -> None:
     """Turn a model directory into a checkpoint that HuggingFace's from_pretrained loads.
 
     A promoter model becomes a BigBirdForSequenceClassification with one output, the logit of a promoter.
     """
-    from bigbird_dna.console import log
     from bigbird_dna.huggingface.exporting import export_huggingface
 
     log(f"{output}: {export_huggingface(model_dir, output)}")
+
+
+def extend_positions(
+    model_dir: ModelDirectory,
+    output: NewModelArgument,
+    positions: Annotated[int, option(None, "Longest input of the new model, tokens.", least=1)],
+    method: Annotated[
+        str,
+        option(
+            "tile|interpolate|ntk",
+            "tile or interpolate for learnt positions, interpolate or ntk for rotary ones.",
+        ),
+    ] = "tile",
+) -> None:
+    """Write a model for longer inputs than MODEL_DIR takes; nothing is trained or measured.
+
+    Fine-tune and evaluate the new model at the length that it is meant for.
+    """
+    from bigbird_dna.model.positions import METHODS, Extension
+    from bigbird_dna.tasks.extend import extend_model
+
+    check_choice("method", method, METHODS)
+    extend_model(model_dir, output, positions, cast(Extension, method))
+    log(f"{output}: takes {positions:,} tokens; nothing has been measured at that length")
+
+
+def combine_models(
+    models: Annotated[list[Path], argument("Two or more chromatin models.", "MODEL_DIR...")], output: NewModel
+) -> None:
+    """Make one model of several that were trained independently: it predicts their mean probability."""
+    from bigbird_dna.tasks.chromatin.ensemble import combine_models as combine
+
+    combine(models, output)

@@ -5,23 +5,7 @@ from importlib.metadata import version
 
 import typer
 
-from bigbird_dna.cli import (
-    auc,
-    benchmark,
-    chromatin,
-    exchange,
-    genome,
-    models,
-    regions,
-    reporting,
-    scoring,
-    simulation,
-    sources,
-    tokens,
-    training,
-    variant_report,
-    variants,
-)
+from bigbird_dna.cli import benchmark, chromatin, exchange, predict, prepare, reports, tokens, training
 from bigbird_dna.errors import BigBirdDnaError
 
 app = typer.Typer(
@@ -40,17 +24,12 @@ def _show_version(value: bool) -> None:
 
 
 @app.callback()
-def _options(
-    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True),
-) -> None:
+def _options(version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True)) -> None:
     """Sparse-attention DNA language models: from a reference genome to promoter scores."""
 
 
-GROUPS = (
-    *(simulation, sources, genome, tokens, training, models, exchange),
-    *(chromatin, scoring, regions, variants, variant_report, auc, reporting, benchmark),
-)
-for group in GROUPS:
+# The panels of `--help` appear in this order.
+for group in (predict, reports, prepare, tokens, chromatin, training, exchange, benchmark):
     group.register(app)
 
 

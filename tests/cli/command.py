@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from typer.testing import CliRunner
+
+from bigbird_dna.cli.main import app
+
 
 class Result(NamedTuple):
     """Exit code, standard output and standard error of a command."""
@@ -13,6 +17,14 @@ class Result(NamedTuple):
 
 
 Run = Callable[..., Result]
+
+
+def invoke(*words: object) -> None:
+    """Run a command that must succeed, where no fixture can be had; an error of its is the test's."""
+    outcome = CliRunner().invoke(app, [*map(str, words)])
+    if outcome.exception and not isinstance(outcome.exception, SystemExit):
+        raise outcome.exception
+    assert outcome.exit_code == 0, outcome.output
 
 
 def silent(run: Run) -> Run:

@@ -6,18 +6,14 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from bigbird_dna.cli import auc
+from bigbird_dna.cli.main import app
 from bigbird_dna.errors import DataError, UsageError
-
-app = typer.Typer()
-auc.register(app)
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, ["auc-report", *map(str, arguments)])
     if result.exception is not None:
         raise result.exception
     return result.output

@@ -1,13 +1,12 @@
 """The chromatin commands on a small genome: what they write, write again, and refuse."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -15,18 +14,19 @@ from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model import directory as checkpoint
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run, refused
-from tests.toys import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, random_model, write_motif_genome
 
 LENGTHS = {"a": 10_000, "b": 4000, "c": 5000}
-CHROMATIN = {
+DATA = {
     **{"tracks": "tracks.tsv", "bin": 40, "window": 200, "compare_window": None, "shift": 3},
-    **{"neighbours": 1, "minimum_positives": 5, "minimum_held_out": 1, "test_bins": 50},
-    **{"baseline_kmer": 4, "max_n": 0.5, "negative_fraction": 1.0},
+    **{"minimum_positives": 5, "minimum_held_out": 1, "max_n": 0.5, "negative_fraction": 1.0},
 }
+EVALUATION = {"test_bins": 50, "baseline_kmer": 4}
 RULES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 
 
@@ -40,10 +40,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = {
         "results": str(home / "results"),
         "genome": {"valid": ["b"], "test": ["c"]},
-        "chromatin": {**CHROMATIN, "tracks": str(home / "tracks.tsv")},
+        "chromatin": {"data": {**DATA, "tracks": str(home / "tracks.tsv")}, "evaluation": EVALUATION},
     }
     (home / "config.yaml").write_text(yaml.safe_dump(values))
-    words = ["chromatin-data", home / "config.yaml", "--reference", home / "reference.fa.gz"]
+    words = ["prepare-chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
     result = CliRunner().invoke(app, [str(word) for word in [*words, "-o", home / "data"]])
     assert result.exit_code == 0, result.output
     _write_models(home)
@@ -59,30 +59,28 @@ def _write_models(home: Path) -> None:
     config = EncoderConfig(
         vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=160, block_size=8
     )
-    shape = {"window": 200, "bin": 40, "pooling": "bin", "bin_layers": 0, "members": 1}
-    tracks = [{"track": name, "group": "TF"} for name in MOTIFS]
+    shape = ChromatinSettings(
+        window=200, bin=40, pooling="bin", bin_layers=0, members=1, tracks=_tracks(MOTIFS)
+    )
     variations = {
         "first": {},
         "second": {},
         "narrow": {"window": 80},
         "small": {"bin": 20},
-        "other": {"tracks": tracks[::-1]},
+        "other": {"tracks": shape.tracks[::-1]},
         "tokens": {},
         "paper": {"pooling": "cls"},
     }
     for seed, (name, changed) in enumerate(variations.items()):
-        torch.manual_seed(seed)
-        settings = {**shape, "tracks": tracks, **changed}
-        network = checkpoint.build_network("chromatin", config, settings)
-        with torch.no_grad():  # fresh weights answer 0.5 to everything
-            for parameter in network.parameters():
-                parameter *= 4
         own = other_tokenizer if name == "tokens" else tokenizer
-        model = checkpoint.Model("chromatin", network, own, config, settings)
-        checkpoint.save(home / name, model, {}, {}, {})
-    network = checkpoint.build_network("pretraining", config, {})
-    model = checkpoint.Model("pretraining", network, tokenizer, config, {})
-    checkpoint.save(home / "pretraining", model, {}, {}, {})
+        settings = shape.model_copy(update=changed)
+        save(home / name, random_model(own, config, settings, seed=seed, scale=4), {}, {}, {})
+    pretrained = random_model(tokenizer, config, PretrainingSettings())
+    save(home / "pretraining", pretrained, {}, {}, {})
+
+
+def _tracks(names: Iterable[str]) -> tuple[NamedTrack, ...]:
+    return tuple(NamedTrack(track=name, group="TF") for name in names)
 
 
 def _whole(contig: str):
@@ -101,11 +99,11 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-# chromatin-data
+# prepare-chromatin
 
 
 def data_words(home: Path, out: Path, *further: object) -> Sequence[object]:
-    words = ["chromatin-data", home / "config.yaml", "--reference", home / "reference.fa.gz"]
+    words = ["prepare-chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
     return [*words, "-o", out, *further]
 
 
@@ -143,7 +141,7 @@ def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) ->
     assert run(*data_words(home, out)).code == 0
     assert {**contents(out)} == contents(home / "data")
     (out / "stale").write_text("x")
-    result = run(*data_words(home, out, "--tracks", home / "peaks", "--set", "chromatin.group=X"))
+    result = run(*data_words(home, out, "--tracks", home / "peaks", "--set", "chromatin.data.group=X"))
     assert (result.code, result.out) == (0, ""), result.err
     assert set(contents(out)) == set(RULES), "a data set takes the place of the former directory"
     for name in ("bins.parquet", "labels.npz"):
@@ -155,7 +153,7 @@ def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) ->
 def test_a_blacklist_in_the_directory_of_local_data(run: Run, home: Path, tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
     (tmp_path / "local/black.bed").write_text("a\t0\t400\n")
-    local = ("--set", f"local_data={tmp_path}/local", "--set", "chromatin.blacklist=black.bed")
+    local = ("--set", f"local_data={tmp_path}/local", "--set", "chromatin.data.blacklist=black.bed")
     given = ("--blacklist", tmp_path / "local/black.bed")
     for further in (local, given):
         assert run(*data_words(home, tmp_path / "data", *further)).code == 0
@@ -181,9 +179,9 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     peaks.write_text("a\t10\t50\n")
     refused(run(*data_words(home, out, *given)), 1, "no track has 5 positive bins")
     refused(run(*data_words(home, out, "--tracks", tmp_path / "no.tsv")), 1, "no.tsv: no such file")
-    none = ("--set", "chromatin.tracks=null")
-    refused(run(*data_words(home, out, *none)), 2, "chromatin.tracks: name a track table")
-    refused(run(*data_words(home, out, "--set", "chromatin.bins=9")), 2, "'chromatin.bins'")
+    none = ("--set", "chromatin.data.tracks=null")
+    refused(run(*data_words(home, out, *none)), 2, "chromatin.data.tracks: name a track table")
+    refused(run(*data_words(home, out, "--set", "chromatin.data.bins=9")), 2, "'chromatin.data.bins'")
     refused(run(*data_words(home, out, "--set", "genome.test=[d]")), 2, "'d'")
     refused(run(*data_words(home, out, "--reference", tmp_path / "no.fa")), 1, "no.fa: no such")
     refused(run(*data_words(home, peaks)), 2, "x.bed: is a file, a directory is to be written")
@@ -191,12 +189,12 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"data", "tracks.tsv", "x.bed"}
 
 
-# chromatin-predictions and chromatin-baseline
+# predict-bins and fit-chromatin-baseline
 
 
 def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "p.npy", tmp_path / "held-out"
-    words = words_of(home, "chromatin-predictions", home / "first", home / "second")
+    words = words_of(home, "predict-bins", home / "first", home / "second")
     result = run(*words, "-o", out, "--labels", held_out)
     assert (result.code, result.out) == (0, ""), result.err
     values = np.load(out)
@@ -208,12 +206,12 @@ def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
     assert PackedLabels.load(held_out / "labels.npz").shape == (50, 2)
     parts = []
     for model in ("first", "second"):
-        words = words_of(home, "chromatin-predictions", home / model)
+        words = words_of(home, "predict-bins", home / model)
         assert run(*words, "-o", tmp_path / "one.npy", "--batch-size", 3).code == 0
         parts.append(np.load(tmp_path / "one.npy"))  # the second in the place of the first
     np.testing.assert_allclose(values, np.mean(parts, axis=0), atol=2e-6)
-    words = words_of(home, "chromatin-predictions", home / "first")
-    assert run(*words, "-o", tmp_path / "all.npy", "--set", "chromatin.test_bins=0").code == 0
+    words = words_of(home, "predict-bins", home / "first")
+    assert run(*words, "-o", tmp_path / "all.npy", "--set", "chromatin.evaluation.test_bins=0").code == 0
     everything = pd.read_parquet(home / "data/bins.parquet")
     assert len(np.load(tmp_path / "all.npy")) == (everything["split"] == "test").sum()
     # The arrays are what auc-report reads.
@@ -223,7 +221,7 @@ def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
 
 def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "kmers.npy", tmp_path / "held-out"
-    words = (*words_of(home, "chromatin-baseline"), "-o", out, "--labels", held_out)
+    words = (*words_of(home, "fit-chromatin-baseline"), "-o", out, "--labels", held_out)
     result = run(*words)
     assert (result.code, result.out) == (0, ""), result.err
     values = np.load(out)
@@ -246,19 +244,17 @@ def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
         ("small", "small: predicts bins of 20 bp, the data set has bins of 40 bp"),
     ],
 )
-def test_models_that_do_not_fit(
-    run: Run, home: Path, tmp_path: Path, model: str, message: str
-) -> None:
+def test_models_that_do_not_fit(run: Run, home: Path, tmp_path: Path, model: str, message: str) -> None:
     out = tmp_path / "p.npy"
     out.write_text("former")
-    words = words_of(home, "chromatin-predictions", home / "first", home / model)
+    words = words_of(home, "predict-bins", home / "first", home / model)
     refused(run(*words, "-o", out, "--labels", tmp_path / "x"), 1, message)
     assert out.read_text() == "former" and list(tmp_path.iterdir()) == [out]
 
 
-@pytest.mark.parametrize("command", ["chromatin-predictions", "chromatin-baseline"])
+@pytest.mark.parametrize("command", ["predict-bins", "fit-chromatin-baseline"])
 def test_data_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, command: str) -> None:
-    models = [home / "first"] * (command == "chromatin-predictions")
+    models = [home / "first"] * (command == "predict-bins")
     words = (*words_of(home, command, *models), "-o", tmp_path / "p.npy")
     nowhere = tmp_path / "nowhere"
     refused(run(*words, "--data", nowhere), 1, f"is {nowhere} a chromatin data set?")
@@ -284,13 +280,11 @@ def test_an_ensemble_of_two(run: Run, home: Path, tmp_path: Path) -> None:
     assert (result.code, result.out) == (0, ""), result.err
     description = json.loads((out / "config.json").read_text())
     assert (description["task"], description["settings"]["members"]) == ("chromatin", 2)
-    words = words_of(home, "chromatin-predictions", out)
+    words = words_of(home, "predict-bins", out)
     assert run(*words, "-o", tmp_path / "both.npy").code == 0
-    words = words_of(home, "chromatin-predictions", home / "first", home / "second")
+    words = words_of(home, "predict-bins", home / "first", home / "second")
     assert run(*words, "-o", tmp_path / "mean.npy").code == 0
-    np.testing.assert_allclose(
-        np.load(tmp_path / "both.npy"), np.load(tmp_path / "mean.npy"), atol=2e-6
-    )
+    np.testing.assert_allclose(np.load(tmp_path / "both.npy"), np.load(tmp_path / "mean.npy"), atol=2e-6)
     # Of an ensemble and a model: three members, in the former's place.
     assert run("combine-models", out, home / "first", "-o", out).code == 0
     assert json.loads((out / "config.json").read_text())["settings"]["members"] == 3
@@ -327,9 +321,7 @@ def table(text: str) -> pd.DataFrame:
 @pytest.fixture
 def bed(tmp_path: Path) -> Path:
     path = tmp_path / "regions.bed"
-    path.write_text(
-        "c\t400\t440\tfirst\nc\t380\t500\nb\t3600\t3640\tgap\na\t0\t10\tedge\nc\t400\t440\n"
-    )
+    path.write_text("c\t400\t440\tfirst\nc\t380\t500\nb\t3600\t3640\tgap\na\t0\t10\tedge\nc\t400\t440\n")
     return path
 
 
@@ -347,10 +339,10 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
     scored = rows.loc[[0, 1, 4], list(MOTIFS)].astype(float)
     assert ((scored > 0) & (scored < 1)).all(axis=None)
     assert scored.loc[0].tolist() == scored.loc[4].tolist()
-    # A bin of the data set has the probability that chromatin-predictions gives it.
+    # A bin of the data set has the probability that predict-bins gives it.
     array = tmp_path / "all.npy"
-    predict = words_of(home, "chromatin-predictions", home / "first")
-    assert run(*predict, "-o", array, "--set", "chromatin.test_bins=0").code == 0
+    predict = words_of(home, "predict-bins", home / "first")
+    assert run(*predict, "-o", array, "--set", "chromatin.evaluation.test_bins=0").code == 0
     bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
     place = bins["start"].tolist().index(400)
     np.testing.assert_allclose(scored.loc[0], np.load(array)[place], atol=2e-6)
@@ -382,20 +374,18 @@ def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path
     bed.write_text("c\t440\t480\n")
     alone = table(run("predict-tracks", home / "first", *further, "--middle", 0.7).out)
     assert alone.loc[0, list(MOTIFS)].tolist() == shared.loc[0, list(MOTIFS)].tolist()
-    # It is what chromatin-predictions says of the bin.
+    # It is what predict-bins says of the bin.
     array = tmp_path / "all.npy"
-    predict = [*words_of(home, "chromatin-predictions", home / "first"), "-o", array]
-    for key in ("pooling=bin", "middle=0.7", "test_bins=0"):
-        predict += ["--set", f"chromatin.{key}"]
+    predict = [*words_of(home, "predict-bins", home / "first"), "-o", array]
+    for key in ("middle=0.7", "test_bins=0"):
+        predict += ["--set", f"chromatin.evaluation.{key}"]
     assert run(*predict).code == 0
     bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
     place = bins["start"].tolist().index(440)
-    np.testing.assert_allclose(
-        alone.loc[0, list(MOTIFS)].astype(float), np.load(array)[place], atol=2e-6
-    )
+    np.testing.assert_allclose(alone.loc[0, list(MOTIFS)].astype(float), np.load(array)[place], atol=2e-6)
     words = ("predict-tracks", home / "paper", *further, "--middle", 0.7)
     refused(run(*words), 2, "paper: predicts one bin a window (pooling cls)")
-    refused(run(*words[:-1], 1.5), 2, "--middle 1.5")
+    refused(run(*words[:-1], 1.5), 2, "middle 1.5")
 
 
 def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
@@ -425,7 +415,7 @@ def test_what_predict_tracks_refuses(run: Run, home: Path, bed: Path, tmp_path: 
     words = ("predict-tracks", home / "first", *further)
     refused(run(*words, "--tracks", "onee"), 2, "'onee' is no track", "'one'")
     refused(run(*words, "--summary", "median"), 2, "'median'", "max, mean")
-    refused(run(*words, "--max-n", 2), 2, "--max-n 2")
+    refused(run(*words, "--max-n", 2), 2, "max_n 2")
     refused(run(*words, "-o", bed), 2, "is the input")
     refused(run(*words, "-o", tmp_path), 2, "directory")
     refused(run(*words[:-1], tmp_path / "no.fa"), 1, "no.fa: no such file")

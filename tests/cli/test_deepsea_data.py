@@ -1,4 +1,4 @@
-"""`fetch`, `unpack-deepsea` and `chromatin-data` with a small bundle of DeepSEA's format."""
+"""`fetch`, `unpack-deepsea` and `prepare-chromatin` with a small bundle of DeepSEA's format."""
 
 import functools
 import shutil
@@ -16,7 +16,7 @@ import yaml
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.sources import public as sources
 from tests.cli.command import Run, refused
-from tests.genome.small_bundle import (
+from tests.genome.deepsea.small_bundle import (
     SIZES,
     TRACKS,
     World,
@@ -69,12 +69,10 @@ def config(tmp_path: Path, public: Path) -> Path:
     settings = {
         "results": str(tmp_path / "results"),
         "genome": {"assembly": "GRCh37"},
-        "chromatin": {"tracks": "deepsea"},
+        "chromatin": {"data": {"tracks": "deepsea"}},
     }
     path.write_text(yaml.safe_dump(settings))
-    shutil.copytree(
-        public.parent, tmp_path / "results/genome", ignore=shutil.ignore_patterns("files")
-    )
+    shutil.copytree(public.parent, tmp_path / "results/genome", ignore=shutil.ignore_patterns("files"))
     return path
 
 
@@ -101,7 +99,7 @@ def test_from_the_download_to_the_report(
     results = tmp_path / "results"
     for key, file in FILES.items():
         assert run("fetch", key, "-o", results / "downloads" / file).code == 0
-    assert run("chromatin-data", config).code == 0
+    assert run("prepare-chromatin", config).code == 0
     data = read_dataset(results / "chromatin/data")
     check(data, world)
     assert {path.name for path in (results / "chromatin").iterdir()} == {"data"}
@@ -117,9 +115,7 @@ def test_from_the_download_to_the_report(
     assert (table["published_auroc"] == 0.9).all() and len(table) == TRACKS
 
 
-def test_files_of_any_place(
-    run: Run, world: World, public: Path, config: Path, tmp_path: Path
-) -> None:
+def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, tmp_path: Path) -> None:
     # A configuration without the keyword; a bundle that is unpacked; tracks of the package's form.
     settings = yaml.safe_load(config.read_text())
     del settings["chromatin"]
@@ -135,7 +131,7 @@ def test_files_of_any_place(
         *("--bundle", unpacked, "--bed", public / FILES["DeepSEA.bins"], "--tracks", table),
         *("--reference", public.parent / "reference.fa.gz", "-o", tmp_path / "out"),
     )
-    assert run("chromatin-data", config, *arguments).code == 0
+    assert run("prepare-chromatin", config, *arguments).code == 0
     data = read_dataset(tmp_path / "out")
     check(data, world)
     assert [track.name for track in data.tracks] == [f"t{number}" for number in range(TRACKS)]
@@ -155,20 +151,14 @@ def test_files_of_any_place(
         (("{all}", "--bed", "{tracks}"), 1, "deepsea_metadata.tsv: line 1: "),
         (("{all}", "--reference", "none"), 1, "none"),
         (("{all}", "--set", "genome.assembly=sacCer3"), 2, "deepsea is GRCh37, the genome is sac"),
-        (("{all}", "--set", "chromatin.bin=100"), 2, "labels and splits: bin can only be 200"),
-        (("--set", "chromatin.tracks=null", "--bed", "{bins}"), 2, "goes with --bundle only"),
+        (("{all}", "--set", "chromatin.data.bin=100"), 2, "labels and splits: bin can only be 200"),
+        (("--set", "chromatin.data.tracks=null", "--bed", "{bins}"), 2, "goes with --bundle only"),
         (("{all}", "--blacklist", "{tracks}"), 2, "DeepSEA's bins are taken as published"),
-        (("--set", "chromatin.tracks=null"), 2, "name a track table or a folder of peak files"),
+        (("--set", "chromatin.data.tracks=null"), 2, "name a track table or a folder of peak files"),
     ],
 )
 def test_mistakes_take_one_line(
-    run: Run,
-    public: Path,
-    config: Path,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    code: int,
-    message: str,
+    run: Run, public: Path, config: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     tracks = public / FILES["DeepSEA.tracks"]
     places = {
@@ -190,7 +180,7 @@ def test_mistakes_take_one_line(
                     given += [f"--{option}", str(places[place])]
         else:
             given.append(argument.format(**places))
-    result = run("chromatin-data", config, *given)
+    result = run("prepare-chromatin", config, *given)
     said = [line for line in result.err.splitlines() if "unpacking" not in line]
     refused(result._replace(err="\n".join(said)), code, message.format(**places))
     assert not (tmp_path / "results/chromatin/data").exists()

@@ -33,6 +33,22 @@ def test_prepare_reference_writes_an_indexed_genome(run, tmp_path):
     ]
 
 
+def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path):
+    source, output = tmp_path / "in.gbff.gz", tmp_path / "reference.fa.gz"
+    record = "LOCUS       NC_001133 6 bp DNA linear PLN 01-JAN-2020\nACCESSION   NC_001133\n"
+    record += "VERSION     NC_001133.9\nORIGIN\n        1 acgtrn\n//\n"
+    source.write_bytes(gzip.compress(record.encode()))
+    command = ["prepare-reference", source, "-o", output, "--assembly"]
+    code, out, err = run(*command, "sacCer3")
+    assert (code, out) == (0, "")
+    assert "contig 'NC_001133.9' has 6 bp, in sacCer3 230,218" in err
+    assert "1 contigs, 6 bp, 2 N (1 of them IUPAC codes)" in err
+    assert scan_fasta(output) == {"NC_001133.9": 6}
+    refused(run(*command, "GRCh37"), 1, source, "no contig (NC_001133.9) is known to GRCh37")
+    source.write_bytes(gzip.compress(record.replace("ORIGIN", "CONTIG")[:-18].encode()))
+    refused(run(*command, "sacCer3"), 1, source, "as GenBank: Premature end of file")
+
+
 TRUNCATED = gzip.compress(b">a\n" + b"ACGTTGCAAC\n" * 1000)[:-20]
 BROKEN = {
     "empty": (b"", "the file is empty"),

@@ -1,22 +1,18 @@
 """The reporting commands on small files: what they write, print and refuse."""
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.cli import reporting
+from bigbird_dna.cli.main import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-
-app = typer.Typer()
-reporting.register(app)
+from tests.toys import predictions
 
 STATISTICS = {
     "vocabulary": 256,
@@ -42,39 +38,18 @@ def run(*arguments: object) -> str:
     return result.stdout
 
 
-def predictions(path: Path, negative_set: str, lift: float, seed: int) -> Path:
-    """120 test pairs whose positives score `lift` deviations above the negatives, 5 validation pairs."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for pair in range(125):
-        for label, name in ((1, "positive"), (0, negative_set)):
-            score = 1 / (1 + math.exp(-rng.normal() - lift * (label - 0.5)))
-            start = 2000 * pair + 700 * (1 - label)
-            split = "test" if pair < 120 else "valid"
-            rows.append(["II", start, start + 400, "+", split, name, pair, label, score])
-    columns = [
-        "contig",
-        "start",
-        "end",
-        "strand",
-        "split",
-        "negative_set",
-        "pair",
-        "label",
-        "probability",
-    ]
-    pd.DataFrame(rows, columns=columns).to_parquet(path, index=False)
-    return path
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    return {
-        "genomic": predictions(tmp_path / "genomic.parquet", "genomic", 2.5, 1),
-        "permuted": predictions(tmp_path / "permuted.parquet", "permuted", 1.0, 2),
-        "kmer": predictions(tmp_path / "kmer.parquet", "genomic", 1.0, 3),
-        "control": predictions(tmp_path / "control.parquet", "genomic", 0.0, 4),
+    """Predictions for 120 pairs: negative set, deviations between the classes, seed."""
+    made = {
+        "genomic": ("genomic", 2.5, 1),
+        "permuted": ("permuted", 1.0, 2),
+        "kmer": ("genomic", 1.0, 3),
+        "control": ("genomic", 0.0, 4),
     }
+    for name, (negative_set, lift, seed) in made.items():
+        predictions(negative_set, 120, lift, seed).to_parquet(tmp_path / f"{name}.parquet", index=False)
+    return {name: tmp_path / f"{name}.parquet" for name in made}
 
 
 @pytest.fixture
@@ -90,9 +65,9 @@ def model_dir(tmp_path: Path) -> Path:
 
 def promoter_report(files: dict[str, Path], output: Path) -> pd.DataFrame:
     run(
-        "promoter-report",
-        *("--set", f"genomic={files['genomic']}"),
-        *("--set", f"permuted={files['permuted']}"),
+        "report-promoters",
+        *("--predictions", f"genomic={files['genomic']}"),
+        *("--predictions", f"permuted={files['permuted']}"),
         *("--baseline", f"genomic={files['kmer']}"),
         *("--control", files["control"]),
         *("-o", output),
@@ -138,8 +113,8 @@ def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
     frame = pd.read_parquet(files["permuted"])
     frame[frame["label"] == 0].to_parquet(tmp_path / "negatives.parquet")
     run(
-        "promoter-report",
-        "--set",
+        "report-promoters",
+        "--predictions",
         f"permuted={tmp_path / 'negatives.parquet'}",
         "-o",
         tmp_path / "r",
@@ -152,31 +127,31 @@ def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (["--set", "genomic"], UsageError, "--set 'genomic': expected NAME=FILE"),
-        (["--set", "g={genomic}", "--set", "g={genomic}"], UsageError, "'g' is given twice"),
-        (["--set", "genomic={genomic}", "--baseline", "x={kmer}"], UsageError, "no --set x=…"),
+        (["--predictions", "genomic"], UsageError, "--predictions 'genomic': expected NAME=FILE"),
+        (["--predictions", "g={genomic}", "--predictions", "g={genomic}"], UsageError, "'g' is given twice"),
         (
-            ["--set", "permuted={permuted}", "--control", "{control}"],
+            ["--predictions", "genomic={genomic}", "--baseline", "x={kmer}"],
             UsageError,
-            "no --set genomic=…",
+            "baseline 'x': there is no set 'x'",
         ),
         (
-            ["--set", "permuted={genomic}"],
-            DataError,
-            "holds negative set 'genomic', not 'permuted'",
+            ["--predictions", "permuted={permuted}", "--control", "{control}"],
+            UsageError,
+            "there is no set 'genomic'",
         ),
-        (["--set", "genomic=none.parquet"], DataError, "none.parquet: no such file"),
+        (["--predictions", "permuted={genomic}"], DataError, "holds negative set 'genomic', not 'permuted'"),
+        (["--predictions", "genomic=none.parquet"], DataError, "none.parquet: no such file"),
     ],
 )
 def test_promoter_report_refuses(files, tmp_path, arguments, error, message):
     arguments = [argument.format(**files) for argument in arguments]
     with pytest.raises(error, match=message):
-        run("promoter-report", *arguments, "-o", tmp_path / "report")
+        run("report-promoters", *arguments, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 
 def test_pretraining_report(model_dir, tmp_path):
-    run("pretraining-report", model_dir, "-o", tmp_path / "report")
+    run("report-pretraining", model_dir, "-o", tmp_path / "report")
     names = {p.name for p in (tmp_path / "report").iterdir()}
     assert names == {"loss.svg", "bits_per_base.svg", "bits_per_base.tsv"}
     assert (tmp_path / "report/bits_per_base.tsv").read_text() == (
@@ -189,16 +164,16 @@ def test_pretraining_report_names_a_missing_figure(model_dir, tmp_path, key):
     broken = {name: value for name, value in METRICS.items() if name != key}
     (model_dir / "metrics.json").write_text(json.dumps(broken))
     with pytest.raises(DataError, match=f"metrics.json: '{key}' is no number"):
-        run("pretraining-report", model_dir, "-o", tmp_path / "report")
+        run("report-pretraining", model_dir, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 
 def test_loss_figure(model_dir, tmp_path):
     log = model_dir / "training.jsonl"
-    run("loss-figure", f"first={log}", f"second={log}", "-o", tmp_path / "loss.svg")
+    run("draw-loss", f"first={log}", f"second={log}", "-o", tmp_path / "loss.svg")
     assert (tmp_path / "loss.svg").stat().st_size > 1000
     with pytest.raises(UsageError, match="expected NAME=FILE"):
-        run("loss-figure", log, "-o", tmp_path / "loss.svg")
+        run("draw-loss", log, "-o", tmp_path / "loss.svg")
 
 
 def test_score_figure(tmp_path):
@@ -211,36 +186,14 @@ def test_score_figure(tmp_path):
     header = "## x\n#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
     scores.write_text(header + "\n".join(rows) + "\n")
     promoters = tmp_path / "promoters.tsv"
-    promoters.write_text(
-        "contig\tposition\tstrand\tname\nII\t500\t+\tA\nII\t900\t-\tB\nIV\t1\t+\tC\n"
-    )
-    run(
-        "score-figure",
-        scores,
-        "--promoters",
-        promoters,
-        "--upstream",
-        300,
-        "-o",
-        tmp_path / "a.svg",
-    )
-    run(
-        "score-figure",
-        scores,
-        "--contig",
-        "II",
-        "--start",
-        100,
-        "--end",
-        2000,
-        "-o",
-        tmp_path / "b.svg",
-    )
+    promoters.write_text("contig\tposition\tstrand\tname\nII\t500\t+\tA\nII\t900\t-\tB\nIV\t1\t+\tC\n")
+    run("draw-scores", scores, "--promoters", promoters, "--upstream", 300, "-o", tmp_path / "a.svg")
+    run("draw-scores", scores, "--contig", "II", "--start", 100, "--end", 2000, "-o", tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
     with pytest.raises(UsageError, match="--end 5 is not above --start 10"):
-        run("score-figure", scores, "--start", 10, "--end", 5, "-o", tmp_path / "c.svg")
+        run("draw-scores", scores, "--start", 10, "--end", 5, "-o", tmp_path / "c.svg")
     with pytest.raises(DataError, match="no contig 'X'"):
-        run("score-figure", scores, "--contig", "X", "-o", tmp_path / "c.svg")
+        run("draw-scores", scores, "--contig", "X", "-o", tmp_path / "c.svg")
     assert not (tmp_path / "c.svg").exists()
 
 
@@ -252,15 +205,15 @@ def test_attention_figure(tmp_path, attention):
         f" attention: {attention}}}\npretraining: {{sequence_tokens: 160}}\n"
     )
     for name, layer in (("a", 1), ("b", 1), ("c", 0)):
-        run("attention-figure", config, "--layer", layer, "-o", tmp_path / f"{name}.svg")
+        run("draw-attention", config, "--layer", layer, "-o", tmp_path / f"{name}.svg")
     a, b, c = ((tmp_path / f"{name}.svg").read_bytes() for name in "abc")
     assert a == b != c
-    with pytest.raises(UsageError, match="--layer 2: the encoder has layers 0 to 1"):
-        run("attention-figure", config, "--layer", 2, "-o", tmp_path / "d.svg")
+    with pytest.raises(UsageError, match="layer 2: the encoder has layers 0 to 1"):
+        run("draw-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
     with pytest.raises(UsageError, match=r"d\.txt: a figure ends in"):
-        run("attention-figure", config, "-o", tmp_path / "d.txt")
+        run("draw-attention", config, "-o", tmp_path / "d.txt")
     with pytest.raises(ConfigError, match="no such file"):
-        run("attention-figure", tmp_path / "none.yaml", "-o", tmp_path / "d.svg")
+        run("draw-attention", tmp_path / "none.yaml", "-o", tmp_path / "d.svg")
     assert not list(tmp_path.glob("*d.*"))
 
 
@@ -269,7 +222,7 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     encoder = {"layers": 1, "hidden": 8, "heads": 2, "positions": 160, "block_size": 16}
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps({"encoder": encoder, "pretraining": {"sequence_tokens": 160}}))
-    run("attention-figure", config, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
+    run("draw-attention", config, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
     expected = Pattern(16).kinds(10, 2, 0)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected)
     model = tmp_path / "model"
@@ -278,19 +231,19 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     description = {"format": 1, "task": "pretraining", "encoder": described, "settings": {}}
     (model / "config.json").write_text(json.dumps(description))
     figure = ("-o", tmp_path / "b.svg", "--matrix", tmp_path / "b.npy", "--tokens", 150)
-    run("attention-figure", model, *figure)
+    run("draw-attention", model, *figure)
     graph = np.load(tmp_path / "b.npy")
     np.testing.assert_array_equal(graph[:, 2:, 2:], expected)
     assert (graph[:, :2] == 1).all() and (graph[:, :, :2] == 1).all()
     with pytest.raises(UsageError, match=r"--matrix .*c\.txt: its name must end in \.npy"):
-        run("attention-figure", config, "-o", tmp_path / "c.svg", "--matrix", tmp_path / "c.txt")
+        run("draw-attention", config, "-o", tmp_path / "c.svg", "--matrix", tmp_path / "c.txt")
 
 
 def test_summary(files, model_dir, tmp_path):
     promoter_report(files, tmp_path / "report")
     (tmp_path / "statistics.json").write_text(json.dumps(STATISTICS))
     text = run(
-        "summary",
+        "summarize",
         *("--pretraining", model_dir / "metrics.json"),
         *("--promoters", tmp_path / "report/promoters.tsv"),
         *("--statistics", tmp_path / "statistics.json"),
@@ -312,7 +265,7 @@ def test_summary(files, model_dir, tmp_path):
 
 
 def test_summary_of_what_there_is(model_dir):
-    text = run("summary", "--pretraining", model_dir / "metrics.json")
+    text = run("summarize", "--pretraining", model_dir / "metrics.json")
     assert "Report" not in text and "Pretraining" in text
 
 
@@ -331,9 +284,9 @@ def test_summary_refuses(tmp_path, option, content, message):
     path = tmp_path / "input"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
-        run("summary", option, path, "-o", tmp_path / "out.tsv")
+        run("summarize", option, path, "-o", tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
     with pytest.raises(DataError, match="no such file"):
-        run("summary", option, tmp_path / "none")
+        run("summarize", option, tmp_path / "none")
     with pytest.raises(UsageError, match="nothing to sum up"):
-        run("summary")
+        run("summarize")

@@ -12,7 +12,8 @@ import torch
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.files import checksum
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model import directory as checkpoint
+from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run, refused
 
@@ -38,16 +39,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = EncoderConfig(
         vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=8
     )
-    for task in ("promoter", "pretraining"):
-        promoter = {"upstream": 40, "downstream": 20, "pooling": "mean", "jitter": 4, "views": 1}
-        given = promoter if task == "promoter" else {}
+    promoter = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=1)
+    for settings in (promoter, PretrainingSettings()):
         torch.manual_seed(1)
-        network = checkpoint.build_network(task, config, given)
-        if task == "promoter":
+        network = build_network(config, settings)
+        if settings is promoter:
             with torch.no_grad():  # fresh weights answer 0.5 to almost everything
                 network.output.weight *= 8
-        model = checkpoint.Model(task, network, tokenizer, config, given)
-        checkpoint.save(directory / task, model, {}, {}, {})
+        model = make_model(network, tokenizer, config, settings)
+        save(directory / settings.task, model, {}, {}, {})
     return directory
 
 
@@ -59,9 +59,7 @@ def model(models: Path) -> Path:
 def fasta_text(records: dict[str, str], width: int = 50) -> str:
     return "".join(
         f">{name}\n"
-        + "".join(
-            sequence[start : start + width] + "\n" for start in range(0, len(sequence), width)
-        )
+        + "".join(sequence[start : start + width] + "\n" for start in range(0, len(sequence), width))
         for name, sequence in records.items()
     )
 
@@ -115,16 +113,14 @@ def test_table_of_a_small_genome(run: Run, model: Path, fasta: Path) -> None:
 
 
 def test_scores_are_the_models(run: Run, model: Path, fasta: Path) -> None:
-    from bigbird_dna.tasks.promoters.inference import predict_windows
-
-    loaded = checkpoint.load(model)
+    loaded = load(model)
     rows = [row for row in table(run(model, fasta).out) if row["note"] == "."]
     windows = [RECORDS[row["contig"]][int(row["start"]) : int(row["end"])] for row in rows]
     seen = [
         window if row["strand"] == "+" else reverse_complement(window)
         for row, window in zip(rows, windows, strict=True)
     ]
-    expected = np.concatenate([predict_windows(loaded, [sequence]) for sequence in seen])
+    expected = np.concatenate([loaded.predict([sequence]) for sequence in seen])
     np.testing.assert_allclose([float(row["score"]) for row in rows], expected, atol=1e-5)
 
 
@@ -145,9 +141,7 @@ def test_reverse_complement_is_mirrored(run: Run, model: Path, fasta: Path, tmp_
     np.testing.assert_allclose(first, second, atol=1e-5)
 
 
-def test_batches_order_and_threads_change_nothing(
-    run: Run, model: Path, fasta: Path, tmp_path: Path
-) -> None:
+def test_batches_order_and_threads_change_nothing(run: Run, model: Path, fasta: Path, tmp_path: Path) -> None:
     turned = tmp_path / "turned.fa"
     turned.write_text(fasta_text(dict(reversed(RECORDS.items()))))
     whole = {row["name"]: row["score"] for row in table(run(model, fasta).out)}
@@ -169,9 +163,7 @@ def test_one_strand_alone_has_the_same_scores(run: Run, model: Path, fasta: Path
 
 
 @pytest.mark.parametrize("kind", ["gzip", "bgzip", "crlf", "lower", "stdin", "iupac"])
-def test_every_way_to_write_the_same_sequence(
-    run: Run, model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_every_way_to_write_the_same_sequence(run: Run, model: Path, tmp_path: Path, kind: str) -> None:
     sequence = random_dna(200, 6)[:-10] + "NNNNNACGTA"
     text = fasta_text({"c": sequence})
     plain, other = tmp_path / "plain.fa", tmp_path / "other.fa"
@@ -322,29 +314,25 @@ def test_no_model_directory(run: Run, models: Path, fasta: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--stride", "0"), "--stride 0: must be at least 1"),
-        (("--stride", "-5"), "--stride -5: must be at least 1"),
-        (("--batch-size", "0"), "--batch-size 0"),
-        (("--threads", "0"), "--threads 0"),
-        (("--max-n", "1.5"), "--max-n 1.5"),
-        (("--max-n", "nan"), "--max-n nan"),
-        (("--format", "wig"), "--format 'wig': choose one of tsv, bed, bedgraph, bigwig, parquet"),
-        (("--strand", "x"), "--strand 'x'"),
+        (("--stride", "0"), "stride 0: must be at least 1"),
+        (("--stride", "-5"), "stride -5: must be at least 1"),
+        (("--batch-size", "0"), "batch_size 0"),
+        (("--threads", "0"), "threads 0"),
+        (("--max-n", "1.5"), "max_n 1.5"),
+        (("--max-n", "nan"), "max_n nan"),
+        (("--format", "wig"), "format 'wig': choose one of tsv, bed, bedgraph, bigwig, parquet"),
+        (("--strand", "x"), "strand 'x'"),
         (("--device", "tpu"), "tpu"),
         (("--format", "bigwig"), "name a file with -o"),
         (("--format", "parquet"), "name a file with -o"),
         (("-o", "x.bw.gz"), "leave out .gz"),
     ],
 )
-def test_wrong_options(
-    run: Run, model: Path, fasta: Path, words: tuple[str, ...], part: str
-) -> None:
+def test_wrong_options(run: Run, model: Path, fasta: Path, words: tuple[str, ...], part: str) -> None:
     refused(run(model, fasta, *words), 2, part)
 
 
-def test_no_gpu_is_said(
-    run: Run, model: Path, fasta: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_gpu_is_said(run: Run, model: Path, fasta: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     refused(run(model, fasta, "--device", "cuda"), 2, "cuda")
 
@@ -390,9 +378,7 @@ def test_bigwig_of_nothing(run: Run, model: Path, tmp_path: Path) -> None:
     assert {(row["score"], row["note"]) for row in table(listed.out)} == {("NA", "n_fraction=1")}
 
 
-def test_devices_and_links_are_not_replaced(
-    run: Run, model: Path, fasta: Path, tmp_path: Path
-) -> None:
+def test_devices_and_links_are_not_replaced(run: Run, model: Path, fasta: Path, tmp_path: Path) -> None:
     assert run(model, fasta, "-o", "/dev/null").code == 0
     assert Path("/dev/null").is_char_device()
     (tmp_path / "target.tsv").write_text("old")

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pysam
 import pytest
+from torch import nn
 
-from bigbird_dna.cli import variants
-from bigbird_dna.cli.predictor import Predictor
-from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
+from bigbird_dna.tasks.variants import scoring
 from tests.cli.command import Result, Run, refused
 
-TRACKS = [Track("CTCF", "TF"), Track("open chromatin", "DHS"), Track("H3K4me3", "HM")]
+TRACKS = {"CTCF": "TF", "open chromatin": "DHS", "H3K4me3": "HM"}
 HEADER = "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 
 
@@ -26,15 +28,27 @@ def hashed(sequences: Sequence[str]) -> np.ndarray:
     return (np.array(sums, np.float64) / 2**32).astype(np.float32)[:, None]
 
 
+class Hashed(ChromatinModel):
+    """Predicts what any base can change."""
+
+    sha256 = "abcd"
+
+    def predict(self, sequences: Sequence[str], **_: Any) -> np.ndarray:
+        return hashed(sequences)
+
+
+def hashed_model(window: int) -> Hashed:
+    tracks = tuple(NamedTrack(track=name, group=group) for name, group in TRACKS.items())
+    settings = ChromatinSettings(window=window, bin=2, pooling="bin", bin_layers=0, members=1, tracks=tracks)
+    return Hashed(nn.Module(), None, EncoderConfig(), settings, Path("model"))
+
+
 @pytest.fixture
 def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `bigbird-dna score-variants` with the predictor in the place of any model."""
 
     def call(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
-        def predictor(model_dir: Path, **_: Any) -> Predictor:
-            return Predictor(hashed, window, 2, TRACKS, "abcd")
-
-        monkeypatch.setattr(variants, "open_predictor", predictor)
+        monkeypatch.setattr(scoring, "load_chromatin_model", lambda _: hashed_model(window))
         return run("score-variants", "model", *words, stdin=stdin)
 
     return call
@@ -84,20 +98,11 @@ def test_vcf_on_standard_output(run: Run, vcf: Path, fasta: Path) -> None:
     assert [{**row, "INFO": "."} for row in rows] == plain
     infos = [dict(part.split("=") for part in row["INFO"].split(";")) for row in rows]
     notes = [info.get("BBD_NOTE") for info in infos]
-    assert notes == [
-        ".,SYMBOLIC",
-        None,
-        "REF_MISMATCH",
-        None,
-        "TOO_MANY_N&CONTIG_EDGE",
-        "CONTIG_UNKNOWN",
-    ]
+    assert notes == [".,SYMBOLIC", None, "REF_MISMATCH", None, "TOO_MANY_N&CONTIG_EDGE", "CONTIG_UNKNOWN"]
     assert all(("BBD_MAX" in info) == (row in (0, 1, 3)) for row, info in enumerate(infos))
     assert not any("BBD_DELTA" in info for info in infos)
     assert "##bigbird_dna_model=abcd\n" in result.out
-    command = (
-        f"score-variants model {vcf} --reference {fasta} --format vcf --offsets 4 --max-n 0.25"
-    )
+    command = f"score-variants model {vcf} --reference {fasta} --format vcf --offsets 4 --max-n 0.25"
     assert f"##bigbird_dna_command=bigbird-dna {command}\n" in result.out
     assert "6 records: 3 alternative alleles scored, 4 not (SYMBOLIC 1" in result.err
     assert "warning" not in result.err
@@ -110,15 +115,11 @@ def test_tracks_choose_what_counts(run: Run, vcf: Path, fasta: Path) -> None:
     every = table(run(*words, "--tracks", "*").out)
     assert [{key: row[key] for key in short[0]} for row in every] == short
     two = table(run(*words, "--tracks", "open*,TF").out)
-    assert list(two[0])[8:] == [
-        f"{n}:{v}" for n in ("CTCF", "open chromatin") for v in ("delta", "logodds")
-    ]
+    assert list(two[0])[8:] == [f"{n}:{v}" for n in ("CTCF", "open chromatin") for v in ("delta", "logodds")]
     for row, full in zip(two, every, strict=True):
         assert all(row[key] == full[key] for key in list(row)[8:])
         if row["note"] == ".":
-            largest = max(
-                ("CTCF", "open chromatin"), key=lambda name: abs(float(row[f"{name}:delta"]))
-            )
+            largest = max(("CTCF", "open chromatin"), key=lambda name: abs(float(row[f"{name}:delta"])))
             assert (row["max_track"], row["max_delta"]) == (largest, row[f"{largest}:delta"])
     text = run(vcf, "--reference", fasta, "--tracks", "open*,TF").out
     assert "the tracks CTCF,open%20chromatin" in text and "BBD_DELTA=" in text
@@ -155,8 +156,7 @@ def test_an_output_is_scored_again_to_the_same_records(
     words = ("--reference", fasta, "--tracks", "*")
     assert run(vcf, *words, "-o", once).code == run(once, *words, "-o", twice).code == 0
     first, second = (
-        [row for row in path.read_text().splitlines() if "_command=" not in row]
-        for path in (once, twice)
+        [row for row in path.read_text().splitlines() if "_command=" not in row] for path in (once, twice)
     )
     assert first == second
 
@@ -230,9 +230,7 @@ def test_a_failure_while_scoring_leaves_the_old_output(
     output = tmp_path / "x.vcf.gz"
     assert run(vcf, "--reference", fasta, "-o", output).code == 0
     before = {path: path.read_bytes() for path in tmp_path.glob("*x*")}
-    monkeypatch.setattr(
-        sys.modules[__name__], "hashed", lambda texts: np.full((len(texts), 1, 3), np.nan)
-    )
+    monkeypatch.setattr(sys.modules[__name__], "hashed", lambda texts: np.full((len(texts), 1, 3), np.nan))
     refused(run(vcf, "--reference", fasta, "-o", output), 1, "no probabilities")
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     assert len(before) == 2
@@ -245,10 +243,10 @@ def test_what_can_not_be_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: P
     refused(run(*words, "-o", tmp_path), 2, "directory")
     refused(run(*words, "-o", vcf), 2, "is the input")
     refused(run(*words, "-o", fasta), 2, "is the input")
-    refused(run(*words, "--offsets", 0), 2, "--offsets 0")
-    refused(run(*words, "--offsets", 42), 2, "--offsets 42")
-    refused(run(*words, "--max-n", 1.5), 2, "--max-n 1.5")
-    refused(run(*words, window=40), 2, "--offsets 4", "40 bp")
+    refused(run(*words, "--offsets", 0), 2, "offsets 0")
+    refused(run(*words, "--offsets", 42), 2, "offsets 42")
+    refused(run(*words, "--max-n", 1.5), 2, "max_n 1.5")
+    refused(run(*words, window=40), 2, "offsets 4", "40 bp")
     assert run(*words, "--offsets", 1, window=1).code == 0
     refused(run(tmp_path / "none.vcf", *words[1:]), 1, "no such file")
     refused(run(vcf, "--reference", tmp_path / "none.fa"), 1, "none.fa: no such file")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.genome.fasta import read_fasta
+from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import write_fasta
 from tests.cli.command import Run, refused
 
@@ -17,7 +17,7 @@ def reference(tmp_path: Path) -> Path:
 
 
 def records(path: Path) -> list[tuple[str, str]]:
-    return [(record.name, record.sequence) for record in read_fasta(path)]
+    return [(chunk.contig, chunk.sequence) for chunk in stream_fasta(path)]
 
 
 def test_extract_a_contig(run: Run, reference: Path, tmp_path: Path) -> None:
@@ -26,13 +26,7 @@ def test_extract_a_contig(run: Run, reference: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("megabases", "bases"), [("0.00001", 10), ("5", 250)])
-def test_extract_a_start(
-    run: Run,
-    reference: Path,
-    tmp_path: Path,
-    megabases: str,
-    bases: int,
-) -> None:
+def test_extract_a_start(run: Run, reference: Path, tmp_path: Path, megabases: str, bases: int) -> None:
     output = tmp_path / "out.fa.gz"
     assert run("extract", reference, "chrI", "-o", output, "--megabases", megabases).code == 0
     assert records(output) == [("chrI", ("ACGTN" * 50)[:bases])]
@@ -54,12 +48,7 @@ def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> N
     ],
 )
 def test_extract_faults(
-    run: Run,
-    reference: Path,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    code: int,
-    message: str,
+    run: Run, reference: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     output = tmp_path / "out.fa.gz"
     refused(run("extract", reference, *arguments, "-o", output), code, message)

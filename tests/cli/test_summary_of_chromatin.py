@@ -1,4 +1,4 @@
-"""`summary` of chromatin tracks and variants, from what `auc-report` and `variant-report` write."""
+"""`summary` of chromatin tracks and variants, from what `auc-report` and `report-variants` write."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.main import app
@@ -55,7 +56,7 @@ def summary(tmp_path: Path) -> Summary:
 
     def run(*words: object) -> tuple[str, pd.DataFrame]:
         out = tmp_path / "summary.tsv"
-        result = CliRunner().invoke(app, ["summary", *map(str, words), "-o", str(out)])
+        result = CliRunner().invoke(app, ["summarize", *map(str, words), "-o", str(out)])
         if result.exception is not None:
             raise result.exception
         table = pd.read_csv(out, sep="\t", dtype={"note": str}).set_index(["section", "figure"])
@@ -65,12 +66,7 @@ def summary(tmp_path: Path) -> Summary:
 
 
 def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
-    words = (
-        "--groups",
-        report / "chromatin/groups.tsv",
-        "--tracks",
-        report / "chromatin/tracks.tsv",
-    )
+    words = ("--groups", report / "chromatin/groups.tsv", "--tracks", report / "chromatin/tracks.tsv")
     text, table = summary(*words, "--variants", report / "variants.tsv")
     sections = list(dict.fromkeys(table.index.get_level_values(0)))
     above = "chromatin, AUROC above window 1000"
@@ -97,21 +93,17 @@ def test_summary_of_tracks_and_variants(report: Path, summary: Summary) -> None:
     source = pd.read_csv(report / "chromatin/tracks.tsv", sep="\t").set_index("track").loc["FAR"]
     expected = f"{source['auroc']:.4f} against {source['auroc_window_1000']:.4f}"
     assert leads.loc["FAR", "note"] == expected
-    assert table.loc[("variants", "AUROC, all")].tolist() == [
-        1,
-        1,
-        1,
-        "12 variants, 6 with an effect",
-    ]
+    # Six fully separated pairs: the lower end is that of 6 right answers of 6.
+    area = table.loc[("variants", "AUROC, all")]
+    assert area[["value", "high", "note"]].tolist() == [1, 1, "12 variants, 6 with an effect"]
+    assert area["low"] == pytest.approx(binomtest(6, 6).proportion_ci(0.95, "exact").low, abs=1e-6)
     assert table.loc[("variants", "right sign, held-out"), "value"] == 1
     for line in ("Chromatin, TF", "Chromatin, AUROC above window 1000", "Variants"):
         assert f"\n{line}\n" in text
     assert len(text.splitlines()) < 40 and max(map(len, text.splitlines())) < 100
 
 
-def test_summary_of_tracks_without_comparison(
-    report: Path, summary: Summary, tmp_path: Path
-) -> None:
+def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tmp_path: Path) -> None:
     groups, tracks = tmp_path / "groups.tsv", tmp_path / "tracks.tsv"
     groups.write_text("group\ttracks\tmedian_auroc\tmedian_auroc_published\n1\t1\t0.9\t0.8\n")
     tracks.write_text("track\tauroc\tnote\tpublished_auroc\tdelta_published\n1\t0.9\t\t0.8\t0.1\n")

@@ -1,4 +1,4 @@
-"""train-tokenizer, tokenize and tokenizer-statistics as a user runs them."""
+"""train-tokenizer, tokenize and describe-tokens as a user runs them."""
 
 import json
 import sys
@@ -49,9 +49,7 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
 
     assert run("tokenize", config).code == 0
-    stores = {
-        split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")
-    }
+    stores = {split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")}
     assert stores["train"].info["bases"] == pytest.approx(3 * 60_000, abs=3 * 200)
     assert stores["valid"].info["bases"] == pytest.approx(8_000, abs=200)
     assert stores["valid"].info["skipped_bases"] == pytest.approx(2_000, abs=100)
@@ -59,13 +57,11 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     assert [stores[split].info["passes"] for split in stores] == [3, 1, 1]
     assert [stores[split].info["contigs"] for split in stores] == [["one"], ["two"], ["three"]]
 
-    code, _, log = run("tokenizer-statistics", config)
+    code, _, log = run("describe-tokens", config)
     assert code == 0 and "no promoters" in log
     assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
-    write_loci(
-        config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")]
-    )
-    assert run("tokenizer-statistics", config).code == 0
+    write_loci(config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")])
+    assert run("describe-tokens", config).code == 0
     statistics = json.loads((directory / "statistics.json").read_text())
     assert statistics["regions"]["promoters"]["bases"] == 1000
     assert statistics["genome"]["bases"] == 74_000
@@ -88,10 +84,7 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     promoters = tmp / "loci.tsv"
     write_loci(promoters, [Locus("one", 500, "+", "p")])
     file = tmp / "statistics.json"
-    assert (
-        run("tokenizer-statistics", config, "-o", file, "--promoters", promoters, *options).code
-        == 0
-    )
+    assert run("describe-tokens", config, "-o", file, "--promoters", promoters, *options).code == 0
     assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
     assert not (tmp / "results" / "tokens").exists()
 
@@ -113,21 +106,15 @@ def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) ->
         (["train-tokenizer", "missing.yaml"], 2, "missing.yaml: no such file"),
         (["tokenize", "{config}", "--set", "tokens.vocabulery=9"], 2, "'tokens.vocabulery'"),
         (["tokenize", "{config}", "--set", "tokens.passes=many"], 2, "tokens.passes"),
-        (["tokenize", "{config}", "--threads", "0"], 2, "--threads"),
+        (["tokenize", "{config}", "--threads", "0"], 2, "threads 0: must be at least 1"),
         (["tokenize", "{config}"], 1, "tokens/tokenizer.model: no such tokenizer file"),
         (["tokenize", "{config}", "--tokenizer", "{config}"], 1, "not a SentencePiece model"),
         (["train-tokenizer", "{config}", "--reference", "no.fa"], 1, "no.fa"),
         (["train-tokenizer", "{config}", "--set", "genome.test=[four]"], 2, "'four'"),
-        (
-            ["tokenizer-statistics", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"],
-            1,
-            "no.tsv",
-        ),
+        (["describe-tokens", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1, "no.tsv"),
     ],
 )
-def test_mistakes_of_users(
-    config: Path, run: Run, arguments: list[str], expected: int, message: str
-) -> None:
+def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expected: int, message: str) -> None:
     model = config.parent / "any.model"
     DnaTokenizer.train(["ACGT" * 9], model, 12)
     code, _, log = run(*(word.format(config=config, model=model) for word in arguments))
@@ -136,7 +123,7 @@ def test_mistakes_of_users(
     assert not list((config.parent / "results").glob("tokens/*"))
 
 
-@pytest.mark.parametrize("command", ["train-tokenizer", "tokenize", "tokenizer-statistics"])
+@pytest.mark.parametrize("command", ["train-tokenizer", "tokenize", "describe-tokens"])
 def test_help_is_light(command: str) -> None:
     import subprocess
 

@@ -1,6 +1,5 @@
-"""`variant-report` as a command: what score-variants writes goes in, a table and a figure come out."""
+"""`report-variants` as a command: what score-variants writes goes in, a table and a figure come out."""
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +8,10 @@ import pandas as pd
 import pysam
 import pytest
 
-from bigbird_dna.cli import variants
-from bigbird_dna.cli.predictor import Predictor
-from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.tasks.variants import scoring
 from tests.cli.command import Run, refused, silent
+from tests.cli.test_score_variants import hashed_model
 
 TRACKS = ["CTCF", "open chromatin"]
 COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
@@ -45,9 +43,7 @@ RECORDS = [
     record(3, "C", f"TRACK=CTCF;PLACE=weak;EFFECT=none;{values([0.2, 0.9])}"),
     record(4, "C", f"EFFECT=none;TRACK=CTCF;PLACE=flank;{values([-0.05, 0.9])}", "c2"),
     # One truth for both ALT, of which the second was not scored; then one for each.
-    record(
-        5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0, '.', '.'])};BBD_NOTE=.,SYMBOLIC"
-    ),
+    record(5, "C,<DEL>", f"EFFECT=loss;TRACK=CTCF;{values([0.3, 0, '.', '.'])};BBD_NOTE=.,SYMBOLIC"),
     record(6, "C,G", f"EFFECT=none,loss;TRACK=CTCF;{values([0.01, 0, -0.4, 0])}"),
     record(7, "C", f"EFFECT=loss;TRACK=MYC;{values([1, 1])}"),
     record(8, "C", values([1, 1])),
@@ -68,7 +64,7 @@ def table(out: Path) -> pd.DataFrame:
 
 def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     out = tmp_path / "a/report"
-    code, _, log = run("variant-report", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    code, _, log = run("report-variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
     assert code == 0
     assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg"}
     assert "7 variants judged: 3 loss, 3 none, 1 gain" in log
@@ -83,15 +79,13 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert rows.loc["all", "right_sign"] == 0.75
     assert rows.loc["place=strong", "auroc"] == pytest.approx(5 / 6)
     assert rows.loc["place=strong", "right_sign"] == 1
-    assert rows.loc["place=weak", "auroc"] == 0.75 and np.isnan(
-        rows.loc["place=weak", "right_sign"]
-    )
+    assert rows.loc["place=weak", "auroc"] == 0.75 and np.isnan(rows.loc["place=weak", "right_sign"])
     assert rows.loc["track=CTCF", ["variants", "auroc"]].tolist() == [6, 1]
     assert rows.loc["held-out", ["variants", "with_effect"]].tolist() == [1, 0]
     assert np.isnan(rows.loc["held-out", "auroc"])
     # The same bytes again, in the place of the former.
     before = {path: path.read_bytes() for path in out.iterdir()}
-    run("variant-report", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    run("report-variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -100,33 +94,21 @@ def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Pat
     scored.write_text(text.replace("PLACE=", "KIND="))
     fields = ("--effect-field", "CAUSAL", "--place-field", "KIND", "--no-effect", "no")
     # As the second ALT's word is its own, only the first is without an effect there.
-    assert run("variant-report", scored, "-o", tmp_path / "r", *fields).code == 0
+    assert run("report-variants", scored, "-o", tmp_path / "r", *fields).code == 0
     rows = table(tmp_path / "r")
     assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
     assert rows.loc["place=strong", "variants"] == 5
-    code, _, log = run(
-        "variant-report", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin"
-    )
+    code, _, log = run("report-variants", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin")
     assert code == 0 and "MYC" not in log
     rows = table(tmp_path / "r")
     assert rows.loc["all", "variants"] == 8 and "track=CTCF" not in rows.index
-    refused(
-        run("variant-report", scored, "-o", tmp_path / "x", *fields, "--track", "CTFC"), 2, "'CTFC'"
-    )
+    refused(run("report-variants", scored, "-o", tmp_path / "x", *fields, "--track", "CTFC"), 2, "'CTFC'")
 
 
 @pytest.fixture
 def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
     """A VCF with the truth, and what score-variants makes of it: a VCF and a table."""
-
-    def hashed(sequences: Sequence[str]) -> np.ndarray:
-        sums = [[zlib.crc32(text.encode(), salt) for salt in range(2)] for text in sequences]
-        return (np.array(sums, np.float64) / 2**32).astype(np.float32)[:, None]
-
-    known = [Track(name, "TF") for name in TRACKS]
-    monkeypatch.setattr(
-        variants, "open_predictor", lambda *_, **__: Predictor(hashed, 60, 2, known, "abcd")
-    )
+    monkeypatch.setattr(scoring, "load_chromatin_model", lambda _: hashed_model(60))
     fasta, truth = tmp_path / "genome.fa.gz", tmp_path / "truth.vcf"
     bases = "".join(np.random.default_rng(1).choice(list("ACGT"), 400))
     write_fasta(fasta, [("chr1", bases)])
@@ -144,18 +126,12 @@ def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
     return truth, *outputs
 
 
-def test_what_score_variants_writes(
-    run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
+def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], tmp_path: Path) -> None:
     """Both formats, and the truth beside the VCF or in it, give the same figures."""
     truth, vcf, tsv = genuine
     tables = []
-    for name, words in {
-        "a": (vcf,),
-        "b": (vcf, "--truth", truth),
-        "c": (tsv, "--truth", truth),
-    }.items():
-        code, _, log = run("variant-report", *words, "-o", tmp_path / name)
+    for name, words in {"a": (vcf,), "b": (vcf, "--truth", truth), "c": (tsv, "--truth", truth)}.items():
+        code, _, log = run("report-variants", *words, "-o", tmp_path / name)
         assert code == 0 and "20 variants judged" in log and "left out" not in log
         tables.append(table(tmp_path / name))
     for other in tables[1:]:
@@ -173,18 +149,18 @@ def test_the_truth_of_other_variants(
     run: Run, genuine: tuple[Path, Path, Path], scored: Path, tmp_path: Path
 ) -> None:
     truth, _, tsv = genuine
-    result = run("variant-report", scored, "--truth", truth, "-o", tmp_path / "r")
+    result = run("report-variants", scored, "--truth", truth, "-o", tmp_path / "r")
     refused(result, 1, "no variant to judge (20 not among the scored, 11 without EFFECT)")
     # A variant that has effects on two tracks counts for each.
     lines = truth.read_text().splitlines(keepends=True)
     twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
     truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
-    code, _, log = run("variant-report", tsv, "--truth", truth, "-o", tmp_path / "r")
+    code, _, log = run("report-variants", tsv, "--truth", truth, "-o", tmp_path / "r")
     assert code == 0 and "21 variants judged" in log and "1 left out: 1 not among the scored" in log
-    refused(run("variant-report", tsv, "-o", tmp_path / "x"), 2, "name their VCF with --truth")
+    refused(run("report-variants", tsv, "-o", tmp_path / "x"), 2, "name their VCF with --truth")
     text = tsv.with_suffix("")
     text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")
-    result = run("variant-report", text, "--truth", truth, "-o", tmp_path / "x")
+    result = run("report-variants", text, "--truth", truth, "-o", tmp_path / "x")
     refused(result, 1, "line 1: no values of each track")
 
 
@@ -205,15 +181,15 @@ def test_files_that_will_not_do(
 ) -> None:
     assert old in scored.read_text()
     scored.write_text(scored.read_text().replace(old, new))
-    refused(run("variant-report", scored, "-o", tmp_path / "out"), 1, "scored.vcf", *parts)
+    refused(run("report-variants", scored, "-o", tmp_path / "out"), 1, "scored.vcf", *parts)
     assert not (tmp_path / "out").exists()
 
 
 def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> None:
-    refused(run("variant-report", scored, "-o", scored), 2, "a directory is to be written")
+    refused(run("report-variants", scored, "-o", scored), 2, "a directory is to be written")
     missing = tmp_path / "none.vcf"
-    refused(run("variant-report", missing, "-o", tmp_path / "r"), 1, "none.vcf: no such file")
-    result = run("variant-report", scored, "--truth", missing, "-o", tmp_path / "r")
+    refused(run("report-variants", missing, "-o", tmp_path / "r"), 1, "none.vcf: no such file")
+    result = run("report-variants", scored, "--truth", missing, "-o", tmp_path / "r")
     refused(result, 1, "none.vcf: no such file")
-    code, _, text = run("variant-report", scored)
+    code, _, text = run("report-variants", scored)
     assert code == 2 and "--output" in text

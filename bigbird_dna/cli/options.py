@@ -1,0 +1,110 @@
+"""Options that several commands have, each declared once and with one meaning."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bigbird_dna.checks import check_at_least_one
+from bigbird_dna.config import Config as RunConfig
+from bigbird_dna.config import RunPaths, load_config
+from bigbird_dna.errors import UsageError
+
+RESULTS = RunPaths(Path("RESULTS"))
+"""A run's files as help texts show them."""
+
+TRACK_TABLE = ("--track-table", "--tracks")
+"""Of commands that read a table of tracks; where tracks are chosen by name, `--tracks` is `Tracks`."""
+
+
+def option(
+    metavar: str | None, help: str, default: str | Path = "", *names: str, least: int | None = None
+) -> Any:
+    """An option; `default` says in the help what holds without it, where its value doesn't."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=str(default) or True, min=least)
+
+
+def output(metavar: str, help: str, default: str | Path = "") -> Any:
+    """The option `-o`: where a result goes."""
+    return option(metavar, help, default, "-o", "--output")
+
+
+def argument(help: str, metavar: str | None = None) -> Any:
+    """A word that the command can't do without."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
+    """The files of an option's `NAME=FILE` values by name, in their order.
+
+    Raises
+    ------
+    UsageError
+        A value of another form, or a name that is given twice.
+    """
+    named: dict[str, Path] = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not (name and equals and path):
+            raise UsageError(f"{option} {value!r}: expected NAME=FILE")
+        if name in named:
+            raise UsageError(f"{option}: {name!r} is given twice")
+        named[name] = Path(path)
+    return named
+
+
+def read_run(config: Path, overrides: Sequence[str] | None) -> tuple[RunConfig, RunPaths]:
+    """The configuration of a run with its overrides, and the names of the run's files."""
+    settings = load_config(config, overrides or ())
+    return settings, settings.paths
+
+
+def cores(threads: int | None) -> int:
+    """How many CPU cores to use: those asked for, or all that this process may have."""
+    check_at_least_one({"threads": threads})
+    return threads or len(os.sched_getaffinity(0))
+
+
+Device = Annotated[str, option("auto|cpu|cuda", "Where the model runs.")]
+Threads = Annotated[int | None, option(None, "CPU cores; they change speed only.", "all")]
+BatchSize = Annotated[int, option(None, "Windows run together; changes speed and memory only.")]
+Set = Annotated[
+    list[str] | None,
+    option("KEY=VALUE", "Override a key of CONFIG, as encoder.layers=4; repeatable.", "", "--set"),
+]
+Config = Annotated[
+    Path,
+    argument(
+        "Configuration (YAML), as workflow/config/demo.yaml. RESULTS below is its key `results`.", "CONFIG"
+    ),
+]
+Tracks = Annotated[
+    str | None, option("PATTERN", "Tracks, groups or shell patterns, comma-separated.", "all", "--tracks")
+]
+Reference = Annotated[Path, option("FASTA", "Indexed reference, plain or bgzip.")]
+MaxN = Annotated[
+    float, option("FRACTION", "What has a larger share of N in its window is listed, but not scored.")
+]
+Assembly = Annotated[
+    str, option(None, "Whose contigs hold: GRCh37, GRCh38, sacCer3, or demo (names stand for themselves).")
+]
+ResultFile = Annotated[Path | None, output("FILE", "File to write, whole or not at all.", "standard output")]
+ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
+NewModel = Annotated[Path, output("MODEL_DIR", "Model directory to write.")]
+NewModelArgument = Annotated[Path, argument("Model directory to write.", "MODEL_DIR")]
+RunReference = Annotated[
+    Path | None, option("FASTA", "Indexed reference, plain or bgzip.", RESULTS.reference, "--reference")
+]
+RunTokenizer = Annotated[Path | None, option("FILE", "Tokenizer of DNA.", RESULTS.tokenizer, "--tokenizer")]
+Pretrained = Annotated[
+    Path | None, option("MODEL_DIR", "What fine-tuning starts from.", RESULTS.pretrained, "--pretrained")
+]
+Checkpoints = Annotated[
+    Path | None, option("DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoints")
+]
+Windows = Annotated[Path | None, option("DIR", "Data set of prepare-windows.", RESULTS.windows, "--windows")]
+ChromatinData = Annotated[
+    Path | None, option("DIR", "Data set of prepare-chromatin.", RESULTS.chromatin_data, "--data")
+]

@@ -1,0 +1,170 @@
+"""Commands that use a trained model: promoters along sequences, tracks of regions, effects of variants."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.cli.naming import USE, add_command
+from bigbird_dna.cli.options import (
+    BatchSize,
+    Device,
+    MaxN,
+    ModelDirectory,
+    Reference,
+    ResultFile,
+    Threads,
+    Tracks,
+    argument,
+    option,
+)
+from bigbird_dna.console import log
+from bigbird_dna.tasks.formats import SCORE_FORMATS, STRANDS, VARIANT_FORMATS
+
+
+def score_promoters(
+    model_dir: ModelDirectory,
+    fasta: Annotated[Path, argument("FASTA, plain, gzip or bgzip; - reads standard input.")],
+    output: ResultFile = None,
+    format: Annotated[
+        str | None, option("|".join(SCORE_FORMATS), "What to write.", "by the ending of -o, or tsv")
+    ] = None,
+    stride: Annotated[int, option("BP", "Distance between windows.")] = 100,
+    strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
+    max_n: MaxN = 0.25,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Score windows of the model's size along every record of a FASTA file, on both strands.
+
+    Table columns: #contig start end name score strand note; coordinates are 0-based and half-open. A score
+    is the probability that the window has a promoter with its TSS where the model expects it. bedGraph and
+    bigWig show the larger score of both strands at that place.
+    """
+    from bigbird_dna.tasks.promoters.scoring import score_promoters as score
+
+    counts = score(
+        model_dir,
+        fasta,
+        output,
+        format=format,
+        stride=stride,
+        strand=strand,
+        max_n=max_n,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
+    parts = [f"{counts.scored:,} scores along {counts.records:,} records"]
+    if counts.not_scored:
+        parts.append(f"{counts.not_scored:,} not scored (more than {max_n:g} N)")
+    if counts.in_short_records:
+        parts.append(f"{counts.in_short_records:,} in records shorter than the window")
+    log("; ".join(parts))
+
+
+def predict_tracks(
+    model_dir: ModelDirectory,
+    regions: Annotated[Path, argument("Regions: BED, plain or compressed.")],
+    reference: Reference,
+    tracks: Tracks = None,
+    output: ResultFile = None,
+    summary: Annotated[
+        str, option("max|mean", "Of the bins of a region longer than the model's bin.")
+    ] = "max",
+    middle: Annotated[
+        float,
+        option(
+            "FRACTION",
+            "Predict all bins in this middle part of a window at once: many times as fast where regions "
+            "are close, but bins see less on one side.",
+            "each in the middle of its own window",
+        ),
+    ] = 0.0,
+    max_n: MaxN = 0.25,
+    batch_size: BatchSize = 16,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Predict the probability that each region is in a peak of each track, mean of both strands.
+
+    Table columns: #contig start end name note, then one a track; coordinates are 0-based and half-open.
+    """
+    from bigbird_dna.tasks.chromatin.prediction import predict_tracks as predict
+
+    counts = predict(
+        model_dir,
+        regions,
+        reference,
+        output,
+        tracks=tracks,
+        summary=summary,
+        middle=middle,
+        max_n=max_n,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
+    log(f"{counts.regions:,} regions, {counts.tracks:,} tracks")
+
+
+def score_variants(
+    model_dir: ModelDirectory,
+    vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
+    reference: Reference,
+    tracks: Tracks = None,
+    contig: Annotated[
+        list[str], option("NAME", "Only the records of this contig, named as in the VCF; repeatable.", "all")
+    ] = [],  # noqa: B006
+    output: ResultFile = None,
+    format: Annotated[
+        str | None, option("|".join(VARIANT_FORMATS), "What to write.", "by the ending of -o, or vcf")
+    ] = None,
+    offsets: Annotated[
+        int, option("N", "Window offsets to average over, spread over the length of a few tokens.")
+    ] = 4,
+    max_n: MaxN = 0.25,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Score how the variants of a VCF change the probabilities of chromatin tracks.
+
+    The change is ALT minus REF, each the mean over both strands and several offsets of the window. A VCF
+    keeps its lines and gets BBD_MAX and BBD_MAXTRACK in INFO; FILTER stays as it is. With --tracks only the
+    chosen tracks count, and the values of each are written: BBD_DELTA and BBD_LOGODDS ('*': of all tracks).
+    Table columns: #contig position ref alt id note max_delta max_track, a row for each ALT. An allele that
+    can't be scored has the reason in BBD_NOTE or the note. A name in .gz is written as bgzip, with an index
+    if the input is sorted.
+    """
+    from bigbird_dna.tasks.variants.scoring import score_variants as score
+
+    counts = score(
+        model_dir,
+        vcf,
+        reference,
+        output,
+        tracks=tracks,
+        contigs=contig,
+        format=format,
+        offsets=offsets,
+        max_n=max_n,
+        batch_size=batch_size,
+        device=device,
+        threads=threads,
+    )
+    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
+    if counts.not_scored:
+        text += f", {counts.not_scored:,} not"
+    if counts.notes:
+        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    if counts.seem_foreign:
+        text += "; warning: most of them don't fit the reference: is it of another assembly?"
+    log(text)
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands to the application."""
+    for command in (score_promoters, predict_tracks, score_variants):
+        add_command(app, command, USE)

@@ -1,0 +1,102 @@
+"""Commands that bring a genome and its promoters into the form that all later steps read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.cli.naming import PREPARE, add_command
+from bigbird_dna.cli.options import Assembly, Reference, argument, option, output
+from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands to the application."""
+    for command in (simulate, fetch, prepare_reference, prepare_promoters, extract):
+        add_command(app, command, PREPARE)
+
+
+def simulate(
+    out_dir: Annotated[Path, argument("Directory for the files; made if missing.", "OUT_DIR")],
+    seed: Annotated[int, option(None, "The same seed gives the same bytes.")] = 1,
+    megabases: Annotated[float, option(None, "Size of the genome, Mb (0.1 to 1000).")] = 4.0,
+) -> None:
+    """Write a demo genome with known truth.
+
+    OUT_DIR gets genome.fa.gz, promoters.sga, peaks/*.narrowPeak.gz, tracks.tsv, variants.vcf.gz (true effects
+    in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is meant for validation and
+    demo6 for the test.
+    """
+    from bigbird_dna.simulate import simulate as write
+
+    write(out_dir, seed, megabases)
+
+
+def fetch(
+    key: Annotated[str, argument("Key of a public file, such as GRCh37.reference.")],
+    output: Annotated[Path, output("FILE", "File to write.")],
+    local_data: Annotated[
+        Path | None, option("DIR", "Looked in, with its subdirectories, before downloading.")
+    ] = None,
+) -> None:
+    """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""
+    from bigbird_dna.genome.sources.public import fetch
+
+    fetch(key, output, local_data)
+
+
+def prepare_reference(
+    genome: Annotated[Path, argument("FASTA, GenBank or EMBL: plain, gzip or bgzip.")],
+    output: Annotated[Path, output("FILE", "bgzip FASTA to write, with its indices.")],
+    assembly: Assembly = "demo",
+) -> None:
+    """Check a genome and write it as bgzip FASTA with .fai and .gzi: upper-case, A C G T N.
+
+    Contigs of GenBank and EMBL files are called by accession and version.
+    """
+    from bigbird_dna.genome.assembly import load_assembly
+    from bigbird_dna.genome.reference import prepare_reference
+
+    prepared = prepare_reference(genome, output, load_assembly(assembly))
+    log(
+        f"{output}: {len(prepared.contigs):,} contigs, {sum(prepared.contigs.values()):,} bp, "
+        f"{prepared.unknown:,} N ({prepared.ambiguous:,} of them IUPAC codes)"
+    )
+
+
+def prepare_promoters(
+    promoters: Annotated[Path, argument("EPDnew's .sga, .bed or .fps, also .gz.")],
+    reference: Reference,
+    output: Annotated[Path, output("FILE", "TSV to write; the counts go into a .json beside it.")],
+    assembly: Assembly = "demo",
+    chain: Annotated[Path | None, option(None, "liftOver chain onto the reference's assembly.")] = None,
+    from_assembly: Annotated[str | None, option(None, "Assembly the chain starts from.")] = None,
+) -> None:
+    """Put promoters on a reference: lift, rename contigs, drop what is off it or there twice."""
+    from bigbird_dna.genome.assembly import load_assembly
+    from bigbird_dna.genome.promoters import prepare_promoters
+
+    if (chain is None) != (from_assembly is None):
+        raise UsageError("--chain and --from-assembly go together")
+    lift = None
+    if chain is not None and from_assembly is not None:
+        lift = chain, load_assembly(from_assembly)
+    counts = prepare_promoters(promoters, reference, output, load_assembly(assembly), lift)
+    found = [(key.replace("_", " "), value) for key, value in counts.items() if value is not None]
+    log(f"{output}: {', '.join(f'{value:,} {key}' for key, value in found)}")
+
+
+def extract(
+    reference: Annotated[Path, argument("Prepared reference (FASTA with its index).")],
+    contig: Annotated[str, argument("Contig, by any name that the assembly knows.")],
+    output: Annotated[Path, output("FILE", "bgzip FASTA to write.")],
+    megabases: Annotated[
+        float | None, option("F", "Only the contig's first F Mb, so that coordinates stay its own.")
+    ] = None,
+    assembly: Assembly = "demo",
+) -> None:
+    """Write one contig of a reference, or its start, as a FASTA file of its own."""
+    from bigbird_dna.genome.sources.extract import extract_contig
+
+    extract_contig(reference, contig, output, assembly, megabases)
