@@ -31,9 +31,7 @@ def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), atomic_directory(target) as temporary:
         (temporary / "third").write_text("third")
         raise RuntimeError
-    assert [path.name for path in target.iterdir()] == ["second"] and list(tmp_path.iterdir()) == [
-        target
-    ]
+    assert [path.name for path in target.iterdir()] == ["second"] and list(tmp_path.iterdir()) == [target]
 
 
 def test_json_round_trip_and_damage(tmp_path: Path) -> None:
@@ -61,14 +59,8 @@ def test_where_nothing_can_be_written_is_a_users_mistake(tmp_path: Path) -> None
         atomic_path(tmp_path / "file/out.tsv"),
     ):
         pass
-    with (
-        pytest.raises(UsageError, match="is a directory, a file"),
-        atomic_path(tmp_path / "directory"),
-    ):
+    with pytest.raises(UsageError, match="is a directory, a file"), atomic_path(tmp_path / "directory"):
         pass
-    with (
-        pytest.raises(UsageError, match="is a file, a directory"),
-        atomic_directory(tmp_path / "file"),
-    ):
+    with pytest.raises(UsageError, match="is a file, a directory"), atomic_directory(tmp_path / "file"):
         pass
     assert (tmp_path / "file").read_text() == "in the way"

@@ -1,6 +1,5 @@
-"""What is installed, what is pinned, and what the Makefile promises."""
+"""What is installed, and what is pinned."""
 
-import os
 import re
 import tomllib
 from importlib.resources import files
@@ -54,9 +53,7 @@ def test_files_beside_modules_are_installed(project: dict[str, Any]) -> None:
 
 def test_constraints_pin_what_is_needed(project: dict[str, Any]) -> None:
     lines = [
-        line
-        for line in (REPOSITORY / "constraints.txt").read_text().splitlines()
-        if not line.startswith("#")
+        line for line in (REPOSITORY / "constraints.txt").read_text().splitlines() if not line.startswith("#")
     ]
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line) for line in lines)
     pinned = {_name(line): line for line in lines}
@@ -71,15 +68,3 @@ def test_licence_is_the_one_declared(project: dict[str, Any]) -> None:
     assert project["project"]["license"] == "Apache-2.0"
     text = (REPOSITORY / "LICENSE").read_text()
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
-
-
-def test_changelog_has_this_version(project: dict[str, Any]) -> None:
-    assert project["project"]["version"] in (REPOSITORY / "CHANGELOG.md").read_text()
-
-
-def test_makefile_and_continuous_integration() -> None:
-    makefile = (REPOSITORY / "Makefile").read_text()
-    for target in ("install", "demo", "test", "test-slow", "lint", "clean"):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
-    script = REPOSITORY / ".ci" / "run"
-    assert os.access(script, os.X_OK) and "make test" in script.read_text()
