@@ -176,7 +176,7 @@ class Reference:
         return self._scratch
 
 
-class _Block(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no types
+class _BgzfBlock(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no types
     """A block of a bgzip file that begins with its own first byte.
 
     By pyfaidx's own comparison that byte is looked for at the end of the block before, where it has
@@ -198,7 +198,7 @@ def _open_indexed(path: Path, index: Path, block_index: Path | None = None) -> A
             path, indexname=index, gzi_indexname=block_index, as_raw=True, rebuild=False, build_index=False
         )
     if block_index is not None:
-        file.gzi_index = [_Block(*block) for block in file.gzi_index]
+        file.gzi_index = [_BgzfBlock(*block) for block in file.gzi_index]
     return file
 
 
