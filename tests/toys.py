@@ -43,6 +43,32 @@ def random_model(
     return make_model(network.eval(), tokenizer, config, settings)
 
 
+# Files that are no FASTA, and what is said of them.
+BROKEN_FASTA = {
+    "empty file": (b"", "the file is empty"),
+    "only blank lines": (b"\n\n\n", "no FASTA record"),
+    "no header": (b"ACGT\nACGT\n", "no FASTA header: the first line doesn't start with '>' ('ACGT')"),
+    "text of another kind": (b"#chrom\tstart\n", "no FASTA header"),
+    "binary": (b"\x7fELF\x00\x01\x02", "not a FASTA file (binary content)"),
+    "empty record": (b">a\n>b\nACGT\n", "record 'a' has no sequence"),
+    "empty record at the end": (b">a\nACGT\n>b\n", "record 'b' has no sequence"),
+    "header at the end of the file": (b">a\nACGT\n>b", "record 'b' has no sequence"),
+    "duplicate name": (b">a x\nACGT\n>a y\nAC\n", "line 3: a second record named 'a'"),
+    "no name": (b">a\nAC\n>\nACGT\n", "line 3: a record without a name"),
+    "blank before the name": (b"> a\nACGT\n", "line 1: a record without a name"),
+    "protein": (b">p\nMKV\nLLA\n", "record 'p', line 3: 'L' is no DNA letter (is this a protein?)"),
+    "RNA": (b">r\nACGU\n", "record 'r', line 2: 'U' is no DNA letter (is this RNA?)"),
+    "gap": (b">r\nACG\nA-G\n", "record 'r', line 3: '-' is no DNA letter"),
+    "digits": (b">r\n1 ACGT\n", "record 'r', line 2: '1' is no DNA letter"),
+    "bytes inside": (b">r\nAC\x80T\n", "record 'r', line 2: byte 0x80 is no DNA letter"),
+    "short line inside": (b">a\nACG\nAC\nACG\n", "line 3 is shorter than the record's first"),
+    "long line inside": (b">a\nACG\nACGTA\n", "line 3 is longer than the record's first"),
+    "blank line inside": (b">a\nACG\n\nACG\n", "line 3 is shorter than the record's first"),
+    "header not text": (b">\xff\xfe\nACG\n", "line 1: the header is not text"),
+    "line ends of old Macs": (b">a\rACGT\rACGT\r", "a carriage return that ends no line"),
+}
+
+
 def random_dna(length: int, seed: int) -> str:
     """Bases whose frequencies are uneven enough for merges to be worth it."""
     rng = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
 from tests.cli.command import refused
+from tests.toys import BROKEN_FASTA
 
 
 @pytest.fixture
@@ -50,17 +51,7 @@ def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path)
 
 
 TRUNCATED = gzip.compress(b">a\n" + b"ACGTTGCAAC\n" * 1000)[:-20]
-BROKEN = {
-    "empty": (b"", "the file is empty"),
-    "no header": (b"ACGT\n", "no FASTA header"),
-    "duplicate": (b">a\nAC\n>a\nAC\n", "a second record named 'a'"),
-    "empty record": (b">a\n>b\nAC\n", "has no sequence"),
-    "protein": (b">a\nMKVLA\n", "(is this a protein?)"),
-    "RNA": (b">a\nACGU\n", "(is this RNA?)"),
-    "uneven": (b">a\nACG\nA\nACG\n", "uneven lines"),
-    "truncated": (TRUNCATED, "truncated"),
-    "binary": (b"\x00\x01\x02\x03" * 9, "binary"),
-}
+BROKEN = {**BROKEN_FASTA, "truncated": (TRUNCATED, "truncated")}
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -16,6 +16,7 @@ from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run, refused
+from tests.toys import BROKEN_FASTA
 
 WINDOW = 60  # 40 + 20
 COLUMNS = "#contig\tstart\tend\tname\tscore\tstrand\tnote"
@@ -227,17 +228,8 @@ def test_every_format(run: Run, model: Path, fasta: Path, tmp_path: Path) -> Non
 
 GOOD = ">c\n" + "ACGT" * 30 + "\n"
 BAD_FASTA = {
-    "empty file": (b"", "empty"),
+    **BROKEN_FASTA,
     "blank file": (b"\n\n", "no FASTA record"),
-    "no header": (b"ACGT\n", "no FASTA header"),
-    "binary": (b"\x00\x01\x02\x03", "not a FASTA file"),
-    "nameless": (b">\nACGT\n", "without a name"),
-    "empty record": (b">a\n>b\nACGT\n", "'a'"),
-    "duplicate names": (b">a\nACGT\n>b\nACGT\n>a\nACGT\n", "'a'"),
-    "protein": (b">p\nMKVLAEQ\n", "protein"),
-    "RNA": (b">r\nACGUACGU\n", "RNA"),
-    "gap": (b">a\nAC-GT\n", "'-'"),
-    "uneven lines": (b">a\nACGT\nAC\nACGT\n", "uneven"),
     "truncated gzip": (gzip.compress(GOOD.encode() * 50)[:-12], "truncated"),
     "damaged gzip": (b"\x1f\x8b\x08\x00 not a gzip file at all", "damaged"),
     "late": ((GOOD + ">d\nACGT\nACXT\n").encode(), "line 5"),

@@ -13,6 +13,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import fasta
 from bigbird_dna.genome.fasta import scan_fasta, spool_stdin, stream_fasta
 from bigbird_dna.genome.sequence import clean
+from tests.toys import BROKEN_FASTA
 
 sequences = st.text("ACGTNacgtnRYk", min_size=1, max_size=60)
 genomes = st.lists(sequences, min_size=1, max_size=5)
@@ -85,33 +86,8 @@ def test_lines_are_even_or_refused(tmp_path, widths, block):
                 scan_fasta(path)
 
 
-BROKEN = {
-    "empty file": (b"", "the file is empty"),
-    "only blank lines": (b"\n\n\n", "no FASTA record"),
-    "no header": (b"ACGT\nACGT\n", "no FASTA header: the first line doesn't start with '>' ('ACGT')"),
-    "text of another kind": (b"#chrom\tstart\n", "no FASTA header"),
-    "binary": (b"\x7fELF\x00\x01\x02", "not a FASTA file (binary content)"),
-    "empty record": (b">a\n>b\nACGT\n", "record 'a' has no sequence"),
-    "empty record at the end": (b">a\nACGT\n>b\n", "record 'b' has no sequence"),
-    "header at the end of the file": (b">a\nACGT\n>b", "record 'b' has no sequence"),
-    "duplicate name": (b">a x\nACGT\n>a y\nAC\n", "line 3: a second record named 'a'"),
-    "no name": (b">a\nAC\n>\nACGT\n", "line 3: a record without a name"),
-    "blank before the name": (b"> a\nACGT\n", "line 1: a record without a name"),
-    "protein": (b">p\nMKV\nLLA\n", "record 'p', line 3: 'L' is no DNA letter (is this a protein?)"),
-    "RNA": (b">r\nACGU\n", "record 'r', line 2: 'U' is no DNA letter (is this RNA?)"),
-    "gap": (b">r\nACG\nA-G\n", "record 'r', line 3: '-' is no DNA letter"),
-    "digits": (b">r\n1 ACGT\n", "record 'r', line 2: '1' is no DNA letter"),
-    "bytes inside": (b">r\nAC\x80T\n", "record 'r', line 2: byte 0x80 is no DNA letter"),
-    "short line inside": (b">a\nACG\nAC\nACG\n", "line 3 is shorter than the record's first"),
-    "long line inside": (b">a\nACG\nACGTA\n", "line 3 is longer than the record's first"),
-    "blank line inside": (b">a\nACG\n\nACG\n", "line 3 is shorter than the record's first"),
-    "header not text": (b">\xff\xfe\nACG\n", "line 1: the header is not text"),
-    "line ends of old Macs": (b">a\rACGT\rACGT\r", "a carriage return that ends no line"),
-}
-
-
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
-@pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize(("content", "message"), BROKEN_FASTA.values(), ids=BROKEN_FASTA.keys())
 def test_a_broken_file_gives_one_clear_line(tmp_path, monkeypatch, content, message, block):
     monkeypatch.setattr(fasta, "_BLOCK_BYTES", block)
     path = tmp_path / "broken.fa"
