@@ -143,7 +143,9 @@ def _publish(directory: Path, home: Path) -> Path:
     while not _is_whole(home):
         try:
             directory.rename(home)
-        except OSError:  # something damaged is in the way
+        except OSError:
+            if _is_whole(home):  # of a process that was faster, and may be loading it
+                break
             outgoing = Path(tempfile.mkdtemp(prefix=".native-", dir=home.parent))
             with contextlib.suppress(OSError):
                 home.rename(outgoing)

@@ -439,6 +439,24 @@ def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert native_build.cache_directory() == tmp_path / ".cache" / "bigbird-dna"
 
 
+def test_a_library_that_another_process_has_just_kept_stays(
+    fresh: Path, compiler: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That process may be about to load it."""
+    kept = library(SOURCE, lambda path: None)
+    before = kept.stat().st_ino
+    is_whole, looks = native_build._is_whole, []
+
+    def not_yet(home: Path) -> bool:
+        """Before building and before publishing there is none; then there is."""
+        looks.append(home)
+        return len(looks) > 2 and is_whole(home)
+
+    monkeypatch.setattr(native_build, "_is_whole", not_yet)
+    assert library(SOURCE, lambda path: None) == kept
+    assert kept.stat().st_ino == before
+
+
 def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
     """Each finds a whole library; one is kept, and nothing else is left."""
     code = (
