@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, prepare_chromatin, PREPARE, formerly="chromatin-data")
     add_command(app, finetune_chromatin, TRAIN)
     add_command(app, predict_bins, LOOK, formerly="chromatin-predictions")
-    add_command(app, fit_chromatin_baseline, LOOK, formerly="chromatin-baseline")
+    add_command(app, fit_chromatin_baseline, TRAIN, formerly="chromatin-baseline")
 
 
 def unpack_deepsea(

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -107,6 +107,11 @@ def spool_stdin() -> Iterator[Path]:
             yield path
         except DataError as error:
             raise DataError(str(error).replace(str(path), "standard input")) from None
+
+
+def readable(path: Path | str) -> AbstractContextManager[Path]:
+    """A file that can be read more than once: that of `path`, or for "-" what `spool_stdin` makes."""
+    return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
 
 
 def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ class ChromatinModel(Model):
     network: ChromatinEnsemble = field(repr=False)
     settings: ChromatinSettings
 
-    @property
+    @cached_property
     def tracks(self) -> list[Track]:
         """What it predicts, in the order of its outputs."""
         return self.settings.track_list

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import NamedTuple
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import progress
 from bigbird_dna.errors import UsageError
-from bigbird_dna.genome.fasta import scan_fasta, spool_stdin
+from bigbird_dna.genome.fasta import readable, scan_fasta
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import Model
@@ -79,7 +78,7 @@ def score_promoters(
     choose_device(device)
     opened = load_promoter_model(model)
     predict = partial(opened.predict, batch_size=batch_size, device=device)
-    with spool_stdin() if str(fasta) == "-" else nullcontext(Path(fasta)) as path, cpu_threads(threads):
+    with readable(fasta) as path, cpu_threads(threads):
         return scan.run(opened, fasta, path, predict)
 
 

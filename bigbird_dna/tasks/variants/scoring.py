@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import atomic_path
-from bigbird_dna.genome.fasta import spool_stdin
+from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import OFFSET_SPAN, Note, window_offsets
 from bigbird_dna.genome.vcf import VcfSummary, open_vcf, scan_vcf
@@ -102,8 +102,7 @@ def score_variants(
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, both_strands=False, batch_size=batch_size, device=device)
-    spooled = spool_stdin() if str(vcf) == "-" else nullcontext(Path(vcf))
-    with spooled as path, Reference(Path(reference)) as genome, cpu_threads(threads):
+    with readable(vcf) as path, Reference(Path(reference)) as genome, cpu_threads(threads):
         return request.run(opened, vcf, path, genome, predict)
 
 
