@@ -3,14 +3,21 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TypeVar
+
+from bigbird_dna.errors import printable
 
 T = TypeVar("T")
 
 
 def log(message: str) -> None:
-    """Write one line with the time of day to standard error."""
-    print(f"{time.strftime('%H:%M:%S')}  {message}", file=sys.stderr, flush=True)
+    """Write one line with the time of day to standard error.
+
+    Work goes on where nobody can read it: the terminal was closed, or the log's disk is full.
+    """
+    with suppress(OSError):
+        print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", file=sys.stderr, flush=True)
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:

@@ -4,11 +4,22 @@ The command line prints their text as one line and leaves with `exit_code`; ever
 this software and keeps its traceback.
 """
 
+_LONGEST = 1200
+"""Characters of a message: more comes of a file that holds rubbish where a name or a number should be."""
+
 
 class BigBirdDnaError(Exception):
-    """Base of all errors whose text is meant for the user."""
+    """Base of all errors whose text is meant for the user: one line, not too long, and printable.
+
+    What a file holds may stand in it: no control characters of a terminal get through.
+    """
 
     exit_code = 1
+
+    def __init__(self, text: str) -> None:
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST - 300]} … {text[-300:]}"
+        super().__init__(printable(text))
 
 
 class DataError(BigBirdDnaError):
@@ -30,5 +41,20 @@ class ConfigError(UsageError):
 
 
 def error_text(error: BaseException) -> str:
-    """What another library's error says, on one line; its type where it says nothing."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """What another library's error says, on one line and not too long; its type where it says nothing."""
+    return shortened(" ".join(str(error).split()), 300) or type(error).__name__
+
+
+def shortened(text: str, longest: int = 80) -> str:
+    """`text` fit for a message: cut where it is longer, on one line, and printable."""
+    return printable(text if len(text) <= longest else text[:longest] + "…")
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with everything that can't be printed spelt out, as `\\n` or `\\x1b`.
+
+    A line break or an escape sequence in the name of a file or a record does nothing to a terminal or a log.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -4,15 +4,15 @@ import codecs
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_path
+from bigbird_dna.errors import DataError, UsageError, printable
+from bigbird_dna.files import atomic_path, full_disk_told
+from bigbird_dna.scratch import scratch_directory
 
 
 def named_output(output: Path | str | None) -> Path | None:
@@ -30,24 +30,25 @@ def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], defaul
     return default
 
 
-def check_output(output: Path | None, inputs: Iterable[Path]) -> None:
-    """Refuse, before anything is computed, an output that can't be written or is an input."""
+def check_output(output: Path | None, inputs: Iterable[object]) -> None:
+    """Refuse, before anything is computed, an output that can't be written, is an input or lies in one.
+
+    Inputs that are no paths, as a model in memory, are passed over.
+    """
     if output is None:
         return
     if output.is_dir():
         raise UsageError(f"{output}: is a directory, -o needs a file")
     if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}")
-    for path in inputs:
+    for path in (Path(one) for one in inputs if isinstance(one, (str, Path))):
         if output.exists() and path.exists() and output.samefile(path):
             raise UsageError(f"{output}: is the input")
-    if is_special(output):
-        return
-    try:
-        with tempfile.TemporaryFile(dir=output.resolve().parent):
+        if path.is_dir() and path.resolve() in output.resolve().parents:
+            raise UsageError(f"{output}: lies in the input {path}; name a file elsewhere")
+    if not is_special(output):
+        with scratch_directory(output.resolve().parent, output):
             pass
-    except OSError as error:
-        raise UsageError(f"{output}: can't be written: {error.strerror}") from None
 
 
 def is_special(output: Path) -> bool:
@@ -66,9 +67,10 @@ def destination(output: Path | None, format: str) -> Iterator[Path]:
             with atomic_path(output.resolve()) as temporary:
                 yield temporary
             return
-        with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as directory:
-            spool = Path(directory, f"scores.{format}")
-            yield spool
+        with scratch_directory() as directory:
+            spool = directory / f"scores.{format}"
+            with full_disk_told(spool, directory):
+                yield spool
             with spool.open("rb") as complete:
                 if output is None:
                     shutil.copyfileobj(complete, sys.stdout.buffer)
@@ -105,7 +107,7 @@ def command_line(command: str, arguments: Iterable[object], options: Mapping[str
     for option, value in options.items():
         for one in value if isinstance(value, list) else [value]:
             words += [] if one is None else [option, one]
-    text = shlex.join(map(str, words)).replace("\n", "\\n")
+    text = printable(shlex.join(map(str, words)))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pysam
@@ -75,6 +77,19 @@ def reference(make_reference: Callable[..., Reference]) -> Reference:
     return make_reference(a=random_dna(9000, 1), b=b, c=random_dna(50, 4), d=d)
 
 
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """The command minds signals, and in the end leaves them to the system: here they are pytest's."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    hooks = sys.unraisablehook, sys.excepthook
+    try:
+        yield
+    finally:
+        sys.unraisablehook, sys.excepthook = hooks
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run `bigbird-dna` with these words; what C libraries print is caught as well."""
@@ -82,7 +97,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
     def call(*words: object, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as caught:
+        with _handlers_kept(), pytest.raises(SystemExit) as caught:
             main()
         result = Result(int(caught.value.code or 0), *capfd.readouterr())
         assert "Traceback" not in result.err, result.err

@@ -1,12 +1,17 @@
 """Outputs appear whole or not at all."""
 
+import errno
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from bigbird_dna import scratch
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_directory, atomic_path, checksum, read_json, write_json
+from bigbird_dna.files import atomic_path, checksum, read_json, write_json
 
 
 def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -20,18 +25,6 @@ def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> N
     with atomic_path(target) as temporary:
         temporary.write_text("new")
     assert target.read_text() == "new" and list(tmp_path.iterdir()) == [target]
-
-
-def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
-    target = tmp_path / "model"
-    for content in ("first", "second"):
-        with atomic_directory(target) as temporary:
-            (temporary / content).write_text(content)
-    assert [path.name for path in target.iterdir()] == ["second"]
-    with pytest.raises(RuntimeError), atomic_directory(target) as temporary:
-        (temporary / "third").write_text("third")
-        raise RuntimeError
-    assert [path.name for path in target.iterdir()] == ["second"] and list(tmp_path.iterdir()) == [target]
 
 
 def test_json_round_trip_and_damage(tmp_path: Path) -> None:
@@ -61,6 +54,64 @@ def test_where_nothing_can_be_written_is_a_users_mistake(tmp_path: Path) -> None
         pass
     with pytest.raises(UsageError, match="is a directory, a file"), atomic_path(tmp_path / "directory"):
         pass
-    with pytest.raises(UsageError, match="is a file, a directory"), atomic_directory(tmp_path / "file"):
-        pass
     assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_full_disk_is_one_line_whatever_the_writer_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out.parquet"
+    with pytest.raises(DataError, match=r"out\.parquet: can't be written: No space"), atomic_path(target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(RuntimeError), atomic_path(target):
+        raise RuntimeError("a defect on a disk that has room")
+    with monkeypatch.context() as context:
+        context.setattr(os, "fsync", _full)
+        with pytest.raises(DataError, match=r"out\.parquet: can't be written: No space"), atomic_path(target):
+            raise RuntimeError("PytorchStreamWriter failed")
+    assert not list(tmp_path.iterdir())
+
+
+def _full(_: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "_swept", set())
+    code = (
+        "import os, sys; from pathlib import Path; from bigbird_dna.scratch import make_scratch;"
+        "made = make_scratch(Path(sys.argv[1])); (made / 'half').write_text('half'); print(made.name)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    litter = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert (tmp_path / litter / "half").is_file()
+    place = litter.split("-")[2]
+    kept = [
+        f"{scratch.PREFIX}{'0' * 8}-1-1-abcd",  # another machine's
+        f"{scratch.PREFIX}{place}-{os.getpid()}-0-abcd",  # a living process's
+        f"{scratch.PREFIX}{place}-thesis",
+        ".bigbird-dna.json",
+        "bigbird-dna-thesis",
+    ]
+    for name in kept:
+        (tmp_path / name).mkdir()
+    (tmp_path / litter).with_name(f"{litter}0").symlink_to(tmp_path / kept[0])
+    with atomic_path(tmp_path / "new") as temporary:
+        temporary.write_text("new")
+    assert {path.name for path in tmp_path.iterdir()} - {f"{litter}0"} == {*kept, "new"}
+
+
+def test_a_name_of_any_length_can_be_written(tmp_path: Path) -> None:
+    write_json(tmp_path / ("n" * 250 + ".json"), 1)
+    assert [len(path.name) for path in tmp_path.iterdir()] == [255]
+
+
+def test_json_of_any_form_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    for content in (b"[" * 100_000, b"9" * 5000, b"\xff", b'{"a": "\xed\xa0\x80"}', b"", b"nul"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"value\.json: not readable as JSON: .+") as caught:
+            read_json(path)
+        assert "\n" not in str(caught.value)

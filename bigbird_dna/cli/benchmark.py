@@ -10,8 +10,9 @@ import bigbird_dna
 from bigbird_dna.cli.naming import LOOK
 from bigbird_dna.cli.options import Device, Threads, option, output
 from bigbird_dna.console import log
+from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import atomic_path, check_writable, write_json
+from bigbird_dna.files import check_writable, write_json
 
 # The options that both commands have. What their values may be is known to `benchmarks.options`.
 Lengths = Annotated[str, option(None, "Tokens, with commas.")]
@@ -128,8 +129,8 @@ def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
     result = BENCHMARKS[name](options)
     typer.echo(markdown(result), nl=False)
     if output is not None:
-        write_json(output / "benchmark.json", result)
-        with atomic_path(output / "benchmark.md") as temporary:
-            temporary.write_text(markdown(result))
-        draw(result, output / "benchmark.svg")
+        with into_directory(output) as files:
+            write_json(files / "benchmark.json", result)
+            (files / "benchmark.md").write_text(markdown(result))
+            draw(result, files / "benchmark.svg")
         log(f"{output}: benchmark.json, benchmark.md, benchmark.svg")

@@ -1,45 +1,140 @@
-"""The `bigbird-dna` command: registers every group and turns users' errors into one line."""
+"""The `bigbird-dna` command: from its start, signals and errors end it with one line and an exit code.
 
+Little is imported here, and the application only once signals are minded.
+"""
+
+import os
+import signal
 import sys
-from importlib.metadata import version
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import NoReturn
 
-import typer
+from bigbird_dna.cli.streams import end_output, guard_streams
+from bigbird_dna.errors import BigBirdDnaError, error_text, printable
 
-from bigbird_dna.cli import benchmark, chromatin, exchange, predict, prepare, reports, tokens, training
-from bigbird_dna.errors import BigBirdDnaError
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
-app = typer.Typer(
-    name="bigbird-dna",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_AGAIN = 5.0  # seconds
 
 
-def _show_version(value: bool) -> None:
-    if value:
-        typer.echo(f"bigbird-dna {version('bigbird-dna')}")
-        raise typer.Exit
+class _Signals:
+    """Turns the signals that end a command into an exception, so that it cleans up behind itself."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.working = False
+
+    def mind(self) -> None:
+        """From now on; a signal that the caller has us ignore, as `nohup` does, stays ignored."""
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._receive)
+
+    def leave(self) -> None:
+        """What is left to do is Python's own end: a signal then ends it at once."""
+        for number in _ENDING:
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, signal.SIG_DFL)
+
+    @property
+    def exit_code(self) -> int:
+        """As the shell reports a process that a signal has ended."""
+        return 128 + (self.received or 0)
+
+    def unraisable(self, error: "sys.UnraisableHookArgs") -> None:
+        """Say nothing of what follows from a signal, or of files that can't be closed: their writer has."""
+        if self.received is None and not isinstance(error.exc_value, OSError):
+            sys.__unraisablehook__(error)
+
+    def printed(
+        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        """The same, for what Cython prints by itself."""
+        if self.received is None and not issubclass(kind, OSError):
+            sys.__excepthook__(kind, error, traceback)
+
+    def heard(self) -> None:
+        """The command has ended: the signal needn't be said again."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        self.received = number
+        if not self.working:  # nothing to clean up, and imports would print what broke them off
+            os._exit(self.exit_code)
+        # Some code, finalisers for one, lets no exception through: it is raised until it is heard.
+        signal.signal(signal.SIGALRM, self._again)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
+        self._again()
+
+    def _again(self, *_: object) -> None:
+        raise KeyboardInterrupt if self.received == signal.SIGINT else SystemExit(self.exit_code)
 
 
-@app.callback()
-def _options(version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True)) -> None:
-    """Sparse-attention DNA language models: from a reference genome to promoter scores."""
+def main() -> NoReturn:
+    """Run the command line.
+
+    The exit code is 0 done, 1 bad data, 2 bad usage; 130 interrupted, 143 terminated, 129 hung up.
+    """
+    signals = _Signals()
+    signals.mind()
+    guard_streams()
+    from typer.main import get_command
+
+    from bigbird_dna.cli.app import app
+    from bigbird_dna.scratch import remove_left
+
+    # Where an exception can't go on, as in a finaliser, Python and Cython print it with its traceback.
+    sys.unraisablehook, sys.excepthook = signals.unraisable, signals.printed
+    signals.working = True
+    code = _ended(get_command(app), signals)  # the application itself would set a hook of its own
+    remove_left()
+    if signals.received is None:
+        code = end_output(code)
+    signals.leave()
+    sys.exit(code)
 
 
-# The panels of `--help` appear in this order.
-for group in (predict, reports, prepare, tokens, chromatin, training, exchange, benchmark):
-    group.register(app)
-
-
-def main() -> None:
-    """Run the command line; the exit code is 0 done, 1 bad data, 2 bad usage, 130 interrupted."""
+def _ended(command: Callable[[], object], signals: _Signals) -> int:
+    """Run a command to its end; the exit code, with the one line about what went wrong written."""
     try:
-        app()
-    except BigBirdDnaError as error:
-        print(f"bigbird-dna: error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        command()
+        return 0
+    except SystemExit as error:
+        signals.heard()
+        return signals.exit_code if signals.received else _code(error)
+    except BaseException as error:
+        signals.heard()
+        if signals.received is not None:
+            return signals.exit_code
+        line = _told(error)
+        if line is None:
+            sys.__excepthook__(type(error), error, error.__traceback__)
+        elif line:
+            print(f"bigbird-dna: error: {printable(line)}", file=sys.stderr)
+        return error.exit_code if isinstance(error, BigBirdDnaError) else 1
+
+
+def _code(error: SystemExit) -> int:
+    return error.code if isinstance(error.code, int) else int(error.code is not None)
+
+
+def _told(error: BaseException) -> str | None:
+    """An error as one line; empty where nobody reads it, and None for a defect of this software."""
+    match error:
+        case BigBirdDnaError():
+            return str(error)
+        case BrokenPipeError():
+            return ""
+        case MemoryError():
+            return f"there is not enough memory ({error_text(error)})"
+        case RecursionError():
+            return "something in the input is nested too deeply"
+        case OSError():
+            names = " → ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+            reason = error.strerror or error_text(error)
+            return f"{names}: {reason}" if names else reason
+    return None
 
 
 if __name__ == "__main__":

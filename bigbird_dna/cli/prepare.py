@@ -41,7 +41,7 @@ def fetch(
     ] = None,
 ) -> None:
     """Fetch a public file: resumed when cut, from a mirror where needed, checked before it is used."""
-    from bigbird_dna.genome.sources.public import fetch
+    from bigbird_dna.genome.sources.fetching import fetch
 
     fetch(key, output, local_data)
 

@@ -1,7 +1,5 @@
 """Commands that look at results: reports, figures and the summary; they read a run's files."""
 
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from bigbird_dna.cli.options import TRACK_TABLE, Threads, argument, named_files,
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_array
+from bigbird_dna.outputs import command_line
 
 if TYPE_CHECKING:  # slow to import: inside the commands
     from bigbird_dna.reporting.variants.report import VariantReport
@@ -82,6 +81,8 @@ def auc_report(
     from bigbird_dna.reporting.tracks import report
 
     others = named_files("--compare", compare or ())
+    options: dict[str, object] = {"--tracks": tracks, "--published": published, "--compare": compare}
+    options |= {"--min-positives": min_positives, "--title": title}
     log(f"{predictions}: judging every track; figures appear in {output}")
     made = report.auc_report(
         predictions,
@@ -93,7 +94,7 @@ def auc_report(
         min_positives=min_positives,
         title=title,
         threads=threads or 0,
-        command=shlex.join(["bigbird-dna", *sys.argv[1:]]),
+        command=command_line("auc-report", [predictions, labels], options),
     )
     for row in made.groups.to_dict("records"):
         out, count = row["left_out"], row["tracks"]

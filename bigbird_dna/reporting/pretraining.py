@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbird_dna.reporting.tables import number, read_object, write_tsv
+from bigbird_dna.directories import into_directory
+from bigbird_dna.reporting.tables import number, read_object, whole_number, write_tsv
 from bigbird_dna.reporting.training_figures import bits_per_base_figure, loss_figure
 from bigbird_dna.reporting.training_log import read_training_log
 
@@ -34,9 +35,10 @@ def pretraining_report(model_dir: Path, output: Path) -> pd.DataFrame:
     metrics = model_dir / "metrics.json"
     table = bits_per_base_table(read_object(metrics), metrics)
     run = read_training_log(model_dir / "training.jsonl")
-    loss_figure({"pretraining": run}, output / "loss.svg")
-    bits_per_base_figure(table, output / "bits_per_base.svg")
-    write_tsv(output / "bits_per_base.tsv", table)
+    with into_directory(output) as files:
+        loss_figure({"pretraining": run}, files / "loss.svg")
+        bits_per_base_figure(table, files / "bits_per_base.svg")
+        write_tsv(files / "bits_per_base.tsv", table)
     return table
 
 
@@ -44,7 +46,7 @@ def bits_per_base_table(metrics: Mapping[str, Any], source: Path) -> pd.DataFram
     """Predictor and bits per base, from the `metrics.json` of pretraining; lower is better."""
     import pandas as pd
 
-    order = metrics.get("ngram_order")
+    order = whole_number(metrics, "ngram_order", source) if "ngram_order" in metrics else None
     named = {
         "uniform": "uniform_bits_per_base",
         "n-gram" if order is None else f"{order}-gram": "ngram_bits_per_base",

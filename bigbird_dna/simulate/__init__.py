@@ -6,7 +6,6 @@ under everything), `promoters` and `regulation` (loci made of motifs), `plan` (t
 has every number.
 """
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pysam
 
 from bigbird_dna.console import log
+from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_json
 from bigbird_dna.simulate import writing
@@ -40,25 +40,16 @@ def simulate(out_dir: Path, seed: int, megabases: float, parameters: Parameters 
     written aside and moved into place once all are complete; other files in `out_dir` stay.
 
     Raises `UsageError` for a size outside `MEGABASES_RANGE`, a negative seed, or an `out_dir` that
-    can't be made.
+    can't be made or has other files of these names.
     """
     low, high = MEGABASES_RANGE
     if not low <= megabases <= high:
         raise UsageError(f"megabases {megabases:g} is outside {low:g} to {high:g}")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative")
-    out_dir = Path(out_dir)
-    try:
-        (out_dir / "peaks").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{out_dir}: can't be made a directory: {error.strerror}") from None
     parameters = parameters or Parameters()
-    with tempfile.TemporaryDirectory(prefix=".simulate.", dir=out_dir) as name:
-        aside = Path(name)
-        _write_all(aside, seed, contig_lengths(megabases, parameters), parameters)
-        for path in sorted(aside.rglob("*")):
-            if path.is_file():
-                path.replace(out_dir / path.relative_to(aside))
+    with into_directory(out_dir) as files:
+        _write_all(files, seed, contig_lengths(megabases, parameters), parameters)
 
 
 def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: Parameters) -> None:

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.config import Config, PretrainingConfig, complete, stage_values
 from bigbird_dna.console import log
+from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import check_writable, checksum
+from bigbird_dna.files import checksum
 from bigbird_dna.model.directory import encoder_for
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.rows import pad
@@ -246,7 +247,7 @@ def pretrain(
     ConfigError
         Inputs are longer than the encoder's positions, or a batch can't be divided among processes.
     """
-    check_writable(output, directory=True)
+    check_directory(output, [tokens, tokenizer_path, checkpoints])
     settings, tokenizer = complete(config).pretraining, load_tokenizer(tokenizer_path)
     train_store, valid_store = (  # one process looks for damage
         TokenStore.open(tokens / split, tokenizer, verify=world.is_first) for split in ("train", "valid")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
 
 
 class Result(NamedTuple):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError, UsageError
 
 

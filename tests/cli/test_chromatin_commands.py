@@ -10,8 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.directories import MARKER
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import save
@@ -96,7 +97,7 @@ def words_of(home: Path, command: str, *models: Path) -> list[object]:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != MARKER}
 
 
 # prepare-chromatin
@@ -140,8 +141,11 @@ def test_data_set_again_and_of_a_folder(run: Run, home: Path, tmp_path: Path) ->
     out = tmp_path / "sub/data"
     assert run(*data_words(home, out)).code == 0
     assert {**contents(out)} == contents(home / "data")
-    (out / "stale").write_text("x")
-    result = run(*data_words(home, out, "--tracks", home / "peaks", "--set", "chromatin.data.group=X"))
+    again = data_words(home, out, "--tracks", home / "peaks", "--set", "chromatin.data.group=X")
+    (out / "notes").write_text("x")
+    refused(run(*again), 2, "holds 'notes', which no earlier run wrote")
+    (out / "notes").unlink()
+    result = run(*again)
     assert (result.code, result.out) == (0, ""), result.err
     assert set(contents(out)) == set(RULES), "a data set takes the place of the former directory"
     for name in ("bins.parquet", "labels.npz"):
@@ -285,9 +289,10 @@ def test_an_ensemble_of_two(run: Run, home: Path, tmp_path: Path) -> None:
     words = words_of(home, "predict-bins", home / "first", home / "second")
     assert run(*words, "-o", tmp_path / "mean.npy").code == 0
     np.testing.assert_allclose(np.load(tmp_path / "both.npy"), np.load(tmp_path / "mean.npy"), atol=2e-6)
-    # Of an ensemble and a model: three members, in the former's place.
-    assert run("combine-models", out, home / "first", "-o", out).code == 0
-    assert json.loads((out / "config.json").read_text())["settings"]["members"] == 3
+    # Of an ensemble and a model: three members.
+    refused(run("combine-models", out, home / "first", "-o", out), 2, "is the input")
+    assert run("combine-models", out, home / "first", "-o", tmp_path / "three").code == 0
+    assert json.loads((tmp_path / "three/config.json").read_text())["settings"]["members"] == 3
     assert list(out.parent.iterdir()) == [out]
 
 
@@ -397,7 +402,7 @@ def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Pat
         "c\t0\t40\nc\t4990\t5030\n": "line 2: ends at 5,030, c has 5,000 bp",
         "c\t40\tx\n": "line 1",
         "# nothing\n": "no regions in the file",
-        "": "the file is empty",
+        "": "no regions in the file",
     }.items():
         bed.write_text(text)
         refused(run("predict-tracks", home / "first", bed, *further), 1, "regions.bed", message)

@@ -6,7 +6,7 @@ import click
 import pytest
 import typer
 
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
 from bigbird_dna.cli.naming import EXCHANGE, LOOK, PREPARE, TRAIN, USE
 from tests.cli.command import Run
 

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from tests.toys import predictions
 
@@ -82,6 +83,7 @@ def test_promoter_report(files, tmp_path):
         "roc.svg",
         "precision_recall.svg",
         "score_histograms.svg",
+        MARKER,
     }
     assert table[["negative_set", "model"]].to_numpy().tolist() == [
         ["genomic", "model"],
@@ -153,7 +155,7 @@ def test_promoter_report_refuses(files, tmp_path, arguments, error, message):
 def test_pretraining_report(model_dir, tmp_path):
     run("report-pretraining", model_dir, "-o", tmp_path / "report")
     names = {p.name for p in (tmp_path / "report").iterdir()}
-    assert names == {"loss.svg", "bits_per_base.svg", "bits_per_base.tsv"}
+    assert names == {"loss.svg", "bits_per_base.svg", "bits_per_base.tsv", MARKER}
     assert (tmp_path / "report/bits_per_base.tsv").read_text() == (
         "predictor\tbits_per_base\nuniform\t2\n6-gram\t1.95\nmodel\t1.91\n"
     )
@@ -277,7 +279,7 @@ def test_summary_of_what_there_is(model_dir):
         ("--pretraining", "{", "not readable as JSON"),
         ("--pretraining", "{}", "'bits_per_base' is no number"),
         ("--promoters", "negative_set\tmodel\n", "no column 'n'"),
-        ("--promoters", "", "not readable as a table"),
+        ("--promoters", "", "the file is empty"),
     ],
 )
 def test_summary_refuses(tmp_path, option, content, message):

@@ -44,6 +44,8 @@ def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> N
     [
         (("chr9",), 1, "no contig 'chr9' in the reference"),
         (("chrI", "--megabases", "0"), 2, "--megabases 0: must be above 0"),
+        (("chrI", "--megabases", "nan"), 2, "--megabases nan: must be above 0"),
+        (("chrI", "--megabases", "inf"), 2, "--megabases inf: must be above 0"),
         (("chrI", "--assembly", "hg99"), 2, "unknown assembly 'hg99'"),
     ],
 )
@@ -55,6 +57,12 @@ def test_extract_faults(
     assert not output.exists()
 
 
+def test_extract_onto_the_reference(run: Run, reference: Path) -> None:
+    before = reference.read_bytes()
+    refused(run("extract", reference, "chrI", "-o", reference), 2, f"{reference}: is the input")
+    assert reference.read_bytes() == before
+
+
 def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     output = tmp_path / "out"
     refused(run("fetch", "hg99", "-o", output), 2, "no source 'hg99'")
@@ -62,3 +70,7 @@ def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     arguments = ("fetch", "GRCh37.chain", "-o", output, "--local-data", missing)
     refused(run(*arguments), 2, f"{missing} is no directory")
     assert not output.exists()
+    refused(run("fetch", "GRCh37.sizes", "-o", "/dev/null"), 2, "/dev/null: is no file that can be replaced")
+    refused(run("fetch", "GRCh37.sizes", "-o", tmp_path), 2, f"{tmp_path}: is no file that can be replaced")
+    (tmp_path / "file").touch()
+    refused(run("fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2, "can't be written")

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.variants.table import KnownEffect, variant_table
@@ -121,7 +121,7 @@ def test_summary_of_tracks_without_comparison(report: Path, summary: Summary, tm
         ("--groups", "group\ttracks\tmedian_auroc\nTF\t2\thigh\n", "median_auroc 'high'"),
         ("--tracks", "track\tauroc\tnote\tdelta_a\nX\t1\t\t0\n", "no column 'delta_a_low'"),
         ("--variants", "subset\tvariants\n", "no column 'with_effect'"),
-        ("--variants", "", "not readable as a table"),
+        ("--variants", "", "the file is empty"),
     ],
 )
 def test_summary_refuses_other_tables(

@@ -8,6 +8,7 @@ import pandas as pd
 import pysam
 import pytest
 
+from bigbird_dna.directories import MARKER
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.tasks.variants import scoring
 from tests.cli.command import Run, refused, silent
@@ -66,7 +67,7 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     out = tmp_path / "a/report"
     code, _, log = run("report-variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
     assert code == 0
-    assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg"}
+    assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg", MARKER}
     assert "7 variants judged: 3 loss, 3 none, 1 gain" in log
     assert "4 left out: " in log and "1 on MYC, which was not predicted" in log
     for reason in ("not scored (SYMBOLIC)", "not scored (REF_MISMATCH)", "without EFFECT"):
@@ -162,16 +163,21 @@ def test_the_truth_of_other_variants(
     text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")
     result = run("report-variants", text, "--truth", truth, "-o", tmp_path / "x")
     refused(result, 1, "line 1: no values of each track")
+    for columns, fault in (("a:delta", "no column 'a:logodds'"), ("a:delta\ta:logodds\tid", "two columns")):
+        text.write_text(f"#contig\tposition\tref\talt\tid\tnote\t{columns}\n")
+        result = run("report-variants", text, "--truth", truth, "-o", tmp_path / "x")
+        refused(result, 1, f"line 1: {fault}")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
         ("BBD_DELTA,", "OTHER,", ["the header has no BBD_DELTA", "--tracks '*'"]),
+        ("BBD_LOGODDS=", "BBD_OTHER=", ["line 4: BBD_DELTA and BBD_LOGODDS are not of the same ALT"]),
         ("EFFECT=", "EFECT=", ["no variant to judge (11 without EFFECT)"]),
         ("=-0.5,0.9;", "=-0.5;", ["line 4: 1 values, not one for each of 1 ALT and 2 tracks"]),
-        ("=-0.5,0.9;", "=x,0.9;", ["line 4: CTCF: x and -5.0 are no numbers"]),
-        ("=-0.5,0.9;", "=nan,0.9;", ["line 4: CTCF: nan and"]),
+        ("=-0.5,0.9;", "=x,0.9;", ["line 4: CTCF: 'x' and '-5.0' are no numbers"]),
+        ("=-0.5,0.9;", "=nan,0.9;", ["line 4: CTCF: 'nan' and"]),
         ("=none,loss", "=none,loss,loss", ["line 9: EFFECT has 3 values for 2 ALT"]),
         ("##fileformat=VCFv4.2", "junk", ["line 1: not a VCF file"]),
     ],

@@ -74,7 +74,7 @@ def test_bad_seed_and_bad_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="seed -1"):
         simulate(tmp_path, -1, 0.1)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="file: can't be made a directory"):
+    with pytest.raises(UsageError, match="file: is a file, a directory is to be written"):
         simulate(tmp_path / "file", 1, 0.1)
 
 

@@ -1,7 +1,13 @@
 """The ordered map."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +65,49 @@ def test_a_process_that_dies_is_told_of() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nothing_to_do(workers: int) -> None:
     assert list(ordered_map(slow_for_even, [], workers)) == []
+
+
+def own_number(_: object) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def say_numbers() -> None:
+    for number in ordered_map(own_number, repeat(None), 2):
+        print(number, flush=True)
+
+
+def lives(process: int) -> bool:
+    """Whether it runs; a dead one may be listed until somebody asks how it ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_with_their_parent(number: int) -> None:
+    """Also where it is killed and can't tell them; an interrupt reaches all, and one of them says so."""
+    code = "from tests.tokens.test_parallel import say_numbers; say_numbers()"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None and parent.stderr is not None
+    workers: set[int] = set()
+    while len(workers) < 2:
+        workers.add(int(parent.stdout.readline()))
+    if number == signal.SIGINT:
+        os.killpg(parent.pid, number)
+    else:
+        parent.send_signal(number)
+    _, said = parent.communicate(timeout=30)
+    assert said.count("Traceback") == (number == signal.SIGINT), said  # of the parent, which is no command
+    deadline = time.monotonic() + 20
+    while any(lives(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED, auroc_difference
 from bigbird_dna.reporting.metrics.binary import binary_metrics
@@ -60,10 +61,11 @@ def promoter_report(
     """
     comparisons = _comparisons(sets, baselines or {}, control)
     table = promoter_table(comparisons)
-    write_tsv(output / "promoters.tsv", table)
-    roc_figure(comparisons, table, output / "roc.svg")
-    precision_recall_figure(comparisons, table, output / "precision_recall.svg")
-    histogram_figure(comparisons, output / "score_histograms.svg")
+    with into_directory(output) as files:
+        write_tsv(files / "promoters.tsv", table)
+        roc_figure(comparisons, table, files / "roc.svg")
+        precision_recall_figure(comparisons, table, files / "precision_recall.svg")
+        histogram_figure(comparisons, files / "score_histograms.svg")
     return table
 
 

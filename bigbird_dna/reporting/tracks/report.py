@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from bigbird_dna.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_directory, check_writable, checksum
+from bigbird_dna.files import checksum
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
@@ -25,7 +26,6 @@ from bigbird_dna.reporting.tracks.tables import ALL, PUBLISHED, groups_table, tr
 if TYPE_CHECKING:
     import pandas as pd
 
-FILES = ("tracks.tsv", "groups.tsv", "report.html")
 # Of the figures in the tables, so that others can compute with them.
 _DIGITS = 12
 Array = str | Path | NDArray[Any]
@@ -75,8 +75,8 @@ def auc_report(
     UsageError
         `output` can't be written or holds other files; a name in `compare` won't do.
     """
-    output, compare = Path(output).absolute(), dict(compare or {})
-    _check_output(output)
+    output, compare = Path(output), dict(compare or {})
+    check_directory(output, _paths(predictions, labels, *compare.values(), tracks, published))
     truth, first, others = _open_arrays(predictions, labels, compare)
     known = _tracks(tracks, [truth, first, *others.values()])
     figures = _published(published, known)
@@ -100,16 +100,9 @@ def auc_report(
     return AucReport(table, page.groups)
 
 
-def _check_output(output: Path) -> None:
-    """Refuse a directory that can't be written or holds files that are not a report's."""
-    check_writable(output, directory=True)
-    if output.is_dir():
-        strange = sorted({path.name for path in output.iterdir()} - set(FILES))
-        if strange:
-            raise UsageError(
-                f"{output}: holds {strange[0]!r}; the report takes the place of a directory, "
-                "so give it one of its own"
-            )
+def _paths(*sources: object) -> list[Path]:
+    """Those that are files; of FILE::NAME the file."""
+    return [Path(str(one).partition("::")[0]) for one in sources if isinstance(one, (str, Path))]
 
 
 def _write(output: Path, page: Page) -> None:

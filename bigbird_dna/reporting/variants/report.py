@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bigbird_dna.files import check_writable
+from bigbird_dna.directories import into_directory
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.variants.figure import variant_figure
 from bigbird_dna.reporting.variants.reading import DEFAULT_FIELDS, Fields, read_known_effects
@@ -53,10 +53,10 @@ def variant_report(
     DataError, UsageError
         As `read_known_effects`; or `output` can't be written.
     """
-    check_writable(output, directory=True)
     variants, left_out = read_known_effects(scored, truth, fields, track)
     none = no_effect.lower()
     table = variant_table(variants, held_out, none)
-    write_tsv(output / "variants.tsv", table)
-    variant_figure(variants, output / "variants.svg", none)
+    with into_directory(output) as files:
+        write_tsv(files / "variants.tsv", table)
+        variant_figure(variants, files / "variants.svg", none)
     return VariantReport(table, variants, left_out)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.files import check_writable
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import build_network, load_chromatin_model, save
@@ -23,7 +23,7 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     """
     if len(paths) < 2:
         raise UsageError("an ensemble needs at least two models")
-    check_writable(output, directory=True)
+    check_directory(output, paths)
     models = [load_chromatin_model(path) for path in paths]
     first = models[0]
     for path, model in zip(paths[1:], models[1:], strict=True):

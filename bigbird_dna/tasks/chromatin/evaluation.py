@@ -11,8 +11,9 @@ from bigbird_dna.baselines.kmer_tracks import KmerTracks, window_features
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.config import ChromatinEvaluationConfig
 from bigbird_dna.console import log, progress
+from bigbird_dna.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, ModelError
-from bigbird_dna.files import atomic_directory, check_writable, write_array
+from bigbird_dna.files import check_writable, write_array
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin_model import ChromatinModel
@@ -131,7 +132,7 @@ def evaluate_models(
         There are no test bins; a model is not of the data set.
     """
     check_at_least_one({"batch_size": batch_size})
-    bins, rows = _judged(config, data, output, labels)
+    bins, rows = _judged(config, data, output, labels, [data, reference, *models])
     loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
     values = predict_bins(
         loaded, bins, genome, rows, middle=config.middle, batch_size=batch_size, device=device
@@ -148,17 +149,17 @@ def evaluate_baseline(
     labels: Path | None = None,
 ) -> None:
     """As `evaluate_models`, for the k-mer baseline, which is fitted first."""
-    bins, rows = _judged(config, data, output, labels)
+    bins, rows = _judged(config, data, output, labels, [data, reference])
     _write(output, baseline_bins(config, bins, Reference(reference), rows), labels, bins, rows)
 
 
 def _judged(
-    config: ChromatinEvaluationConfig, data: Path, output: Path, labels: Path | None
+    config: ChromatinEvaluationConfig, data: Path, output: Path, labels: Path | None, inputs: Sequence[Path]
 ) -> tuple[ChromatinData, npt.NDArray[np.intp]]:
     """A data set and its rows that figures are computed on; outputs that can't be written are refused."""
     check_writable(output)
     if labels is not None:
-        check_writable(labels, directory=True)
+        check_directory(labels, inputs)
     bins = read_dataset(data)
     return bins, held_out_rows(bins, config)
 

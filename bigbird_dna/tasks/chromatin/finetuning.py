@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import ChromatinConfig, Config, stage_values
+from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.files import check_writable, checksum
+from bigbird_dna.files import checksum
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
@@ -215,7 +216,8 @@ def finetune_chromatin(
     windows that it learns from as many bins. `member` is its number in an ensemble and changes the seed
     of everything drawn in training.
     """
-    check_writable(output, directory=True)
+    used = [data, reference.path, tokenizer_path, checkpoints]
+    check_directory(output, [*used, pretrained] if pretrained else used)
     settings = _member(config.chromatin, window, member, world.size)
     bins = read_dataset(data)
     if not len(bins.rows("train")):

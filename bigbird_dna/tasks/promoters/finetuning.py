@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.config import Config, PromoterConfig, stage_values
-from bigbird_dna.files import atomic_path, check_writable, checksum
+from bigbird_dna.directories import check_directory
+from bigbird_dna.files import atomic_path, checksum
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter_model import PromoterModel, promoter_probabilities
@@ -138,7 +139,8 @@ def finetune_promoter(
     Predictions cover the validation and test windows. With `shuffle_labels` the training labels are dealt
     out at random: the control, which must end at chance on the true labels of the held-out contigs.
     """
-    check_writable(output, directory=True)
+    used = [windows, reference.path, tokenizer_path, checkpoints]
+    check_directory(output, [*used, pretrained] if pretrained else used)
     settings, training = config.promoters, config.promoters.training
     data = read_windows(windows, negative_set)
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
