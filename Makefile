@@ -7,15 +7,21 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 SNAKEFILES := Snakefile workflow
-DEMO := results/demo
+RESULTS := from bigbird_dna.config import load_config; print(load_config("workflow/config/demo.yaml").results)
 
-.PHONY: help install demo test test-slow lint clean
+FUZZ_SECONDS ?= 600
+FUZZ_READERS ?=
+FUZZ_SEED ?= 0
+FUZZ_TABLE ?=
+
+.PHONY: help install demo test test-slow fuzz lint clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
 	@echo "make demo       run the whole workflow on a simulated genome (minutes on 2 CPU cores)"
 	@echo "make test       lint, then all quick tests"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
 	@echo "make lint       formatting, types, import directions, workflow"
 	@echo "make clean      remove caches and the demo's results, not .venv"
 
@@ -29,15 +35,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 # The report is made anew where anything in it is newer than it; otherwise a second `make demo` does nothing.
+# Where the results are, the configuration says; its name may hold blanks.
 demo: $(INSTALLED)
 	$(SNAKEMAKE)
-	@if [ -f $(DEMO)/report.html ] && [ -z "$$(find $(DEMO)/report -newer $(DEMO)/report.html)" ]; then \
-		echo "Nothing to do: $(DEMO) is up to date."; \
+	@results="$$($(BIN)/python -c '$(RESULTS)')"; \
+	if [ -f "$$results/report.html" ] && [ -z "$$(find "$$results/report" -newer "$$results/report.html")" ]; then \
+		echo "Nothing to do: $$results is up to date."; \
 	else \
-		$(SNAKEMAKE) --report $(DEMO)/report.html; \
-	fi
-	@echo
-	@cat $(DEMO)/report/summary.txt
+		$(SNAKEMAKE) --report "$$results/report.html"; \
+	fi && echo && cat "$$results/report/summary.txt"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -53,6 +59,14 @@ test: lint
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
+# Fails where a reader crashes, hangs, swells or raises what is no error of this software's own.
+fuzz: $(INSTALLED)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' \
+		|| echo "make fuzz: atheris can't be installed here; files are chosen by mutation alone" >&2
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --readers "$(FUZZ_READERS)" --seed $(FUZZ_SEED) \
+		--jobs $(CORES) $(if $(FUZZ_TABLE),--json $(FUZZ_TABLE))
+
 clean:
-	rm -rf $(DEMO) build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf results/demo build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -3,10 +3,23 @@
 #     snakemake --cores 2
 #     snakemake --cores 2 --configfile workflow/config/yeast.yaml
 
+import sys
+
+from bigbird_dna.config import read_values
+from bigbird_dna.errors import ConfigError
+
 # Not below a configuration of the user's own: keys which that one leaves out have the package's defaults.
 if not workflow.overwrite_configfiles:
 
     configfile: workflow.source_path("workflow/config/demo.yaml")
+
+
+# Snakemake's own reader lets more through than data: templates, keys that are given twice, 1:30 for 90.
+try:
+    for path in workflow.overwrite_configfiles:
+        read_values(path)
+except ConfigError as error:
+    sys.exit(f"bigbird-dna: error: {error}")
 
 
 module bigbird_dna:

@@ -53,6 +53,42 @@ SETTINGS: dict[str, Any] = {
     },
 }
 
+# A whole run of the workflow in miniature, from the simulated genome to the report: two minutes of a core.
+STEPS: dict[str, Any] = {
+    "steps": 4,
+    "batch_size": 4,
+    "evaluate_every": 2,
+    "checkpoint_every": 2,
+    "optimizer": {"warmup_steps": 1},
+}
+WHOLE: dict[str, Any] = {
+    "processes": 2,
+    "simulation": {"megabases": 0.15},
+    "genome": {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]},
+    "tokens": {**SETTINGS["tokens"], "vocabulary": 64, "passes": 1},
+    "encoder": {**SETTINGS["encoder"], "positions": 512, "position": "rotary"},
+    "pretraining": {**STEPS, "sequence_tokens": 96, "evaluation_sequences": 8, "ngram_order": 2},
+    "promoters": {
+        "windows": {"upstream": UPSTREAM, "downstream": DOWNSTREAM, "distance": 50},
+        "model": {"pooling": "mean"},
+        "training": {**STEPS, "jitter": 4},
+        "evaluation": {"baseline_kmer": 2},
+    },
+    "chromatin": {
+        "data": {
+            "tracks": "simulated",
+            "window": 1000,
+            "compare_window": 400,
+            "minimum_positives": 2,
+            "negative_fraction": 0.5,
+        },
+        "model": {"pooling": "bin", "bin_layers": 1},
+        "training": {**STEPS, "evaluation_bins": 20},
+        "evaluation": {"baseline_kmer": 2},
+    },
+    "scoring": {"max_megabases": 0.002},
+}
+
 
 def make(directory: Path) -> Path:
     """Fill `directory/results` up to the promoter windows and return the configuration's path."""

@@ -24,10 +24,10 @@ from bigbird_dna.config.promoter_sections import (
     PromoterTrainingConfig,
     PromoterWindowsConfig,
 )
-from bigbird_dna.config.reading import complete, load_config, parse_config
+from bigbird_dna.config.reading import complete, load_config, parse_config, read_values
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
-from bigbird_dna.config.stages import STAGES, stage_text, stage_values
+from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
 from bigbird_dna.config.training import OptimizerConfig, PretrainingConfig, StartConfig, TrainingConfig
 
 __all__ = [
@@ -53,9 +53,11 @@ __all__ = [
     "Section",
     "StartConfig",
     "TrainingConfig",
+    "check_stages",
     "complete",
     "load_config",
     "parse_config",
+    "read_values",
     "stage_text",
     "stage_values",
 ]

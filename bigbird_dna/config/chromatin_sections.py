@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from bigbird_dna.config.names import ContigName, FileName
 from bigbird_dna.config.section import WATCHING, Section
 from bigbird_dna.config.training import EvaluationConfig, StartConfig, TrainingConfig
 
@@ -27,7 +28,7 @@ _BUNDLE: Mapping[str, Any] = {
 class ChromatinDataConfig(Section):
     """The data set of bins and tracks."""
 
-    tracks: str | None = Field(
+    tracks: FileName | None = Field(
         default=None,
         description="track table or folder of peak files, in local_data or from here; "
         '"simulated"; "deepsea": the published bundle; none: no chromatin',
@@ -55,12 +56,14 @@ class ChromatinDataConfig(Section):
     minimum_held_out: int = Field(
         default=0, ge=0, description="of a track in validation and in test bins, likewise"
     )
-    blacklist: str | None = Field(default=None, description="BED of regions left out, looked for likewise")
+    blacklist: FileName | None = Field(
+        default=None, description="BED of regions left out, looked for likewise"
+    )
     max_n: float = Field(default=0.25, ge=0, le=1, description="largest share of N in a window")
-    valid_regions: tuple[str, ...] = Field(
+    valid_regions: tuple[ContigName, ...] = Field(
         default=(), description="contig:first-last, 1-based; besides genome.valid"
     )
-    test_regions: tuple[str, ...] = ()
+    test_regions: tuple[ContigName, ...] = ()
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -137,11 +140,11 @@ class ChromatinEvaluationConfig(EvaluationConfig):
 class ChromatinConfig(Section):
     """Chromatin: what is made of its models, and a section a stage."""
 
-    variants: str | None = Field(
+    variants: FileName | None = Field(
         default=None,
         description="VCF whose effects are scored, in local_data or from here; of a simulation its own",
     )
-    models: int = Field(default=1, ge=1, description="independently trained; their mean predicts")
+    models: int = Field(default=1, ge=1, le=1000, description="independently trained; their mean predicts")
     report_positives: int = Field(
         default=1, ge=1, description="test positives a track needs to count in the report's medians"
     )

@@ -1,9 +1,11 @@
 """Sections of what models are made of: the genome, and its tokens."""
 
+from collections import Counter
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from bigbird_dna.config.names import ContigName, FileName
 from bigbird_dna.config.section import Section
 
 
@@ -17,19 +19,19 @@ class GenomeConfig(Section):
     """Where the reference comes from, and which contigs are held out."""
 
     assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38"] = "demo"
-    reference: str | None = Field(
+    reference: FileName | None = Field(
         default=None,
         description="key of a FASTA in resources/sources.yaml, or a file, in local_data or from here; "
         "none: simulate",
     )
-    exclude: tuple[str, ...] = Field(default=(), description="contigs that take no part in anything")
-    valid: tuple[str, ...] = ()
-    test: tuple[str, ...] = ()
+    exclude: tuple[ContigName, ...] = Field(default=(), description="contigs that take no part in anything")
+    valid: tuple[ContigName, ...] = ()
+    test: tuple[ContigName, ...] = ()
 
     @model_validator(mode="after")
     def _contigs_stand_in_one_group(self) -> Self:
-        named = [*self.exclude, *self.valid, *self.test]
-        twice = sorted({name for name in named if named.count(name) > 1})
+        named = Counter([*self.exclude, *self.valid, *self.test])
+        twice = sorted(name for name, count in named.items() if count > 1)
         if twice:
             raise ValueError(f"contig {twice[0]!r} stands in more than one of exclude, valid, test")
         return self

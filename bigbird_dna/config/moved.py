@@ -28,8 +28,6 @@ MOVED: Mapping[str, str] = {
 
 def moved_to(key: str) -> str | None:
     """The new place of a dotted key, itself or with the section that holds it; none: it hasn't moved."""
-    section, _, rest = key.rpartition(".")
-    if key in MOVED:
-        return MOVED[key]
-    outer = moved_to(section) if section else None
-    return outer and f"{outer}.{rest}"
+    parts = key.split(".", 2)
+    place = MOVED.get(".".join(parts[:2]))
+    return place and ".".join([place, *parts[2:]])

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from bigbird_dna.config.names import FileName
 from bigbird_dna.config.section import WATCHING, Section
 from bigbird_dna.config.training import EvaluationConfig, StartConfig, TrainingConfig
 
@@ -30,6 +31,12 @@ class PromoterWindowsConfig(Section):
         return self.upstream + self.downstream
 
     @model_validator(mode="after")
+    def _sets_are_different(self) -> Self:
+        if len(set(self.negative_sets)) < len(self.negative_sets):
+            raise ValueError("negative_sets names one twice")
+        return self
+
+    @model_validator(mode="after")
     def _window_can_be_cut_into_parts(self) -> Self:
         if self.length < 20 and set(self.negative_sets) - {"genomic"}:
             raise ValueError("a window below 20 bp can't be cut into the 20 parts of derived negatives")
@@ -54,12 +61,12 @@ class PromoterTrainingConfig(TrainingConfig):
 class PromoterConfig(Section):
     """Promoters: where they come from, which models are made, and a section a stage."""
 
-    source: str | None = Field(
+    source: FileName | None = Field(
         default=None,
         description="key of an EPDnew file in sources.yaml, or a file; none: the simulation's, or "
         "no promoter models",
     )
-    chain: str | None = Field(
+    chain: FileName | None = Field(
         default=None, description="key of a liftOver chain onto genome.assembly; none: already on it"
     )
     control: NegativeSet | None = Field(

@@ -1,25 +1,20 @@
 """Reading a configuration: YAML, overrides, and one line for the first fault."""
 
-import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from bigbird_dna.config.moved import moved_to
+from bigbird_dna.config.plain import key_shown, plain, shortened, shown, unfit
+from bigbird_dna.config.plain_yaml import read_yaml
 from bigbird_dna.config.run import Config
 from bigbird_dna.errors import ConfigError
 
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 takes 5e-4 for a text; here it is the number that its writer meant."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+LARGEST_FILE = 1_000_000
+"""Bytes; the shipped configurations have a hundredth of it."""
 
 
 def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Config:
@@ -30,10 +25,11 @@ def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Co
     Raises
     ------
     ConfigError
-        Names the first fault's key and value, and `source`; of a key that has moved, its new place.
+        Names the first fault's key and value, and `source`; of a key that has moved, its new place. The text
+        is one line.
     """
     try:
-        return Config.model_validate(_tuples(dict(values)))
+        return Config.model_validate(plain(values, source))
     except ValidationError as error:
         faults = error.errors()
     places = [".".join(str(part) for part in fault["loc"]) for fault in faults]
@@ -42,10 +38,10 @@ def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Co
             raise ConfigError(f"{source}: key {key!r} has moved to {place!r}")
     first, key = faults[0], places[0] or "(top level)"
     if first["type"] == "extra_forbidden":
-        raise ConfigError(f"{source}: unknown key {key!r}")
-    message = first["msg"].removeprefix("Value error, ")
-    value = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
-    raise ConfigError(f"{source}: {key}: {message}{value}")
+        raise ConfigError(f"{source}: unknown key {shown(key)}")
+    message = shortened(first["msg"].removeprefix("Value error, "), 300)
+    value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
+    raise ConfigError(f"{source}: {key_shown(key)}: {message}{value}")
 
 
 def complete(config: Config) -> Config:
@@ -60,45 +56,77 @@ def complete(config: Config) -> Config:
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result."""
-    try:
-        values = yaml.load(Path(path).read_text(), _Loader)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not readable: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if values is None:
-        values = {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: a configuration is a mapping of sections, not {values!r:.60}")
+    """Read a YAML file, apply `section.key=value` overrides (values are YAML), and check the result.
+
+    Raises
+    ------
+    ConfigError
+        As `read_values` and `parse_config`; of an override, names it.
+    """
+    values = read_values(path)
     for override in overrides:
         _apply(values, override)
-    return parse_config(values, str(path))
+    return parse_config(values, named(path))
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The keys and values of a YAML file as they stand there.
+
+    Raises
+    ------
+    ConfigError
+        Names the file, and the line where there is one: no regular file of UTF-8 below 1 MB, no YAML, or YAML
+        that is more than data (`plain_yaml`).
+    """
+    name = named(path)
+    values = read_yaml(_text(Path(path), name), name)
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{name}: a configuration is a mapping of sections, not {shown(values)}")
+    if "__use_yte__" in values:
+        raise ConfigError(f"{name}: the key '__use_yte__' makes a program of it: a configuration is data")
+    # A copy: an override of a value that aliases repeat changes it in one place.
+    return plain(values, name)
+
+
+def named(path: Path) -> str:
+    """A path as a message starts with it, on one line."""
+    text = str(path)
+    return shown(text) if unfit(text) else shortened(text, 1000)
+
+
+def _text(path: Path, name: str) -> str:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{name}: not readable: a directory, pipe or device is no configuration")
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{name}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{name}: not readable: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{name}: no name of a file") from None
+    if len(data) > LARGEST_FILE:
+        raise ConfigError(f"{name}: more than {LARGEST_FILE:,} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{name}: not readable: line {line} is not UTF-8") from None
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
+    source = f"--set {shown(override)}"
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ConfigError(f"--set {override!r}: expected key=value, such as encoder.layers=4")
+        raise ConfigError(f"{source}: expected key=value, such as encoder.layers=4")
     if place := moved_to(key):
-        raise ConfigError(f"--set {override!r}: key {key!r} has moved to {place!r}")
+        raise ConfigError(f"{source}: key {shown(key)} has moved to {shown(place)}")
     *sections, last = key.split(".")
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"--set {override!r}: {section!r} is no section")
-    try:
-        values[last] = yaml.load(text, _Loader)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {override!r}: {text!r} is not YAML") from None
-
-
-def _tuples(value: Any) -> Any:
-    """YAML's lists as tuples, which strict models ask for."""
-    if isinstance(value, Mapping):
-        return {key: _tuples(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
-    return value
+            raise ConfigError(f"{source}: {shown(section)} is no section")
+    values[last] = read_yaml(text, source)

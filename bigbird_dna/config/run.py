@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.chromatin_sections import DEEPSEA, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, TokensConfig
+from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig
@@ -26,9 +27,9 @@ class ScoringConfig(Section):
 class Config(Section):
     """A whole run: where its files go, and its sections, of which each stage reads some (`STAGES`)."""
 
-    results: str = Field(default="results/demo", description="directory of every output")
-    local_data: str | None = Field(default=None, description="looked in before downloading")
-    processes: int = Field(default=1, ge=1, description="torchrun processes for pretraining")
+    results: DirectoryName = Field(default="results/demo", description="directory of every output")
+    local_data: FileName | None = Field(default=None, description="looked in before downloading")
+    processes: int = Field(default=1, ge=1, le=1024, description="torchrun processes for pretraining")
     seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()

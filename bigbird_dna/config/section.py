@@ -11,7 +11,7 @@ WATCHING = "decides no weights"
 class Section(BaseModel):
     """A frozen group of keys that refuses keys it doesn't know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def deciding(self) -> dict[str, Any]:
         """The keys that can change what a training ends in: all but those marked `WATCHING`."""

@@ -1,10 +1,15 @@
 """Which sections of the configuration each stage of a run reads: other keys don't run it again."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from bigbird_dna.config.run import Config
+from bigbird_dna.errors import ConfigError
+
+# Bytes of a stage's file, which is written by a command: the kernel takes 128 KiB of one.
+_LARGEST = 100_000
 
 STAGES: Mapping[str, tuple[str, ...]] = {
     "tokens": ("seed", "genome", "tokens"),
@@ -31,6 +36,17 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
     return config.model_dump(mode="json", include=include)
 
 
+def check_stages(config: Config) -> None:
+    """`ConfigError` where a stage's file would be too large to be written."""
+    for stage in STAGES:
+        size = len(shlex.quote(stage_text(config, stage)).encode())
+        if size > _LARGEST:
+            raise ConfigError(
+                f"{' and '.join(STAGES[stage])} take {size:,} bytes, above {_LARGEST:,}: shorten their lists"
+            )
+
+
 def stage_text(config: Config, stage: str) -> str:
     """The stage's sections with every key, as the text of a configuration file (JSON, which is YAML)."""
-    return json.dumps(stage_values(config, stage), indent=1)
+    # Characters as they are: YAML reads JSON's escapes of those beyond 16 bits as two halves.
+    return json.dumps(stage_values(config, stage), indent=1, ensure_ascii=False)

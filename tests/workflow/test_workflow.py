@@ -184,7 +184,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     )
     assert jobs(text) == COMMON | SOURCE_JOBS[name]
     assert (
-        len(re.findall(rf"bigbird-dna fetch .* --local-data {tmp_path} ", text)) == SOURCE_JOBS[name]["fetch"]
+        len(re.findall(rf"bigbird-dna fetch .* --local-data={tmp_path} ", text)) == SOURCE_JOBS[name]["fetch"]
     )
     assert ("--from-assembly GRCh38" in text) == (name == "grch37")
     assert list(tmp_path.glob("results")) == []

@@ -94,11 +94,11 @@ rule finetune_chromatin:
         device=DEVICE,
         version=VERSION,
     shell:
-        "bigbird-dna finetune-chromatin {input.config:q} --window {wildcards.window}"
-        " --member {wildcards.member} --data {params.data:q} --reference {input.reference:q}"
+        "bigbird-dna finetune-chromatin {input.config:q} --window {wildcards.window:q}"
+        " --member {wildcards.member:q} --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads {threads}"
-        " --device {params.device} > {log:q} 2>&1"
+        " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule combine_chromatin:
@@ -147,7 +147,7 @@ rule chromatin_predictions:
     shell:
         "bigbird-dna predict-bins {input.config:q} {input.models:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
-        " --device {params.device} > {log:q} 2>&1"
+        " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule chromatin_baseline:
@@ -233,7 +233,7 @@ rule auc_report:
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
         " {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
-        " --min-positives {params.least}"
+        " --min-positives {params.least:q}"
         " --threads {threads} -o {params.directory:q} > {log:q} 2>&1"
 
 
@@ -267,7 +267,7 @@ rule score_variants:
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
         " --reference {input.reference:q} --tracks '*' -o {output:q} --threads {threads}"
-        " --device {params.device} > {log:q} 2>&1"
+        " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule variant_report:

@@ -7,7 +7,15 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from bigbird_dna.config import NEGATIVE_SETS, SIMULATED, STAGES, complete, parse_config, stage_text
+from bigbird_dna.config import (
+    NEGATIVE_SETS,
+    SIMULATED,
+    STAGES,
+    check_stages,
+    complete,
+    parse_config,
+    stage_text,
+)
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.inputs import find_inputs
 
@@ -18,6 +26,7 @@ try:
     CONFIG = complete(parse_config(config))
     INPUTS = find_inputs(CONFIG)
     CONFIG.check_targets()
+    check_stages(CONFIG)
 except BigBirdDnaError as error:
     # Snakemake's own exceptions would wrap this line in the traceback of the Snakefile.
     sys.exit(f"bigbird-dna: error: {error}")
@@ -31,3 +40,5 @@ DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
 wildcard_constraints:
     negative_set="|".join(NEGATIVE_SETS),
     model="|".join([*NEGATIVE_SETS, "control"]),
+    window=r"\d+",
+    member=r"\d+",

@@ -21,8 +21,8 @@ rule simulate:
         megabases=CONFIG.simulation.megabases,
         version=VERSION,
     shell:
-        "bigbird-dna simulate {params.directory:q} --seed {params.seed}"
-        " --megabases {params.megabases} > {log:q} 2>&1"
+        "bigbird-dna simulate {params.directory:q} --seed {params.seed:q}"
+        " --megabases {params.megabases:q} > {log:q} 2>&1"
 
 
 rule fetch:
@@ -35,11 +35,12 @@ rule fetch:
     localrule: True
     resources:
         # No param: the same file from another place is no reason to run everything again.
-        local_data=f"--local-data {shlex.quote(CONFIG.local_data)}" if CONFIG.local_data else "",
+        # Quoted here: without a directory there is no option either.
+        local_data=shlex.quote(f"--local-data={CONFIG.local_data}") if CONFIG.local_data else "",
     params:
         key=lambda wildcards: INPUTS.keys[wildcards.file],
     shell:
-        "bigbird-dna fetch {params.key} -o {output:q} {resources.local_data} > {log:q} 2>&1"
+        "bigbird-dna fetch {params.key:q} -o {output:q} {resources.local_data} > {log:q} 2>&1"
 
 
 rule prepare_reference:
@@ -60,7 +61,7 @@ rule prepare_reference:
         version=VERSION,
     shell:
         "bigbird-dna prepare-reference {input:q} -o {output.fasta:q}"
-        " --assembly {params.assembly} > {log:q} 2>&1"
+        " --assembly {params.assembly:q} > {log:q} 2>&1"
 
 
 rule prepare_promoters:
@@ -89,4 +90,4 @@ rule prepare_promoters:
         version=VERSION,
     shell:
         "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference:q}"
-        " --assembly {params.assembly} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"
+        " --assembly {params.assembly:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"

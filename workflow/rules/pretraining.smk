@@ -32,4 +32,4 @@ rule pretrain:
         " $run pretrain {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads $(( threads > 0 ? threads : 1 ))"
-        " --device {params.device} > {log:q} 2>&1"
+        " --device {params.device:q} > {log:q} 2>&1"

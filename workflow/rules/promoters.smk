@@ -66,7 +66,7 @@ rule finetune_promoter:
         " --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads {threads}"
-        " --device {params.device} > {log:q} 2>&1"
+        " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule promoter_baseline:
@@ -89,6 +89,6 @@ rule promoter_baseline:
         windows=subpath(input.windows, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna fit-promoter-baseline {input.config:q} --negative-set {wildcards.negative_set}"
+        "bigbird-dna fit-promoter-baseline {input.config:q} --negative-set {wildcards.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q} --output {output:q}"
         " > {log:q} 2>&1"

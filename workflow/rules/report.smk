@@ -144,7 +144,7 @@ rule score_figure:
         version=VERSION,
     shell:
         "bigbird-dna draw-scores {input.scores:q} --promoters {input.promoters:q}"
-        " --upstream {params.upstream} -o {output:q} > {log:q} 2>&1"
+        " --upstream {params.upstream:q} -o {output:q} > {log:q} 2>&1"
 
 
 PROMOTER_FILES = [

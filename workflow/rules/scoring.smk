@@ -20,8 +20,8 @@ rule extract_contig:
         megabases=CONFIG.scoring.max_megabases,
         version=VERSION,
     shell:
-        "bigbird-dna extract {input.reference:q} {params.contig:q} --assembly {params.assembly}"
-        " --megabases {params.megabases} -o {output:q} > {log:q} 2>&1"
+        "bigbird-dna extract {input.reference:q} {params.contig:q} --assembly {params.assembly:q}"
+        " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule score_promoters:
@@ -47,5 +47,5 @@ rule score_promoters:
         version=VERSION,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format {wildcards.format} --stride {params.stride} --threads {threads}"
-        " --device {params.device} > {log:q} 2>&1"
+        " --format {wildcards.format:q} --stride {params.stride:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"

@@ -69,7 +69,7 @@ rule tokenizer_statistics:
         promoters=lambda wildcards, input: (
             ["--promoters", input.promoters]
             if input.promoters
-            else ["--set", f"results={json.dumps(CONFIG.results)}"]
+            else ["--set", f"results={json.dumps(CONFIG.results, ensure_ascii=False)}"]
         ),
         version=VERSION,
     shell:

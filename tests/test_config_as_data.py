@@ -1,0 +1,327 @@
+"""A configuration is data: any file is a configuration, or one short line says why it is none."""
+
+import datetime
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.config import Config, check_stages, complete, load_config, parse_config, stage_text
+from bigbird_dna.config.moved import MOVED
+from bigbird_dna.errors import ConfigError
+from tests.conftest import REPOSITORY
+
+
+def _at(key: str, value: Any) -> dict[str, Any]:
+    """A configuration of one value."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value  # type: ignore[no-any-return]
+
+
+# Files that are no plain data
+
+
+def _bomb(open_: str, close: str, item: str) -> str:
+    """Nine aliases a level, over nine levels."""
+    lines = [f"a0: &a0 {open_}{', '.join(item % (i, 'x') for i in range(9))}{close}"]
+    for level in range(1, 9):
+        inner = ", ".join(item % (i, f"*a{level - 1}") for i in range(9))
+        lines.append(f"a{level}: &a{level} {open_}{inner}{close}")
+    return "\n".join(lines)
+
+
+NO_DATA: dict[str, tuple[str | bytes, str]] = {
+    "bomb": (_bomb("[", "]", "%.0s%s"), "more than 20,000 values$"),
+    "bomb-of-sections": (_bomb("{", "}", "k%s: %s"), "more than 20,000 values$"),
+    "brackets": ("seed: " + "[" * 3000 + "]" * 3000, "line 1, column 57: nested more than 50 deep$"),
+    "dashes": ("- " * 3000 + "x", "nested more than 50 deep$"),
+    "many": ("- a\n" * 60_000, "line 40001, .*more than 20,000 values$"),
+    "large": ("#" * 1_000_001, "more than 1,000,000 bytes$"),
+    "twice": (
+        "seed: 1\ntokens:\n  passes: 3\n  passes: 4",
+        "line 4, column 3: the key 'passes' is given twice$",
+    ),
+    "date": (
+        "results: 2024-01-01",
+        "line 1, column 10: YAML takes '2024-01-01' for a date: put it in quotes$",
+    ),
+    "no-digits": ("seed: 0x_", "line 1, column 7: '0x_' is no plain decimal number$"),
+    "empty-number": ("seed: !!int ''", "line 1, column 7: '' is no plain decimal number$"),
+    "empty-float": ("seed: !!float ''", "'' is no plain decimal number$"),
+    "sixties": ("seed: 1:30", "'1:30' is no plain decimal number$"),
+    "octal": ("seed: 010", "'010' is no plain decimal number$"),
+    "digits": ("seed: " + "9" * 10_000, "'999.*[.]{3}999.*' has too many digits$"),
+    "beyond-64-bits": (
+        "encoder: {hidden: 1" + "0" * 400 + "}",
+        "encoder[.]hidden: a whole number of 1329 bits, above 64$",
+    ),
+    "nan": (
+        "pretraining: {mask_fraction: .nan}",
+        r"pretraining\.mask_fraction: must be a finite number \(got nan\)$",
+    ),
+    "infinite": ("pretraining: {optimizer: {learning_rate: 1e999}}", "must be a finite number"),
+    "python": (
+        "results: !!python/object/apply:os.system ['true']",
+        "the tag '!!python/object/apply:os.system' is no data$",
+    ),
+    "set": ("genome: {test: !!set {I}}", "the tag '!!set' is no data$"),
+    "truth": ("seed: !!bool x", "'x' is neither true nor false$"),
+    "key": ("? [a]: b", "line 1, column 3: the key of kind mapping is no text: put it in quotes$"),
+    "truth-as-key": ("on: 1", "the key 'on' is no text: put it in quotes$"),
+    "merge": ("<<: {seed: 1}", r"line 1, column 1: keys can't be merged \('<<'\): write them out$"),
+    "circle": ("genome: &genome {test: [*genome]}", "nested more than 50 deep$"),
+    "no-anchor": ("genome: *genome", "not YAML: line 1, column 9: found undefined alias 'genome'$"),
+    "template": (
+        "__use_yte__: true\nseed: ?1",
+        "the key '__use_yte__' makes a program of it: a configuration is data$",
+    ),
+    "two": (
+        "seed: 1\n---\nseed: 2",
+        "not YAML: line 2, column 1: expected a single document .* another document$",
+    ),
+    "nul": (b"seed: 1\nresults: a\0b", "not YAML: line 2: character U[+]0000 can't stand there$"),
+    "latin": (b"seed: 1\nresults: \xe9", "not readable: line 2 is not UTF-8$"),
+    "utf-16": ("seed: 1".encode("utf-16"), "not readable: line 1 is not UTF-8$"),
+    "newline": ('results: "a\\nb"', r"results: a text can't hold the character \\n \(got 'a\\nb'\)$"),
+    "half-a-character": ('results: "\\ud800"', "results: a text can't hold the character"),
+    "line-separator": ('results: "\\u2028"', "results: a text can't hold the character"),
+    "long-text": ("results: " + "x" * 900_000, "results: a text of 900,000 characters, above 4,096"),
+    "long-key": ("a" * 900_000 + ": 1", "not YAML"),
+    "quoted-long-key": ('? "' + "a." * 400_000 + '"\n: 1', "unknown key 'a[.]a"),
+    "long-tag": ("seed: !" + "x" * 900_000 + " 1", "is no data$"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), NO_DATA.values(), ids=NO_DATA)
+def test_a_file_that_is_no_plain_data_gets_one_short_line(
+    tmp_path: Path, text: str | bytes, message: str
+) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    before = time.process_time()
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*{message}") as caught:
+        load_config(path)
+    assert time.process_time() - before < 5
+    assert str(caught.value).isprintable() and len(str(caught.value)) < len(str(path)) + 500
+
+
+def test_a_pipe_and_a_device_are_no_configurations(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), Path("nul\0"), Path("x" * 5000)):
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 1200
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(b"\xef\xbb\xbfseed: 7\n")
+    assert load_config(path).seed == 7
+
+
+def test_an_override_changes_a_repeated_value_in_one_place(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("""
+pretraining: {optimizer: &slow {learning_rate: 1e-5}}
+promoters: {training: {optimizer: *slow}}
+""")
+    config = load_config(path, ["promoters.training.optimizer.learning_rate=1e-3"])
+    assert config.pretraining.optimizer.learning_rate == 1e-5
+    assert config.promoters.training.optimizer.learning_rate == 1e-3
+
+
+def test_numbers_as_people_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    for text, seed in {"1_000": 1000, "0xff": 255, "+7": 7, "0": 0}.items():
+        path.write_text(f"seed: {text}")
+        assert load_config(path).seed == seed
+    for text, rate in {"5e-4": 5e-4, "5.0e-4": 5e-4, ".5": 0.5, "2": 2.0, "1_0.5": 10.5}.items():
+        path.write_text(f"pretraining: {{optimizer: {{learning_rate: {text}}}}}")
+        assert load_config(path).pretraining.optimizer.learning_rate == rate
+
+
+class _Own:
+    """Something that a program puts into a configuration."""
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (datetime.date(2024, 1, 1), "YAML takes 2024-01-01 for a date: put it in quotes"),
+        (b"x", "a bytes is no value"),
+        (_Own(), "a _Own is no value"),
+        ({1: 2}, "key 1 is no text"),
+        ({10**5000: 2}, "key <a whole number of 16610 bits> is no text"),
+        (10**5000, "a whole number of 16610 bits"),
+        (float("nan"), "must be a finite number"),
+    ],
+    ids=["date", "bytes", "object", "number-as-key", "long-key", "long-number", "nan"],
+)
+def test_values_that_other_readers_make_are_refused(value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^mine: genome.test.0: {message}"):
+        parse_config({"genome": {"test": [value]}}, "mine")
+
+
+def test_repeated_values_that_other_readers_make_are_counted() -> None:
+    lists: Any = ["x"] * 9
+    sections: Any = {f"k{i}": "x" for i in range(9)}
+    for _ in range(8):
+        lists, sections = [lists] * 9, {f"k{i}": sections for i in range(9)}
+    circle: list[Any] = []
+    circle.append(circle)
+    for value in (lists, sections):
+        with pytest.raises(ConfigError, match=r"^mine: more than 20,000 values$"):
+            parse_config({"results": value}, "mine")
+    with pytest.raises(ConfigError, match=r"^mine: nested more than 50 deep$"):
+        parse_config({"results": circle}, "mine")
+
+
+KEYS = st.sampled_from(
+    sorted({part for key in [*MOVED, "results", "seed", "encoder.layers"] for part in key.split(".")})
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(KEYS | st.text() | st.integers(), inner),
+    max_leaves=12,
+)
+PIECES = r"""
+results: seed: genome: [ ] { } , - & * a ! !!int !!float !!timestamp !!bool !!null ? | > % @ " ' # : 0x_ 1:2
+2024-01-01 <<: --- ... 1e9 .inf ~ = \ \u \x0 %YAML 1.1
+"""
+WORDS = st.sampled_from([*PIECES.split(), "\n", "\t"])
+
+
+def _is_a_configuration_or_one_line(path: Path) -> None:
+    try:
+        assert isinstance(load_config(path), Config)
+    except ConfigError as error:
+        assert str(error).startswith(f"{path}: ") and str(error).isprintable(), str(error)
+        assert len(str(error)) < len(str(path)) + 700
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    data=st.binary() | st.text().map(str.encode) | st.lists(WORDS, max_size=30).map(" ".join).map(str.encode)
+)
+@example(data=b"results: \x85")
+def test_any_bytes_are_a_configuration_or_one_line(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(data)
+    _is_a_configuration_or_one_line(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(values=st.dictionaries(KEYS, VALUES, max_size=3))
+def test_any_values_are_a_configuration_or_one_line(tmp_path: Path, values: dict[str, Any]) -> None:
+    try:
+        complete(parse_config(values))
+    except ConfigError as error:
+        assert str(error).isprintable() and len(str(error)) < 700, str(error)
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(values, allow_unicode=True), errors="surrogatepass")
+    _is_a_configuration_or_one_line(path)
+
+
+@settings(deadline=None)
+@given(key=KEYS | st.text(), value=st.text() | WORDS)
+def test_any_override_is_a_configuration_or_one_line(key: str, value: str) -> None:
+    try:
+        load_config(REPOSITORY / "workflow/config/yeast.yaml", [f"{key}={value}"])
+    except ConfigError as error:
+        assert str(error).isprintable() and len(str(error)) < 700, str(error)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(names=st.lists(st.text(), unique=True, max_size=3), tracks=st.text())
+def test_what_a_stage_is_told_is_what_the_configuration_says(
+    tmp_path: Path, names: list[str], tracks: str
+) -> None:
+    try:
+        config = parse_config({"genome": {"exclude": names}, "chromatin": {"data": {"tracks": tracks}}})
+    except ConfigError:
+        return
+    path = tmp_path / "stage.yaml"
+    path.write_text(stage_text(config, "chromatin-data"), encoding="utf-8")
+    read = load_config(path, [f"local_data={json.dumps(tracks, ensure_ascii=False)}"])
+    assert (read.genome, read.chromatin.data, read.local_data) == (
+        config.genome,
+        config.chromatin.data,
+        tracks,
+    )
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("", "can't be empty"),
+        (" ", "can't be empty"),
+        ("a ", "can't start or end with a space"),
+        ("-rf", "can't start with '-'"),
+        ("--help", "can't start with '-'"),
+        ("~", "can't start with '~'"),
+        ("~me/x", "can't start with '~'"),
+        ("{x}", "can't hold '{', which marks placeholders of Snakemake"),
+        ("r{wildcards.y}", "can't hold '{'"),
+        ("a}", "can't hold '}'"),
+        ("<results>", "can't hold '<'"),
+        ("s3://bucket/x", "can't start with 's3:', which marks an address, no file"),
+        ("data:x", "can't start with 'data:'"),
+        ("x" * 256, "longer than names of files can be"),
+        ("é" * 128, "longer than names of files can be"),
+        ("x/" * 1501, "longer than names of files can be"),
+    ],
+)
+def test_names_that_no_file_of_a_run_can_have(value: str, message: str) -> None:
+    for key in (
+        *("results", "local_data", "genome.reference", "promoters.source", "promoters.chain"),
+        *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
+    ):
+        with pytest.raises(ConfigError, match=f"^mine: {key}: .*{message}"):
+            parse_config(_at(key, value), "mine")
+
+
+@pytest.mark.parametrize("value", ["/", "//", "///", "//x", "/..", "/x/..", "/./"])
+def test_a_run_has_a_directory_of_its_own(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"^mine: results: a run needs a directory of its own"):
+        parse_config({"results": value}, "mine")
+
+
+@pytest.mark.parametrize("value", ["", "-", "--help", "a b", "a\u00a0b", "`a`"])
+def test_names_that_no_contig_can_have(value: str) -> None:
+    keys = ("genome.exclude", "genome.valid", "genome.test")
+    for key in (*keys, "chromatin.data.valid_regions", "chromatin.data.test_regions"):
+        with pytest.raises(ConfigError, match=f"^mine: {key}.0: a contig's name has"):
+            parse_config(_at(key, [value]), "mine")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"chromatin": {"models": 10**9}},
+        {"processes": 10**9},
+        {"promoters": {"windows": {"negative_sets": ["genomic", "permuted", "genomic"]}}},
+        {"encoder": {"layer_norm_epsilon": float("inf")}},
+    ],
+)
+def test_counts_that_the_workflow_could_not_list(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"less than or equal to|names one twice|finite"):
+        parse_config(values)
+
+
+def test_lists_that_no_command_can_hold_are_refused() -> None:
+    config = parse_config({"genome": {"exclude": [f"scaffold_{number}" for number in range(10_000)]}})
+    with pytest.raises(
+        ConfigError, match=r"^seed and genome and tokens take .* bytes, above 100,000: shorten"
+    ):
+        check_stages(config)
