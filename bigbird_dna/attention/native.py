@@ -98,7 +98,8 @@ def _load() -> _Loaded:
 def _try_to_load() -> _Loaded:
     try:
         source = files("bigbird_dna.attention").joinpath("kernel.cpp").read_bytes()
-        kernel = Kernel(native_build.library(source, lambda path: _check(Kernel(path))))
+        with native_build.library(source, lambda path: _check(Kernel(path))) as path:
+            kernel = Kernel(path)
         _check_sum(kernel)
     except (native_build.BuildError, OSError, AttributeError) as error:
         return _Loaded(None, " ".join(str(error).split()))

@@ -2,23 +2,31 @@
 
 A library is kept in a directory of its own, `native-<key>`, with its SHA-256. The key names the source, the
 compiler and the processor, so that a directory shared by several machines holds one for each kind. It
-appears there whole, by renaming, and only after it has passed its check: whatever is found there may be
-used, unless it no longer has its checksum.
+appears there whole, by renaming, and only after it has passed its check.
+
+A library is code: it is loaded only from where nobody but this user can have put it (`ownership`). Looked at
+is the opened file, and that very file is loaded. Where the cache isn't this user's alone, the library is
+compiled for this process.
 """
 
-import atexit
 import contextlib
 import hashlib
 import os
 import platform
 import shlex
 import shutil
+import signal
+import stat
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bigbird_dna.attention.ownership import distrust, distrust_file
+from bigbird_dna.cache import cache_directory
+from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError
 from bigbird_dna.files import checksum
+from bigbird_dna.scratch import make_scratch
 
 LIBRARY, DIGEST = "kernel.so", "kernel.sha256"
 # Infinities and NaN keep their meaning; errno and floating-point exceptions are of no use here.
@@ -26,45 +34,55 @@ FLAGS = ["-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-fno-math-errno",
 # For the processor at hand: as most compilers call it, as some on ARM do, or not at all.
 PROCESSORS = ["-march=native", "-mcpu=native", ""]
 TIMEOUT = 300.0  # seconds for a compilation
+VERSION_TIMEOUT = 10.0
+ATTEMPTS = 10  # to put a library in its place, against processes that do the same
 
 
 class BuildError(Exception):
     """Why there is no library, in one clause."""
 
 
-def library(source: bytes, check: Callable[[Path], None]) -> Path:
-    """Path of the library of C++ `source`: the one kept, else a new one that `check(path)` has let pass.
+@contextlib.contextmanager
+def library(source: bytes, check: Callable[[Path], None]) -> Iterator[Path]:
+    """Give the path of the library of C++ `source`: a kept one, or a new one that `check(path)` let pass.
 
-    Kept are libraries under `cache_directory()`. Where that can't be written to, the library is made for this
-    process alone. `BuildError`: there is no compiler, or it failed; an exception of `check` goes through.
+    Load it inside the block: the path may end with it. Kept are libraries under `cache_directory()`. Where
+    that can't be written to, or others than this user can write, the library is made for this process
+    alone. `BuildError`: there is no compiler, or it failed; an exception of `check` goes through.
     """
     compiler = find_compiler()
-    home = cache_directory() / f"native-{_key(source, compiler)}"
-    if _is_whole(home):
-        return home / LIBRARY
-    with _workshop(home.parent) as (directory, keep):
+    cache = cache_directory()
+    home = cache / f"native-{_key(source, compiler)}"
+    reason = _prepare(cache)
+    if reason is None and (kept := open_kept(home)):
+        yield kept
+        return
+    with contextlib.ExitStack() as stack:
+        if reason is None:
+            try:
+                directory = _workshop(cache, stack)
+            except UsageError:
+                reason = "can't be written"
+        if reason is not None:
+            log(f"{cache}: {reason}: the kernel is compiled for this process alone")
+            directory = _workshop(None, stack)
         built = directory / LIBRARY
         compile_library(compiler, source, built)
+        built.chmod(0o755)
         check(built)
         (directory / DIGEST).write_text(checksum(built))
-        return _publish(directory, home) / LIBRARY if keep else built
-
-
-def cache_directory() -> Path:
-    """Where libraries are kept: $BIGBIRD_DNA_CACHE, else `bigbird-dna` in the user's cache directory."""
-    if own := os.environ.get("BIGBIRD_DNA_CACHE"):
-        return Path(own)
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "bigbird-dna"
-    try:
-        return Path.home() / ".cache" / "bigbird-dna"
-    except RuntimeError:  # nobody's home is known
-        return Path(os.devnull) / "bigbird-dna"
+        (directory / DIGEST).chmod(0o644)
+        yield (reason is None and _publish(directory, home)) or built
 
 
 def find_compiler() -> list[str]:
     """The command of a C++ compiler: $CXX, else the first of g++, c++ and clang++ on the PATH."""
-    if own := shlex.split(os.environ.get("CXX", "")):
+    named = os.environ.get("CXX", "")
+    try:
+        own = shlex.split(named)
+    except ValueError as error:
+        raise BuildError(f"CXX is no command: {named!r} ({error})") from None
+    if own:
         found = shutil.which(own[0])
         if found is None:
             raise BuildError(f"the compiler {own[0]!r} that CXX names was not found")
@@ -80,7 +98,7 @@ def compile_library(compiler: list[str], source: bytes, target: Path) -> None:
     complaint = ""
     for processor in PROCESSORS:
         options = [*FLAGS, *filter(None, [processor]), "-x", "c++", "-", "-o", str(target)]
-        done = _run([*compiler, *options], source)
+        done = _run([*compiler, *options], source, TIMEOUT)
         if done.returncode == 0:
             return
         lines = done.stderr.decode(errors="replace").strip().splitlines()
@@ -89,15 +107,27 @@ def compile_library(compiler: list[str], source: bytes, target: Path) -> None:
     raise BuildError(f"the C++ compiler failed ({complaint})")
 
 
-def _run(command: list[str], source: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+def _run(command: list[str], source: bytes, timeout: float) -> "subprocess.CompletedProcess[bytes]":
+    pipe = subprocess.PIPE
     try:
-        return subprocess.run(command, input=source, capture_output=True, timeout=TIMEOUT)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0)
+    except (OSError, ValueError) as error:
         raise BuildError(f"the C++ compiler could not be run ({error})") from None
+    try:
+        out, complaint = process.communicate(source, timeout)
+    except BaseException as error:
+        # A compiler is a driver and the programs that it starts.
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise BuildError(f"the C++ compiler did not end within {timeout:g} s ({command[0]})") from None
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, complaint)
 
 
 def _key(source: bytes, compiler: list[str]) -> str:
-    version = _run([*compiler, "--version"]).stdout
+    version = _run([*compiler, "--version"], b"", VERSION_TIMEOUT).stdout
     parts = [source, version, " ".join([*compiler, *FLAGS]).encode(), _processor().encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
@@ -112,42 +142,74 @@ def _processor() -> str:
     return platform.machine() + "".join(sorted({line for line in lines if line.startswith(wanted)}))
 
 
-def _is_whole(home: Path) -> bool:
+def _prepare(cache: Path) -> str | None:
+    """Make the cache directory; why it isn't to be used, in one clause, or None."""
+    if not cache.is_absolute():
+        return "is not an absolute path"
     try:
-        return (home / DIGEST).read_text() == checksum(home / LIBRARY)
-    except (OSError, UnicodeDecodeError):
-        return False
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        return f"can't be made: {error.strerror}"
+    return distrust(cache)
 
 
-@contextlib.contextmanager
-def _workshop(cache: Path) -> Iterator[tuple[Path, bool]]:
-    """An empty directory to build in, and whether it may be kept; removed after use, or when Python ends."""
+def open_kept(home: Path) -> Path | None:
+    """A path to the library in `home`, a directory of a trusted cache; None: none there may be loaded.
+
+    It must be as it was kept, and `home` and its files this user's alone. The path names the file that was
+    looked at, whatever is put in its place later.
+    """
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        directory = Path(tempfile.mkdtemp(prefix=".native-", dir=cache))
+        with contextlib.ExitStack() as stack:
+            directory = _opened(home, os.O_DIRECTORY, stack)
+            digest = _opened(DIGEST, 0, stack, directory)
+            handle = _opened(LIBRARY, 0, stack, directory)
+            with open(handle, "rb", closefd=False) as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+            if os.read(digest, len(found) + 1) != found.encode():
+                return None
+            # For good: the loader knows libraries by their names, and would take this number used again for
+            # the same library.
+            path = Path(f"/proc/self/fd/{os.dup(handle)}")
+            return path if path.exists() else home / LIBRARY
     except OSError:
-        # Nothing from a directory that others can write to is loaded: the name is new, the owner this user.
-        directory = Path(tempfile.mkdtemp(prefix="bigbird-dna-"))
-        atexit.register(shutil.rmtree, directory, ignore_errors=True)
-        yield directory, False
-        return
-    try:
-        yield directory, True
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        return None
 
 
-def _publish(directory: Path, home: Path) -> Path:
-    """Rename `directory` to `home`, unless another process was faster; the path of a whole library."""
+def _opened(path: Path | str, flags: int, stack: contextlib.ExitStack, directory: int | None = None) -> int:
+    """A handle, closed by `stack`, of what only this user can have written; `OSError` for anything else."""
+    flags |= os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags, dir_fd=directory)
+    stack.callback(os.close, handle)
+    status = os.fstat(handle)
+    expected = stat.S_ISDIR if flags & os.O_DIRECTORY else stat.S_ISREG
+    if not expected(status.st_mode) or distrust_file(status):
+        raise OSError
+    return handle
+
+
+def _workshop(cache: Path | None, stack: contextlib.ExitStack) -> Path:
+    """An empty directory to build in, which `stack` removes: in the cache, or among the temporary files."""
+    directory = make_scratch(cache).absolute()
+    stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    if reason := distrust(directory):
+        raise BuildError(f"the temporary directory {directory} {reason}")
+    return directory
+
+
+def _publish(directory: Path, home: Path) -> Path | None:
+    """Rename `directory` to `home`, unless another process was faster; the kept library, or None."""
     directory.chmod(0o755)
-    while not _is_whole(home):
+    for _ in range(ATTEMPTS):
         try:
             directory.rename(home)
         except OSError:
-            if _is_whole(home):  # of a process that was faster, and may be loading it
-                break
-            outgoing = Path(tempfile.mkdtemp(prefix=".native-", dir=home.parent))
+            if kept := open_kept(home):  # of a process that was faster, and may be loading it
+                return kept
+            outgoing = make_scratch(home.parent)
             with contextlib.suppress(OSError):
-                home.rename(outgoing)
+                home.rename(outgoing / home.name)
             shutil.rmtree(outgoing, ignore_errors=True)
-    return home
+        else:
+            return open_kept(home)
+    return None

@@ -5,20 +5,20 @@ weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` 
 `metrics.json` the figures on held-out data.
 """
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError
-from bigbird_dna.files import atomic_directory, write_json
+from bigbird_dna.directories import atomic_directory
+from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
+from bigbird_dna.files import write_json
+from bigbird_dna.model import checksums
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.encoder import Encoder, attention_pattern
@@ -36,12 +36,16 @@ from bigbird_dna.model.settings import (
     Settings,
     Task,
 )
+from bigbird_dna.model.weights import load_network
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.opening import TOKENIZER_FILES, load_tokenizer
 
 M = TypeVar("M", bound=Model)
 
 FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+# Above these, drawing random blocks to compare them takes longer than any use of a model would.
+MOST_BLOCKS = {"global_blocks": 65_536, "window_blocks": 65_537, "random_blocks": 2_048}
 
 
 def encoder_for(config: EncoderConfig, tokenizer: Tokenizer) -> EncoderConfig:
@@ -88,11 +92,14 @@ def make_model(
 def save(
     path: Path, model: Model, provenance: dict[str, Any], metrics: dict[str, Any], extra: dict[str, Path]
 ) -> None:
-    """Write a model directory; `extra` maps names to further files that are copied into it."""
+    """Write a model directory; `extra` maps names to further files that are copied into it.
+
+    `provenance.json` gets the checksums of all that `load` reads, see `checksums`.
+    """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     with atomic_directory(path) as directory:
         write_json(
-            directory / "config.json",
+            directory / CONFIG,
             {
                 "format": FORMAT,
                 "task": model.task,
@@ -102,18 +109,21 @@ def save(
                 "tokenizer": model.tokenizer.description(),
             },
         )
-        save_file(weights, directory / "model.safetensors")
-        (directory / "model.safetensors").chmod(0o644)  # safetensors makes it private
+        save_file(weights, directory / WEIGHTS)
+        (directory / WEIGHTS).chmod(0o644)  # safetensors makes it private
         model.tokenizer.save(directory / model.tokenizer.file_name)
         software = {
             "bigbird_dna": version("bigbird-dna"),
             "torch": torch.__version__,
             "random_blocks_seed": model.config.random_seed,
         }
-        write_json(directory / "provenance.json", {"software": software, **provenance})
-        write_json(directory / "metrics.json", metrics)
         for name, source in extra.items():
             (directory / name).write_bytes(source.read_bytes())
+        tensors = [name for name in extra if name.endswith(".safetensors")]
+        files = checksums.record(directory, (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors))
+        own = {"software": software, checksums.KEY: files}
+        write_json(directory / checksums.RECORD, {**own, **provenance})
+        write_json(directory / "metrics.json", metrics)
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:
@@ -130,39 +140,40 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     Raises
     ------
     ModelError
-        `path` is no model directory, or one of its files is missing or damaged; the text says which. Or its
-        positions can't be extended as asked.
+        `path` is no model directory, or one of its files is missing, damaged or changed since it was saved;
+        the text says which. Or its positions can't be extended as asked.
     """
     path = Path(path)
     if not path.is_dir():
         raise ModelError(f"{path}: no such model directory")
-    for name in ("config.json", "model.safetensors"):
+    for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             raise ModelError(f"{path}: not a model directory: {name} is missing")
     names = [name for name in TOKENIZER_FILES if (path / name).is_file()]
     if not names:
         raise ModelError(f"{path}: not a model directory: {' and '.join(TOKENIZER_FILES)} are missing")
-    config, settings, description = _read_description(path / "config.json")
+    found = checksums.verify(path, (CONFIG, WEIGHTS, names[0]))
+    config, settings, description = _read_description(path / CONFIG)
+    network = load_network(path / WEIGHTS, lambda: build_network(config, settings), _layers(config, settings))
+    if description.get("vocabulary", config.vocabulary) != config.vocabulary:
+        raise ModelError(f"{path / CONFIG}: tokenizer and encoder have different vocabularies")
     tokenizer = load_tokenizer(path / names[0], description)
     if tokenizer.vocabulary != config.vocabulary:
         raise ModelError(
             f"{path}: {names[0]} has {tokenizer.vocabulary} pieces, config.json says {config.vocabulary}"
         )
-    try:
-        with torch.random.fork_rng(devices=[]):
-            network = build_network(config, settings)
-        weights = load_file(path / "model.safetensors")
-        network.load_state_dict(weights)
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path}/model.safetensors: damaged: {error}") from None
-    except RuntimeError as error:
-        raise ModelError(
-            f"{path}/model.safetensors: weights don't fit config.json: {' '.join(str(error).split())[:200]}"
-        ) from None
     if positions is not None:
         config = _extended(path, network, positions, extend)
-    network.eval()
-    return make_model(network, tokenizer, config, settings, path)
+    model = make_model(network.eval(), tokenizer, config, settings, path)
+    if WEIGHTS in found:
+        vars(model)["sha256"] = found[WEIGHTS]  # the cached property: not computed twice
+    return model
+
+
+def _layers(config: EncoderConfig, settings: Settings) -> int:
+    if isinstance(settings, ChromatinSettings):
+        return settings.members * (config.layers + settings.bin_layers)
+    return config.layers
 
 
 def _extended(path: Path, network: nn.Module, positions: int, method: Extension) -> EncoderConfig:
@@ -182,7 +193,8 @@ def _random_blocks(config: EncoderConfig) -> str:
 
 def read_encoder_config(path: Path | str) -> EncoderConfig:
     """The encoder's configuration of a model directory, without its weights; `ModelError` as `load`."""
-    return _read_description(Path(path) / "config.json")[0]
+    checksums.verify_one(Path(path), CONFIG)
+    return _read_description(Path(path) / CONFIG)[0]
 
 
 def load_promoter_model(model: Model | Path | str) -> PromoterModel:
@@ -209,24 +221,29 @@ def _of_task(given: Model | Path | str, kind: type[M], task: Task) -> M:
 
 def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """What `config.json` says of encoder, task and tokenizer."""
+    values = checksums.read_object(path)
+    if values.get("format") != FORMAT:
+        said = shortened(repr(values.get("format")))
+        raise ModelError(f"{path}: format {said}, this version reads format {FORMAT}")
+    task = values.get("task")
+    if not isinstance(task, str) or task not in SETTINGS:
+        raise ModelError(f"{path}: unknown task {shortened(repr(task))}")
     try:
-        values = json.loads(path.read_text())
-        if values["format"] != FORMAT:
-            raise ModelError(f"{path}: format {values['format']!r}, this version reads format {FORMAT}")
-        if values["task"] not in SETTINGS:
-            raise ModelError(f"{path}: unknown task {values['task']!r}")
         config = EncoderConfig.model_validate(values["encoder"])
-        settings = SETTINGS[values["task"]].model_validate(values["settings"])
-        drawn = values.get("random_blocks_sha256", "")
-        if drawn and config.attention == "bigbird" and drawn != _random_blocks(config):
-            raise ModelError(
-                f"{path}: was trained with other random blocks than this version draws for "
-                f"seed {config.random_seed}"
-            )
-        return config, settings, dict(values.get("tokenizer", {}))
-    except BigBirdDnaError:
-        raise
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelError(f"{path}: damaged: {error}") from None
+        settings = SETTINGS[task].model_validate(values["settings"])
+        description = dict(values.get("tokenizer", {}))
     except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise ModelError(f"{path}: not a model description: {' '.join(str(error).split())[:200]}") from None
+        raise ModelError(f"{path}: not a model description: {error_text(error)}") from None
+    _check_random_blocks(path, config, values.get("random_blocks_sha256", ""))
+    return config, settings, description
+
+
+def _check_random_blocks(path: Path, config: EncoderConfig, recorded: object) -> None:
+    for name, most in MOST_BLOCKS.items():
+        if getattr(config, name) > most:
+            raise ModelError(f"{path}: encoder.{name} is {getattr(config, name)}, above {most:,}")
+    if recorded and config.attention == "bigbird" and recorded != _random_blocks(config):
+        raise ModelError(
+            f"{path}: was trained with other random blocks than this version draws for "
+            f"seed {config.random_seed}"
+        )

@@ -9,6 +9,7 @@ import torch
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.console import log
+from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.model.directory import build_network, make_model, save
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import Settings
@@ -40,6 +41,9 @@ class Run:
     ) -> Self:
         """A model with fresh weights, drawn from the training's seed, and the directory of its checkpoints.
 
+        The directory is this training's until `publish`, or until `world` is left: `ModelError` on every
+        process if another training of the same identity is running.
+
         `identity` is what decides the weights beside encoder, tokenizer and training: the data, what was
         pretrained, and the keys of the task. A training of another identity has other checkpoints.
         """
@@ -52,6 +56,7 @@ class Run:
             **identity,
         }
         store = CheckpointStore(checkpoints, whole)
+        _lock(store, world)
         torch.manual_seed(config.seed)
         network = build_network(encoder, settings)
         return cls(make_model(network, tokenizer, encoder, settings), config, store, world)
@@ -69,7 +74,24 @@ class Run:
         metrics: dict[str, Any],
         files: Mapping[str, Path] | None = None,
     ) -> None:
-        """Write the model directory with the training's log and further `files`; delete the checkpoints."""
+        """Write the model directory with the training's log and further `files`; delete the checkpoints.
+
+        Of `files` those are deleted too that stand beside the checkpoints.
+        """
         further = {"training.jsonl": self.store.log_path, **(files or {})}
         save(output, self.model, provenance, metrics, further)
-        self.store.remove()
+        self.store.remove(further.values())
+
+
+def _lock(store: CheckpointStore, world: World) -> None:
+    """Let the first process take the lock; all learn at once that it couldn't."""
+    refusal: BigBirdDnaError | None = None
+    if world.is_first:
+        try:
+            store.lock.take("this training")
+            world.at_end.callback(store.lock.release)
+        except BigBirdDnaError as error:
+            refusal = error
+    for found in world.gather(refusal):
+        if found is not None:
+            raise found

@@ -6,55 +6,40 @@ A store is a directory:
   (uint32 for vocabularies above 65,536);
 * `sentences.npy`: int64 (S + 1,), sentence s is `tokens[sentences[s]:sentences[s + 1]]`;
 * `documents.npy`: int64 (D + 1,), document d has the sentences `documents[d]` to `documents[d + 1] - 1`;
-* `store.json`: what it was made from and how much there is (`StoreInfo`).
+* `store.json`: what it was made from, how much there is, and checksums of the other files and of itself
+  (`StoreInfo`).
 
 Sentences of one document are neighbours on the genome. A sentence with more than `max_n` N is left out and
 counted, and a document is divided there, so that neighbours remain neighbours.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypedDict, get_type_hints
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
-from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_directory, checksum, read_json, write_json
+from bigbird_dna.directories import atomic_directory
+from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.files import write_json
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.tokens.corpus import MAX_N
 from bigbird_dna.tokens.documents import Document, DocumentPlan, iter_documents
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 from bigbird_dna.tokens.parallel import ordered_map
+from bigbird_dna.tokens.store_info import FORMAT, StoreInfo, own_checksum, read_info, verify_files
 from bigbird_dna.tokens.store_writer import EncodedDocument, StoreWriter
 
-_FORMAT = 1
-
-
-class StoreInfo(TypedDict):
-    """The content of `store.json`."""
-
-    format: int
-    vocabulary: int
-    tokenizer_sha256: str
-    tokens_sha256: str
-    dtype: str
-    documents: int
-    sentences: int
-    tokens: int
-    bases: int  # bp in the sentences, N included
-    skipped_sentences: int  # more than max_n of them N
-    skipped_bases: int
-    max_n: float
-    contigs: list[str]
-    passes: int
-    max_start: int
-    sentence_bases: list[int]
-    document_sentences: list[int]
-    seed: int
+# What NumPy writes in front of offsets. It would read much more, as Python.
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00(..)(\{'descr': '<i8', 'fortran_order': False, 'shape': \((\d{1,18}),\), \} *\n)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -74,8 +59,10 @@ class TokenStore:
         Parameters
         ----------
         tokenizer : if given, it must be the one that the store was made with.
-        verify : read everything, about a second a gigabyte: the tokens must have the checksum of
-            `store.json`, offsets must ascend. Without it only sizes and ends are looked at.
+        verify : read everything, about a second a gigabyte: the files must have the checksums of
+            `store.json`, tokens be of the vocabulary, offsets ascend. Without it only `store.json`, sizes
+            and ends are looked at. A store of an earlier version has no checksums of offsets: the log says
+            so.
 
         Raises
         ------
@@ -83,19 +70,25 @@ class TokenStore:
             another one.
         """
         directory = Path(directory)
-        info = _read_info(directory / "store.json")
+        info = read_info(directory / "store.json")
         if tokenizer is not None and tokenizer.sha256 != info["tokenizer_sha256"]:
             raise DataError(
                 f"{directory}: made with another tokenizer (sha256 "
-                f"{info['tokenizer_sha256'][:12]}…, not {tokenizer.sha256[:12]}…): tokenize again"
+                f"{shortened(info['tokenizer_sha256'], 12)}, not {tokenizer.sha256[:12]}…): tokenize again"
             )
-        path = directory / "tokens.bin"
-        tokens = _map_tokens(path, info)
-        if verify and (found := checksum(path)) != info["tokens_sha256"]:
+        if tokenizer is not None and tokenizer.vocabulary != info["vocabulary"]:
             raise DataError(
-                f"{path}: damaged: its sha256 is {found[:12]}…, not {info['tokens_sha256'][:12]}…: "
-                "tokenize again"
+                f"{directory / 'store.json'}: vocabulary is {info['vocabulary']}, the tokenizer's is "
+                f"{tokenizer.vocabulary}: tokenize again"
             )
+        tokens = _map_tokens(directory / "tokens.bin", info)
+        if verify:
+            verify_files(directory, info)
+            if (largest := int(tokens.max(initial=0))) >= info["vocabulary"]:
+                raise DataError(
+                    f"{directory / 'tokens.bin'}: token {largest} is outside the vocabulary of "
+                    f"{info['vocabulary']}: tokenize again"
+                )
         sentences = _map_offsets(directory / "sentences.npy", info["sentences"], info["tokens"], verify)
         documents = _map_offsets(directory / "documents.npy", info["documents"], info["sentences"], verify)
         return cls(directory, tokens, sentences, documents, info)
@@ -148,6 +141,7 @@ def build_store(
                 f"{max_n:.0%} N: nothing to tokenize"
             )
         info = _describe(writer, tokenizer, dtype, contigs, plan, seed, max_n)
+        info["sha256"] = own_checksum(info)
         write_json(temporary / "store.json", info)
     return info
 
@@ -161,11 +155,14 @@ def _describe(
     seed: int,
     max_n: float,
 ) -> StoreInfo:
+    checksums = writer.checksums()
     return StoreInfo(
-        format=_FORMAT,
+        format=FORMAT,
         vocabulary=tokenizer.vocabulary,
         tokenizer_sha256=tokenizer.sha256,
-        tokens_sha256=writer.digest.hexdigest(),
+        tokens_sha256=checksums["tokens"],
+        sentences_sha256=checksums["sentences"],
+        documents_sha256=checksums["documents"],
         dtype=dtype.name,
         documents=writer.documents.values,
         sentences=writer.sentences.values,
@@ -180,6 +177,7 @@ def _describe(
         sentence_bases=list(plan.sentence_bases),
         document_sentences=list(plan.document_sentences),
         seed=seed,
+        sha256="",
     )
 
 
@@ -219,25 +217,6 @@ class _Encoder:
         )
 
 
-def _read_info(path: Path) -> StoreInfo:
-    if not path.is_file():
-        raise DataError(f"{path.parent}: not a token store (no {path.name})")
-    info = read_json(path)
-    types = get_type_hints(StoreInfo)
-    if not isinstance(info, dict) or info.get("format") != _FORMAT:
-        raise DataError(f"{path}: not the description of a token store of format {_FORMAT}")
-    for key, kind in types.items():
-        if key not in info:
-            raise DataError(f"{path}: key {key!r} is missing")
-        plain = getattr(kind, "__origin__", kind)
-        if not isinstance(info[key], (int, float) if plain is float else plain):
-            raise DataError(f"{path}: {key} is {info[key]!r}, not a {plain.__name__}")
-    if info["dtype"] not in ("uint16", "uint32"):
-        raise DataError(f"{path}: dtype is {info['dtype']!r}, not uint16 or uint32")
-    found: StoreInfo = info  # type: ignore[assignment]
-    return found
-
-
 def _map_tokens(path: Path, info: StoreInfo) -> NDArray[np.unsignedinteger]:
     dtype = np.dtype(info["dtype"]).newbyteorder("<")
     if not path.is_file():
@@ -254,13 +233,20 @@ def _map_tokens(path: Path, info: StoreInfo) -> NDArray[np.unsignedinteger]:
 def _map_offsets(path: Path, count: int, last: int, verify: bool) -> NDArray[np.int64]:
     """Map `count + 1` offsets that run from 0 to `last`, and ascend: that is looked at if `verify`."""
     try:
-        offsets = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        with path.open("rb") as stream:
+            head = _HEADER.match(stream.read(256))
+        size = path.stat().st_size
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: damaged: {error}") from None
-    if offsets.dtype != np.int64 or offsets.shape != (count + 1,):
-        raise DataError(f"{path}: damaged: {offsets.dtype} {offsets.shape}, int64 ({count + 1},) expected")
+    except OSError as error:
+        raise DataError(f"{path}: can't be read: {error.strerror}") from None
+    if head is None or int.from_bytes(head[1], "little") != len(head[2]):
+        raise DataError(f"{path}: damaged: not an .npy file of whole numbers in one row")
+    if int(head[3]) != count + 1:
+        raise DataError(f"{path}: damaged: {int(head[3])} offsets, {count + 1} expected")
+    if size != head.end() + 8 * (count + 1):
+        raise DataError(f"{path}: damaged: {size} bytes, {head.end() + 8 * (count + 1)} expected")
+    offsets = np.asarray(np.memmap(path, "<i8", "r", head.end(), (count + 1,)))
     if offsets[0] != 0 or offsets[-1] != last:
         raise DataError(f"{path}: damaged: runs from {offsets[0]} to {offsets[-1]}, 0 to {last} expected")
     if verify and count:

@@ -6,6 +6,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from bigbird_dna.files import checksum
+
 
 class EncodedDocument(NamedTuple):
     """A document's tokens, and what became of its sentences."""
@@ -21,10 +23,11 @@ class EncodedDocument(NamedTuple):
 class StoreWriter:
     """Appends encoded documents to `tokens.bin`, `sentences.npy` and `documents.npy` of a directory.
 
-    A context manager: the files are complete once it is left.
+    A context manager: the files are complete once it is left, and then have `checksums`.
     """
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.stream = (directory / "tokens.bin").open("wb")
         self.sentences = _Offsets(directory / "sentences.npy")
         self.documents = _Offsets(directory / "documents.npy")
@@ -42,6 +45,11 @@ class StoreWriter:
 
     def __enter__(self) -> Self:
         return self
+
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each file by its name without the suffix."""
+        offsets = {name: checksum(self.directory / f"{name}.npy") for name in ("sentences", "documents")}
+        return {"tokens": self.digest.hexdigest(), **offsets}
 
     def __exit__(self, *_: object) -> None:
         self.stream.close()

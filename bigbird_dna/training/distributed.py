@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -34,11 +34,12 @@ def _cpu_has_bfloat16() -> bool:
 
 @dataclass(frozen=True)
 class World:
-    """This process among all that train together."""
+    """This process among all that train together; `at_end` is done when it leaves them, whatever happens."""
 
     rank: int
     size: int
     device: torch.device
+    at_end: ExitStack = field(default_factory=ExitStack, compare=False, repr=False)
 
     @property
     def is_first(self) -> bool:
@@ -79,13 +80,15 @@ def world(device_name: str = "auto") -> Iterator[World]:
     device = choose_device(device_name)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(0, 1, device)
+        with ExitStack() as at_end:
+            yield World(0, 1, device, at_end)
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield World(dist.get_rank(), size, device)
+        with ExitStack() as at_end:
+            yield World(dist.get_rank(), size, device, at_end)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

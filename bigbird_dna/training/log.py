@@ -23,7 +23,10 @@ class TrainingLog:
         self.path = path
         self.steps = steps
         self.shown = -SECONDS_BETWEEN_LINES
-        kept = [line for line in _lines(path) if json.loads(line)["step"] <= progress.step]
+        lines = _lines(path)
+        kept = [line for line in lines if (step := _step(line)) is not None and step <= progress.step]
+        if broken := sum(_step(line) is None for line in lines):
+            log(f"warning: {path}: {broken} damaged lines are left out")
         with atomic_path(path) as temporary:
             temporary.write_text("".join(kept))
         self._begin(progress)
@@ -63,4 +66,14 @@ def _lines(path: Path) -> list[str]:
     """Whole lines only: a killed run may have left half of its last one."""
     if not path.exists():
         return []
-    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
+        return [line for line in stream if line.endswith("\n")]
+
+
+def _step(line: str) -> int | None:
+    """The step that a line is of; None: it is no line of a log."""
+    try:
+        step = json.loads(line)["step"]  # figures may be NaN
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return step if type(step) is int else None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.schedule import learning_rate, make_optimizer
@@ -53,6 +53,7 @@ def train(
     ------
     ConfigError : `batch_size` can't be divided among the processes and micro-batches.
     DataError : the loss is no number any more; the last checkpoint is still good.
+    ModelError : the checkpoints are damaged, or the processes see different ones.
     """
     shares = world.size * config.accumulate
     if config.batch_size % shares:
@@ -63,6 +64,12 @@ def train(
     network.to(world.device)
     optimizer = make_optimizer(network, config.optimizer)
     progress = store.restore(network, optimizer)
+    if len(steps := set(world.gather(progress.step))) > 1:
+        found = " and ".join(map(str, sorted(steps)))
+        raise ModelError(
+            f"{store.directory}: the processes found checkpoints of steps {found}: all must see the same "
+            "directory"
+        )
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)

@@ -2,19 +2,21 @@
 
 import hashlib
 import json
-import os
-import shutil
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import ModelError
 from bigbird_dna.files import atomic_path
+from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
+from bigbird_dna.training.lock import Lock
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
@@ -34,46 +36,126 @@ class Progress:
 
 
 class CheckpointStore:
-    """The checkpoint of one training, in a directory named after its fingerprint.
+    """The checkpoints of one training, in a directory named after its fingerprint: the last two.
 
     A changed configuration or data set has another fingerprint and so starts anew, without touching what
-    the earlier one left.
+    the earlier one left. `lock` keeps a second process from the same training.
     """
 
     def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
         self.directory = Path(directory) / fingerprint(identity)
         self.path = self.directory / "state.pt"
+        self.previous = self.directory / "previous.pt"
         self.log_path = self.directory / "training.jsonl"
+        self.lock = Lock(self.directory / "lock")
+        self._good = False  # whether `path` is known to hold a good checkpoint
 
     def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Replace the checkpoint; a kill at any moment leaves the old one or the new one whole."""
-        with atomic_path(self.path) as temporary, temporary.open("wb") as stream:
-            torch.save(
-                {
-                    "network": network.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "progress": vars(progress),
-                },
-                stream,
-            )
-            stream.flush()
-            os.fsync(stream.fileno())
+        """Write a checkpoint and keep the one before it; a kill at any moment leaves one of them whole."""
+        state = {
+            "network": network.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "progress": vars(progress),
+        }
+        with atomic_path(self.path) as temporary:
+            write_checkpoint(temporary, state)
+            if self._good:  # a damaged one mustn't take the place of a good one
+                with suppress(FileNotFoundError):
+                    self.path.replace(self.previous)
+        self._good = True
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load the checkpoint into `network` and `optimizer`; without one, progress is at step 0."""
-        if not self.path.exists():
-            return Progress()
-        # weights_only: tensors and plain containers, never code.
-        try:
-            state = torch.load(self.path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, UnpicklingError):
-            raise ModelError(f"{self.path}: damaged; delete it to train from the start") from None
-        network.load_state_dict(state["network"])
-        optimizer.load_state_dict(state["optimizer"])
-        progress = Progress(**state["progress"])
-        log(f"resuming at step {progress.step} from {self.path}")
-        return progress
+        """Load the last good checkpoint into `network` and `optimizer`; without any, progress is at step 0.
 
-    def remove(self) -> None:
-        """Delete the checkpoint of a training whose model is published."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        Raises
+        ------
+        ModelError
+            There are checkpoints, and none of them can be gone on from.
+        """
+        problems = []
+        for path in (self.path, self.previous):
+            if not path.exists():
+                continue
+            try:
+                progress = _take(read_checkpoint(path), network, optimizer)
+            except UnusableCheckpoint as error:
+                problems.append(f"{path}: {error}")
+                continue
+            for problem in problems:
+                log(f"warning: {problem}; the checkpoint before it is taken")
+            self._good = path == self.path
+            log(f"resuming at step {progress.step} from {path}")
+            return progress
+        if problems:
+            raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
+        return Progress()
+
+    def remove(self, further: Iterable[Path] = ()) -> None:
+        """Delete the checkpoints of a training whose model is published, and its `further` files beside them.
+
+        What else is in the directory stays, and the directory with it. Frees the lock.
+        """
+        for path in (self.path, self.previous, self.log_path, *further):
+            if path.parent == self.directory:
+                path.unlink(missing_ok=True)
+        self.lock.release()
+        with suppress(OSError):
+            self.directory.rmdir()
+
+
+def _take(state: Any, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Load what a checkpoint holds; `UnusableCheckpoint`, with nothing loaded, if it doesn't fit."""
+    if not isinstance(state, dict) or set(state) != {"network", "optimizer", "progress"}:
+        raise UnusableCheckpoint("it holds no network, optimizer and progress")
+    _check_tensors(state["network"], network.state_dict(), "the network's")
+    moments = _moments(state["optimizer"], optimizer)
+    progress = _progress(state["progress"])
+    network.load_state_dict(state["network"])
+    # Its settings are those of the configuration, whatever the checkpoint says.
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    return progress
+
+
+def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """The moments of each parameter by its number, of the parameter's shape."""
+    own = optimizer.state_dict()["param_groups"]
+    try:
+        moments, groups = state["state"], [group["params"] for group in state["param_groups"]]
+        numbers = set(moments)
+    except (TypeError, LookupError):
+        raise UnusableCheckpoint("it holds no optimizer") from None
+    if not isinstance(moments, dict) or groups != [group["params"] for group in own]:
+        raise UnusableCheckpoint("its optimizer is one of other parameters")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    expected = dict(zip((number for group in groups for number in group), parameters, strict=True))
+    if not numbers <= set(expected):
+        raise UnusableCheckpoint("its optimizer is one of other parameters")
+    for number, values in moments.items():
+        one = expected[number]
+        like = {"step": torch.tensor(0.0), "exp_avg": one, "exp_avg_sq": one}
+        _check_tensors(values, like, f"parameter {number}'s moments")
+    return moments
+
+
+def _check_tensors(values: Any, expected: Mapping[str, Tensor], whose: str) -> None:
+    if not isinstance(values, dict) or set(values) != set(expected):
+        raise UnusableCheckpoint(f"it holds other tensors than {whose}")
+    for name, like in expected.items():
+        value = values[name]
+        plain = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+        if not plain or not value.is_floating_point() or value.shape != like.shape:
+            raise UnusableCheckpoint(f"{name!r}, of {whose}, is no tensor of shape {tuple(like.shape)}")
+
+
+def _progress(values: Any) -> Progress:
+    types = {field.name: type(field.default) for field in fields(Progress)}
+    if not isinstance(values, dict) or set(values) != set(types):
+        raise UnusableCheckpoint("it doesn't say how far the training was")
+    for name, kind in types.items():
+        if (
+            type(values[name]) is not kind
+            or not math.isfinite(values[name])
+            or (kind is int and values[name] < 0)
+        ):
+            raise UnusableCheckpoint(f"progress: {name} is no number that it can be")
+    return Progress(**values)

@@ -1,8 +1,11 @@
 """The compiled kernel against the oracle, its promises, and how it is built and kept."""
 
+import ctypes
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from bigbird_dna.attention import native, native_build, native_kernel
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native import native_attention
-from bigbird_dna.attention.native_build import BuildError, library
+from bigbird_dna.attention.native_build import BuildError
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern
 from tests.attention import problems
@@ -364,6 +367,34 @@ def test_a_compiler_that_fails(fresh: Path, tmp_path: Path, monkeypatch: pytest.
     assert list(fresh.iterdir()) == []
 
 
+def test_a_command_that_is_none_is_one_clause(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "'")
+    assert why_not() == """CXX is no command: "'" (No closing quotation)"""
+    monkeypatch.setattr(native, "_loaded", None)
+    monkeypatch.setenv("CXX", "''")
+    assert why_not() == "the compiler '' that CXX names was not found"
+
+
+@pytest.mark.parametrize("waits_for", ["--version", "-O3"])
+def test_a_compiler_that_does_not_end_is_ended(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    """With all the programs that it started."""
+    slow, note = tmp_path / "slow", tmp_path / "note"
+    slow.write_text(f'#!/bin/sh\n[ "$1" = {waits_for} ] || exit 0\nsleep 60 & echo $! > {note}\nwait\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("CXX", str(slow))
+    monkeypatch.setattr(native_build, "TIMEOUT" if waits_for == "-O3" else "VERSION_TIMEOUT", 0.5)
+    start = time.monotonic()
+    assert why_not() == f"the C++ compiler did not end within 0.5 s ({slow})"
+    assert time.monotonic() - start < 5
+    with pytest.raises(ProcessLookupError):
+        for _ in range(50):  # until it is no zombie any more
+            os.kill(int(note.read_text()), 0)
+            time.sleep(0.1)
+    assert not fresh.exists() or list(fresh.iterdir()) == []
+
+
 def test_a_library_that_is_wrong_is_not_used(
     fresh: Path, compiler: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +413,21 @@ def test_a_library_that_is_wrong_is_not_used(
 # ---- the cache, with a small source --------------------------------------------------------------------
 
 
+ALONE = "the kernel is compiled for this process alone"
+
+
+def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Lines of the log without their time."""
+    return [text.partition("  ")[2] for text in capsys.readouterr().err.splitlines()]
+
+
+def library(source: bytes, check: Callable[[Path], object]) -> Path:
+    """Where the library is that is given to be loaded, after it has answered."""
+    with native_build.library(source, check) as path:
+        assert ctypes.CDLL(str(path)).answer() == 42
+        return path.resolve()
+
+
 def test_a_library_is_built_once_and_kept(fresh: Path, compiler: list[str]) -> None:
     checked: list[Path] = []
     path = library(SOURCE, checked.append)
@@ -396,7 +442,9 @@ def test_a_damaged_library_is_built_again(fresh: Path, compiler: list[str], dama
     checked: list[Path] = []
     path = library(SOURCE, checked.append)
     if damage == "cut":
-        path.write_bytes(path.read_bytes()[:3000])
+        cut = path.read_bytes()[:3000]
+        path.unlink()  # this process has the whole one in its memory, which is the file's
+        path.write_bytes(cut)
     if damage in ("no library", "empty directory"):
         path.unlink()
     if damage in ("no digest", "empty directory"):
@@ -421,13 +469,99 @@ def test_source_that_does_not_compile(fresh: Path, compiler: list[str]) -> None:
 
 
 def test_a_cache_that_cannot_be_written(
-    fresh: Path, compiler: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: Path,
+    compiler: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "file" / "cache"))
     paths = [library(SOURCE, lambda path: None) for _ in range(2)]
-    assert all(path.is_file() and path.stat().st_size for path in paths)
     assert paths[0] != paths[1], "nothing is taken from a place that others may write to"
+    assert not any(path.parent.exists() for path in paths), "nothing is left"
+    line = f"{tmp_path}/file/cache: can't be made: Not a directory: {ALONE}"
+    assert logged(capsys) == [line, line]
+
+
+@pytest.mark.parametrize("name", ["", "kernel.so", "kernel.sha256"])
+@pytest.mark.parametrize("mode", [0o757, 0o777])
+def test_what_others_may_write_is_built_again(fresh: Path, compiler: list[str], name: str, mode: int) -> None:
+    checked: list[Path] = []
+    path = library(SOURCE, checked.append)
+    (path.parent / name).chmod(mode)
+    assert library(SOURCE, checked.append) == path and len(checked) == 2
+    assert not (path.parent / name).stat().st_mode & 0o022
+    assert list(fresh.iterdir()) == [path.parent]
+
+
+@pytest.mark.parametrize("other", ["link", "pipe", "directory"])
+@pytest.mark.parametrize("name", ["", "kernel.so", "kernel.sha256"])
+def test_only_plain_files_are_loaded(
+    fresh: Path, compiler: list[str], tmp_path: Path, name: str, other: str
+) -> None:
+    checked: list[Path] = []
+    path = library(SOURCE, checked.append)
+    place = path.parent / name
+    place.rename(tmp_path / "moved")
+    if other == "link":
+        place.symlink_to(tmp_path / "moved")
+    elif other == "pipe":
+        os.mkfifo(place)
+    else:
+        (place / "full").mkdir(parents=True)
+    assert library(SOURCE, checked.append) == path and len(checked) == 2
+    assert list(fresh.iterdir()) == [path.parent] and not path.parent.is_symlink()
+
+
+def test_the_very_file_that_was_looked_at_is_loaded(fresh: Path, compiler: list[str]) -> None:
+    kept = library(SOURCE, lambda path: None)
+    with native_build.library(SOURCE, lambda path: None) as path:
+        before = kept.read_bytes()
+        kept.unlink()
+        kept.write_bytes(b"put there in the meantime")
+        assert path.read_bytes() == before
+        assert ctypes.CDLL(str(path)).answer() == 42
+
+
+@pytest.mark.parametrize(
+    "place", ["open to others", "relative", "of another user", "below another user's link"]
+)
+def test_a_cache_that_is_not_ours_alone_is_not_used(
+    fresh: Path,
+    compiler: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+) -> None:
+    """Neither to load a library that is there, nor to keep one."""
+    monkeypatch.chdir(tmp_path)
+    kept = library(SOURCE, lambda path: None)
+    before = kept.stat().st_ino, sorted(fresh.rglob("*"))
+    reason = "is open to others for writing"
+    if place == "open to others":
+        fresh.chmod(0o777)
+    elif place == "relative":
+        monkeypatch.setenv("BIGBIRD_DNA_CACHE", "cache")
+        reason = "is not an absolute path"
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    elif place == "of another user":
+        for one in (fresh, kept.parent, *kept.parent.iterdir()):
+            os.chown(one, 54321, 54321)
+        reason = "belongs to user 54321"
+    else:
+        (tmp_path / "link").symlink_to(tmp_path)
+        os.chown(tmp_path / "link", 54321, 54321, follow_symlinks=False)
+        monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "link" / "cache"))
+        reason = f"lies behind the symbolic link {tmp_path}/link of another user"
+    used = os.environ["BIGBIRD_DNA_CACHE"]
+    checked: list[Path] = []
+    path = library(SOURCE, checked.append)
+    assert path != kept and len(checked) == 1 and not path.parent.exists()
+    assert (kept.stat().st_ino, sorted(fresh.rglob("*"))) == before
+    assert logged(capsys) == [f"{used}: {reason}: {ALONE}"]
 
 
 def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -437,6 +571,8 @@ def test_where_libraries_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert native_build.cache_directory() == tmp_path / ".cache" / "bigbird-dna"
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert native_build.cache_directory() == tmp_path / ".cache" / "bigbird-dna"
 
 
 def test_a_library_that_another_process_has_just_kept_stays(
@@ -445,14 +581,14 @@ def test_a_library_that_another_process_has_just_kept_stays(
     """That process may be about to load it."""
     kept = library(SOURCE, lambda path: None)
     before = kept.stat().st_ino
-    is_whole, looks = native_build._is_whole, []
+    open_kept, looks = native_build.open_kept, []
 
-    def not_yet(home: Path) -> bool:
-        """Before building and before publishing there is none; then there is."""
+    def not_yet(home: Path) -> Path | None:
+        """Before building there is none; then there is."""
         looks.append(home)
-        return len(looks) > 2 and is_whole(home)
+        return open_kept(home) if len(looks) > 1 else None
 
-    monkeypatch.setattr(native_build, "_is_whole", not_yet)
+    monkeypatch.setattr(native_build, "open_kept", not_yet)
     assert library(SOURCE, lambda path: None) == kept
     assert kept.stat().st_ino == before
 
@@ -462,8 +598,8 @@ def test_processes_that_build_at_once(fresh: Path, compiler: list[str]) -> None:
     code = (
         "import ctypes, time\n"
         "from bigbird_dna.attention.native_build import library\n"
-        f"path = library({SOURCE!r}, lambda path: time.sleep(0.5))\n"
-        "assert ctypes.CDLL(str(path)).answer() == 42\n"
+        f"with library({SOURCE!r}, lambda path: time.sleep(0.5)) as path:\n"
+        "    assert ctypes.CDLL(str(path)).answer() == 42\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [process.wait(timeout=120) for process in running] == [0, 0]

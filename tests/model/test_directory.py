@@ -1,19 +1,58 @@
 """Model directories: what is saved is loaded, and damage is named."""
 
 import json
+import random
+import resource
+import struct
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import ModelError
-from bigbird_dna.model.directory import build_network, load, load_chromatin_model, make_model, save
+from bigbird_dna.files import checksum
+from bigbird_dna.model.directory import (
+    build_network,
+    load,
+    load_chromatin_model,
+    make_model,
+    read_encoder_config,
+    save,
+)
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 SETTINGS = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2)
+CHECKED = ("config.json", "model.safetensors", "tokenizer.model")
+
+
+def edit(path: Path, **keys: Any) -> None:
+    """Change keys of a JSON file, those of its "encoder" by the name encoder_…."""
+    values = json.loads(path.read_text())
+    for key, value in keys.items():
+        if key.startswith("encoder_"):
+            values["encoder"][key.removeprefix("encoder_")] = value
+        else:
+            values[key] = value
+    path.write_text(json.dumps(values))
+
+
+def sign(model: Path) -> None:
+    """Record the checksums anew, as whoever makes such a model would."""
+    edit(model / "provenance.json", files={name: checksum(model / name) for name in CHECKED})
+
+
+def describe(model: Path, **keys: Any) -> None:
+    """Change the description, and its checksum."""
+    edit(model / "config.json", **keys)
+    sign(model)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +86,7 @@ def test_round_trip_is_bit_identical(saved: Path, tokenizer: DnaTokenizer) -> No
     names = {path.name for path in saved.iterdir()}
     assert names == {
         *("config.json", "model.safetensors", "tokenizer.model", "provenance.json"),
-        *("metrics.json", "training.jsonl"),
+        *("metrics.json", "training.jsonl", MARKER),
     }
     assert json.loads((saved / "provenance.json").read_text())["software"]["random_blocks_seed"] == 0
 
@@ -60,18 +99,118 @@ def test_loading_leaves_the_random_generator_alone(saved: Path) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.model"])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("name", CHECKED)
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "noise"])
-def test_a_damaged_file_is_named(saved: Path, name: str, damage: str) -> None:
+def test_a_damaged_file_is_named(saved: Path, name: str, damage: str, signed: bool) -> None:
+    """Whether it is its checksum that says so, or what reads it."""
     path = saved / name
     content = path.read_bytes()
     if damage == "missing":
         path.unlink()
     else:
         path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[damage])
+        if signed:
+            sign(saved)
     with pytest.raises(ModelError, match=name) as caught:
         load(saved)
     assert "\n" not in str(caught.value)
+
+
+def test_a_changed_bit_is_always_found(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(5)
+    for name, flips in (("model.safetensors", 1000), ("config.json", 100), ("tokenizer.model", 100)):
+        path = saved / name
+        content = path.read_bytes()
+        for _ in range(flips):
+            place, bit = draw.randrange(len(content)), draw.randrange(8)
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
+            with pytest.raises(ModelError, match=f"{name}: damaged, or changed since it was saved"):
+                load(saved)
+        path.write_bytes(content)
+    load(saved)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_was_imported_beside_the_weights_is_looked_at_too(
+    saved: Path, tmp_path: Path, tokenizer: DnaTokenizer
+) -> None:
+    model = load(saved)
+    save_file({"x": torch.zeros(3)}, tmp_path / "more.safetensors")
+    extra = {"more.safetensors": tmp_path / "more.safetensors", "log": saved / "metrics.json"}
+    save(tmp_path / "other", model, {}, {}, extra)
+    assert {*json.loads((tmp_path / "other/provenance.json").read_text())["files"]} == {
+        *CHECKED,
+        "more.safetensors",
+    }
+    (tmp_path / "other/log").write_text("changed")
+    load(tmp_path / "other")
+    (tmp_path / "other/more.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"more\.safetensors: is missing, though provenance\.json names it"):
+        load(tmp_path / "other")
+
+
+def test_the_checksum_of_the_weights_is_computed_once(saved: Path) -> None:
+    model = load(saved)
+    expected = checksum(saved / "model.safetensors")
+    (saved / "model.safetensors").unlink()
+    assert model.sha256 == expected
+
+
+@pytest.mark.parametrize("record", ["none", "of an earlier version"])
+def test_a_model_without_checksums_loads_and_the_log_says_so(
+    saved: Path, capsys: pytest.CaptureFixture[str], record: str
+) -> None:
+    path = saved / "provenance.json"
+    if record == "none":
+        path.unlink()
+    else:
+        values = json.loads(path.read_text())
+        del values["files"]
+        path.write_text(json.dumps(values))
+    assert len(load(saved).sha256) == 64
+    (line,) = capsys.readouterr().err.splitlines()
+    text = "provenance.json has no checksum of config.json, model.safetensors, tokenizer.model: not looked at"
+    assert f"  {saved}: {text} for damage" in line
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"files": []}',
+        b'{"files": {"config.json": 1}}',
+        b'{"files": {"../x": "0"}}',
+        b'{"files": {}, "files": {}}',
+        b'{"files": {"\\u0000": "0"}}',
+        b"[" * 99_999,
+    ],
+)
+def test_a_damaged_record_is_refused(saved: Path, content: bytes) -> None:
+    (saved / "provenance.json").write_bytes(content)
+    for read in (load, read_encoder_config):
+        with pytest.raises(ModelError, match=r"provenance\.json: damaged") as caught:
+            read(saved)
+        assert str(caught.value).isprintable()
+
+
+def test_a_description_changed_by_hand_is_refused_until_its_checksum_is_taken_away(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(saved / "config.json", encoder_route="dense")
+    for read in (load, read_encoder_config):
+        with pytest.raises(
+            ModelError, match=r"config\.json: .* if the change is meant, delete its line under"
+        ):
+            read(saved)
+    values = json.loads((saved / "provenance.json").read_text())
+    del values["files"]["config.json"]
+    (saved / "provenance.json").write_text(json.dumps(values))
+    assert load(saved).config.route == "dense" == read_encoder_config(saved).route
+    assert "has no checksum of config.json: not looked at" in capsys.readouterr().err
 
 
 def test_no_directory_a_file_and_another_task_are_refused(saved: Path, tmp_path: Path) -> None:
@@ -87,30 +226,141 @@ def test_no_directory_a_file_and_another_task_are_refused(saved: Path, tmp_path:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("format", 99), ("task", "translation"), ("encoder", {"layers": "many"}), ("settings", {})],
+    [
+        ("format", 99),
+        ("format", "1" * 3000),
+        ("task", "translation"),
+        ("task", ["promoter"]),
+        ("encoder", {"layers": "many"}),
+        ("encoder", {"\x1b[2J": 1}),
+        ("encoder", []),
+        ("encoder_heads", 3),
+        ("settings", {}),
+        ("tokenizer", "abc"),
+        ("tokenizer", {"vocabulary": 10**12}),
+    ],
 )
 def test_a_description_that_makes_no_sense_is_refused(saved: Path, key: str, value: object) -> None:
+    describe(saved, **{key: value})
+    with pytest.raises(ModelError, match=r"config\.json") as caught:
+        load(saved)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"layers": 1', '"layers": 1, "layers": 2', "key 'layers' stands twice"),
+        ('"dropout": 0.1', '"dropout": NaN', "NaN is no number"),
+        ('"rotary_base": 10000.0', '"rotary_base": 1e999', "the number 1e999 is too large"),
+        ('"layers": 1', '"layers": ' + "1" * 5000, "Exceeds the limit"),
+        ('"layers": 1', '"layers": ' + "[" * 99_999, "nested too deeply"),
+        ('"layers": 1', '"layers": -1', "layers"),
+        ('"layers": 1', '"layers": 1.5', "layers"),
+    ],
+)
+def test_json_that_leaves_a_doubt_is_refused(saved: Path, old: str, new: str, reason: str) -> None:
     path = saved / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-    with pytest.raises(ModelError, match=r"config\.json"):
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    sign(saved)
+    with pytest.raises(ModelError, match=rf"config\.json: .*{reason}"):
         load(saved)
 
 
 def test_random_blocks_that_are_drawn_otherwise_are_refused(saved: Path) -> None:
     """The checkpoint holds the seed and a checksum of what it stands for."""
-    path = saved / "config.json"
-    values = json.loads(path.read_text())
-    assert len(values["random_blocks_sha256"]) == 64
-    values["random_blocks_sha256"] = "0" * 64
-    path.write_text(json.dumps(values))
+    assert len(json.loads((saved / "config.json").read_text())["random_blocks_sha256"]) == 64
+    describe(saved, random_blocks_sha256="0" * 64)
     with pytest.raises(ModelError, match="trained with other random blocks"):
         load(saved)
 
 
-def test_weights_of_other_shapes_are_refused(saved: Path) -> None:
-    path = saved / "config.json"
-    values = json.loads(path.read_text())
-    values["encoder"]["layers"] = 2
-    path.write_text(json.dumps(values))
-    with pytest.raises(ModelError, match=r"weights don't fit config\.json"):
+SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_radius")
+BLOCKS = ("global_blocks", "window_blocks", "random_blocks")
+
+
+@pytest.mark.parametrize("name", [*SIZES, "extra_globals", *BLOCKS])
+def test_a_description_of_any_size_costs_nothing(saved: Path, name: str) -> None:
+    start, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    drawn = "0" * 64 if name in BLOCKS else ""
+    for value in (10**6 + (name == "window_blocks"), 10**9 + 1, 10**18, 10**40):
+        describe(saved, **{f"encoder_{name}": value, "random_blocks_sha256": drawn})
+        with pytest.raises(ModelError):
+            load(saved)
+    assert time.process_time() - start < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100 << 10
+
+
+@pytest.mark.parametrize("keys", [{"members": 10**9}, {"bin_layers": 10**9}, {"members": 10**40}])
+def test_an_ensemble_of_any_size_costs_nothing(saved: Path, keys: dict[str, int]) -> None:
+    settings = {"window": 40, "bin": 10, "pooling": "bin", "bin_layers": 0, "members": 1, "tracks": []}
+    describe(saved, task="chromatin", settings=settings | keys)
+    with pytest.raises(ModelError, match="layers are asked for, there are"):
         load(saved)
+
+
+def test_weights_of_other_shapes_are_refused(saved: Path) -> None:
+    for change, reason in (
+        ({"encoder_layers": 2}, "tensor 'encoder.layers.1.query.weight' is missing"),
+        ({"encoder_positions": 65}, r"has shape \(64, 8\), \(65, 8\) is asked for"),
+        ({"encoder_positions": 64, "encoder_position": "rotary"}, "position.weight' is not asked for"),
+    ):
+        describe(saved, encoder_layers=1, **{k: v for k, v in change.items() if k != "encoder_layers"})
+        describe(saved, **change)
+        with pytest.raises(ModelError, match=rf"weights don't fit config\.json: .*{reason}"):
+            load(saved)
+
+
+def rewritten(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    """Damage to the header of a safetensors file, its length kept true."""
+
+    def write(content: bytes) -> bytes:
+        (length,) = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8 : 8 + length])
+        change(header)
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + content[8 + length :]
+
+    return write
+
+
+BIAS = "dense.bias"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda content: struct.pack("<Q", 2**63) + content[8:],
+        lambda content: content + bytes(1000),
+        lambda content: content[:-1],
+        rewritten(lambda header: header[BIAS].update(shape=[2**62, 4])),
+        rewritten(lambda header: header[BIAS].update(shape=[2**70])),
+        rewritten(lambda header: header[BIAS].update(shape=[-8])),
+        rewritten(lambda header: header[BIAS].update(data_offsets=[0, 2**60])),
+        rewritten(lambda header: header[BIAS].update(data_offsets=[32, 0])),
+        rewritten(lambda header: header[BIAS].update(dtype="I32")),
+        rewritten(lambda header: header[BIAS].update(dtype="F4")),
+        rewritten(lambda header: header.update({"\n\0": header.pop(BIAS)})),
+        rewritten(
+            lambda header: header.update({"new": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})
+        ),
+    ],
+)
+def test_a_header_that_lies_is_refused(saved: Path, lie: Callable[[bytes], bytes]) -> None:
+    path = saved / "model.safetensors"
+    path.write_bytes(lie(path.read_bytes()))
+    sign(saved)
+    with pytest.raises(ModelError, match=r"model\.safetensors") as caught:
+        load(saved)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
+def test_weights_of_other_types_become_single_precision(saved: Path, kind: torch.dtype) -> None:
+    path = saved / "model.safetensors"
+    weights = {name: value.to(kind) for name, value in load_file(path).items()}
+    save_file(weights, path)
+    sign(saved)
+    for name, value in load(saved).network.state_dict().items():
+        assert value.dtype == torch.float32 and torch.equal(value, weights[name].float())

@@ -3,6 +3,7 @@
 import itertools
 import json
 import pickle
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import checksum
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.tokens.documents import DocumentPlan, iter_documents
 from bigbird_dna.tokens.store import TokenStore, build_store
+from bigbird_dna.tokens.store_info import own_checksum
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 PLAN = DocumentPlan(passes=2, max_start=300, sentence_bases=(40, 80), document_sentences=(5, 9))
@@ -89,8 +92,8 @@ def test_bytes_do_not_depend_on_processes(
 ) -> None:
     build_store(tmp_path / "two", reference, reference.contigs, tokenizer, PLAN, seed=3, workers=2)
     names = {path.name for path in built.iterdir()}
-    assert names == {"tokens.bin", "sentences.npy", "documents.npy", "store.json"}
-    for name in names:
+    assert names == {"tokens.bin", "sentences.npy", "documents.npy", "store.json", MARKER}
+    for name in names - {MARKER}:
         assert checksum(tmp_path / "two" / name) == checksum(built / name)
 
 
@@ -157,6 +160,16 @@ def test_another_tokenizer_is_refused(built: Path, tmp_path: Path) -> None:
         TokenStore.open(built, other)
 
 
+def sign(store: Path, **keys: Any) -> None:
+    """Change keys of the description (... takes one away), and give it the checksums it should have."""
+    path = store / "store.json"
+    info = json.loads(path.read_text())
+    for name in ("tokens.bin", "sentences.npy", "documents.npy"):
+        info[f"{Path(name).stem}_sha256"] = checksum(store / name)
+    info = {key: value for key, value in (info | keys).items() if value is not ...}
+    path.write_text(json.dumps(info | {"sha256": own_checksum(info)}))
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
 
@@ -195,20 +208,101 @@ def test_offsets_that_contradict_the_rest(damaged: Path, name: str, damage: Call
     [
         ("format", 2, "of format 1"),
         ("tokens", "many", "tokens is 'many', not a int"),
-        ("contigs", None, "contigs is None, not a list"),
+        ("tokens", True, "tokens is True, not a int"),
+        ("sentences", -1, "sentences is -1, not a int, or out of range"),
+        ("documents", 10**18, "documents.npy: damaged"),
+        ("tokens", 10**18, "tokens.bin: damaged"),
+        ("tokens", 9 * 10**4298, "tokens is 9000.*, not a int, or out of range"),
+        ("contigs", None, "contigs is None, not a list of str"),
+        ("contigs", ["a", 1], r"contigs is \['a', 1\], not a list of str"),
+        ("contigs", [["\x1b" * 999]], "contigs is .*, not a list of str"),
         ("dtype", "float16", "dtype is 'float16'"),
         ("sentences", 1, "sentences.npy: damaged"),
         ("seed", ..., "'seed' is missing"),
+        ("documents_sha256", ..., "'documents_sha256' is missing"),
+        ("colour", "red", "unknown key 'colour'"),
+        ("vocabulary", 97, "vocabulary is 97, the tokenizer's is 96"),
+        ("tokenizer_sha256", "\x07" * 999, "made with another tokenizer"),
     ],
 )
-def test_descriptions_that_are_wrong(damaged: Path, key: str, value: Any, message: str) -> None:
+def test_descriptions_that_are_wrong(
+    damaged: Path, tokenizer: DnaTokenizer, key: str, value: Any, message: str
+) -> None:
+    """Also where they have the checksum that they should have."""
+    sign(damaged, **{key: value})
+    with pytest.raises(DataError, match=message) as caught:
+        TokenStore.open(damaged, tokenizer)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"seed": 3', '"seed": 4'),
+        ('"seed": 3', '"seed": 3, "seed": 3'),
+        ('"max_n": 0.5', '"max_n": NaN'),
+        ('"max_n": 0.5', '"max_n": 0.50001'),
+        ('"passes": 2', '"passes": ' + "2" * 5000),
+        ('"passes": 2', '"passes": ' + "[" * 99_999),
+        ('"format": 1', '"format": 1, "more": {}'),
+        ('"a"', '"A"'),
+    ],
+)
+def test_a_description_that_was_changed_is_refused(damaged: Path, old: str, new: str) -> None:
     path = damaged / "store.json"
-    info = json.loads(path.read_text()) | {key: None if value is ... else value}
-    if value is ...:
-        del info[key]
-    path.write_text(json.dumps(info))
-    with pytest.raises(DataError, match=message):
+    content = path.read_text()
+    assert content.count(old) == 1
+    path.write_text(content.replace(old, new))
+    with pytest.raises(DataError, match=r"store\.json: ") as caught:
         TokenStore.open(damaged)
+    assert str(caught.value).isprintable()
+
+
+def test_a_changed_bit_is_always_found(damaged: Path) -> None:
+    """In any file of a store; what is accepted says the same as before."""
+    names = ("tokens.bin", "sentences.npy", "documents.npy", "store.json")
+    contents = {name: (damaged / name).read_bytes() for name in names}
+    places = [(name, place) for name, content in contents.items() for place in range(len(content))]
+    info = TokenStore.open(damaged, verify=True).info
+    draw = random.Random(3)
+    accepted = 0
+    # Every file is hit, and the small ones more often than by their size.
+    chosen = [draw.choice(places) for _ in range(600)]
+    chosen += [(name, draw.randrange(len(contents[name]))) for name in names for _ in range(100)]
+    for name, place in chosen:
+        changed = bytearray(contents[name])
+        changed[place] ^= 1 << draw.randrange(8)
+        (damaged / name).write_bytes(changed)
+        try:
+            accepted += TokenStore.open(damaged, verify=True).info != info or name != "store.json"
+        except DataError as error:
+            assert f"{damaged}" in str(error)
+        (damaged / name).write_bytes(contents[name])
+    assert accepted == 0
+
+
+def test_a_store_of_an_earlier_version_is_read_and_the_log_says_what_it_lacks(
+    damaged: Path, tokenizer: DnaTokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = damaged / "store.json"
+    info = json.loads(path.read_text())
+    old = {key: info[key] for key in info if key not in ("sentences_sha256", "documents_sha256", "sha256")}
+    path.write_text(json.dumps(old))
+    assert TokenStore.open(damaged, tokenizer).info == old
+    assert capsys.readouterr().err == ""
+    TokenStore.open(damaged, tokenizer, verify=True)
+    assert "store: of an earlier version, without checksums of offsets: tokenize" in capsys.readouterr().err
+    (damaged / "tokens.bin").write_bytes(bytes((damaged / "tokens.bin").stat().st_size))
+    with pytest.raises(DataError, match=r"tokens\.bin: damaged: its sha256"):
+        TokenStore.open(damaged, verify=True)
+
+
+def test_a_token_outside_the_vocabulary_is_found_where_all_is_read(damaged: Path) -> None:
+    path = damaged / "tokens.bin"
+    path.write_bytes(path.read_bytes()[:-2] + b"\x60\x00")
+    sign(damaged)
+    with pytest.raises(DataError, match=r"tokens\.bin: token 96 is outside the vocabulary of 96"):
+        TokenStore.open(damaged, verify=True)
 
 
 def test_a_changed_token_is_found_where_all_is_read(damaged: Path) -> None:
@@ -225,6 +319,7 @@ def test_offsets_that_do_not_ascend_are_found_where_all_is_read(damaged: Path, n
     offsets = np.load(damaged / name)
     offsets[2] = offsets[1]
     np.save(damaged / name, offsets)
+    sign(damaged)
     TokenStore.open(damaged)
     with pytest.raises(DataError, match=rf"{name}: damaged: offset 2 is {offsets[1]}, after"):
         TokenStore.open(damaged, verify=True)

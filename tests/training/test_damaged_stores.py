@@ -36,8 +36,8 @@ def swap(path: Path) -> None:
     [
         ("tokens.bin", flip, "damaged: its sha256 is"),
         ("tokens.bin", cut, "bytes, "),
-        ("sentences.npy", swap, "damaged: offset 4 is"),
-        ("documents.npy", swap, "damaged: offset 4 is"),
+        ("sentences.npy", swap, "damaged: its sha256 is"),
+        ("documents.npy", swap, "damaged: its sha256 is"),
         ("sentences.npy", cut, "damaged: "),
         ("store.json", cut, "not readable as JSON"),
     ],

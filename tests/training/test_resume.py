@@ -13,7 +13,8 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
+from tests.cli.command import Run, refused
 
 # Long enough that every kill comes before the end, also on a fast machine.
 LONG = ("--set", "pretraining.steps=400")
@@ -59,7 +60,7 @@ def test_kills_at_random_moments_leave_no_trace(tiny_config: Path, undisturbed: 
     output = tmp_path / "model"
     moments = random.Random(11)
     # The first kill comes before there is a checkpoint, the others somewhere between two.
-    for pattern in ("*/training.jsonl", *3 * ("*/state.pt",)):
+    for pattern in ("*/training.jsonl", *2 * ("*/state.pt",)):
         process = subprocess.Popen(
             [*COMMAND, *_arguments(tiny_config, output, *LONG)],
             env=ENVIRONMENT,
@@ -79,6 +80,49 @@ def test_kills_at_random_moments_leave_no_trace(tiny_config: Path, undisturbed: 
     assert steps[0] == steps[1]
     losses = [[json.loads(line).get("loss") for line in _log(model)] for model in (output, undisturbed)]
     assert losses[0] == losses[1]
+
+
+def test_a_second_equal_training_is_refused_and_the_first_is_left_alone(
+    tiny_config: Path, undisturbed: Path, tmp_path: Path, run: Run
+) -> None:
+    output, other = tmp_path / "model", tmp_path / "other"
+    first = subprocess.Popen(
+        [*COMMAND, *_arguments(tiny_config, output, *LONG)],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_for_a_new(tmp_path / "checkpoints", "*/training.jsonl", first)
+    result = run("pretrain", *_arguments(tiny_config, other, *LONG))
+    (directory,) = (tmp_path / "checkpoints").iterdir()
+    refused(result, 1, f"{directory}: this training is running already (process {first.pid} on ")
+    _, errors = first.communicate(timeout=120)
+    assert first.returncode == 0, errors
+    assert _weights(output) == _weights(undisturbed) and not other.exists()
+    assert not directory.exists()
+
+
+@pytest.mark.slow
+def test_a_second_equal_training_of_several_processes_ends_at_once(tiny_config: Path, tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    settings = ("--set", "pretraining.steps=4000")
+    words = [*launcher, "-m", "bigbird_dna.cli.main", "pretrain"]
+    words += _arguments(tiny_config, tmp_path / "model", *settings)
+    first = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    try:
+        _wait_for_a_new(tmp_path / "checkpoints", "*/training.jsonl", first)
+        start = time.monotonic()
+        second = subprocess.run(
+            words, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert time.monotonic() - start < 100
+        assert second.returncode == 1
+        sentences = [line for line in second.stderr.splitlines() if line.startswith("bigbird-dna: error: ")]
+        assert sentences and len(set(sentences)) == 1 and "is running already" in sentences[0]
+        assert first.poll() is None
+    finally:
+        first.terminate()
+        first.communicate()
 
 
 def _log(model: Path) -> list[str]:

@@ -1,0 +1,83 @@
+"""Weights from a safetensors file into a network, which is only made once they are known to fit it.
+
+A description may ask for a network of any size. What is built and allocated is bounded by the weights file:
+names and shapes are compared first, with a network that has no numbers.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+from bigbird_dna.errors import ModelError, error_text, shortened
+
+TYPES = ("F64", "F32", "F16", "BF16")
+Shape = tuple[int, ...]
+
+
+def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.Module:
+    """The network that `build` makes, on the CPU, with the weights of a file.
+
+    Parameters
+    ----------
+    build
+        Makes a network with fresh weights. It is called once, and draws and allocates nothing.
+    layers
+        That the network is to have, in all its parts; each has tensors of its own.
+
+    Raises
+    ------
+    ModelError
+        The file is damaged, or its tensors aren't those of the network.
+    """
+    stored = _shapes(path)
+    if layers > len(stored):
+        raise _misfit(path, f"{layers:,} layers are asked for, there are {len(stored):,} tensors")
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            network = build()
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise _misfit(path, error_text(error)) from None
+    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    if difference := _difference(stored, expected):
+        raise _misfit(path, difference)
+    network.to_empty(device="cpu")
+    try:
+        network.load_state_dict(load_file(path))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise ModelError(f"{path}: damaged: {error_text(error)}") from None
+    return network
+
+
+def _shapes(path: Path) -> dict[str, Shape]:
+    """Shapes of all tensors in a file, which must be of floating point."""
+    shapes = {}
+    try:
+        with safe_open(path, framework="pt") as stored:
+            for name in list(stored.keys()):  # the object is no mapping
+                part = stored.get_slice(name)
+                shapes[name] = tuple(part.get_shape())
+                if part.get_dtype() not in TYPES:
+                    what = f"tensor {shortened(repr(name))} holds {part.get_dtype()}"
+                    raise ModelError(f"{path}: {what}, weights are one of {', '.join(TYPES)}")
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: damaged: {error_text(error)}") from None
+    return shapes
+
+
+def _difference(stored: Mapping[str, Shape], expected: Mapping[str, Shape]) -> str:
+    for name, shape in expected.items():
+        if name not in stored:
+            return f"tensor {name!r} is missing"
+        if stored[name] != shape:
+            return f"tensor {name!r} has shape {stored[name]}, {shape} is asked for"
+    if further := sorted(set(stored) - set(expected)):
+        return f"tensor {shortened(repr(further[0]))} is not asked for"
+    return ""
+
+
+def _misfit(path: Path, reason: str) -> ModelError:
+    return ModelError(f"{path}: weights don't fit config.json: {reason}")

@@ -1,0 +1,273 @@
+"""Readers of what the package wrote itself: model directories, token stores, checkpoints, the kernel's cache.
+
+Checksums that a damaged file would fail at once are put right first, so that what lies behind them is
+reached; where the checksum is what is read, it stays.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from bigbird_dna.attention.native_build import DIGEST, LIBRARY, open_kept
+from bigbird_dna.config import EncoderConfig, OptimizerConfig
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.model.checksums import KEY, RECORD
+from bigbird_dna.model.directory import CONFIG, WEIGHTS, load, read_encoder_config, save
+from bigbird_dna.model.settings import (
+    ChromatinSettings,
+    NamedTrack,
+    PretrainingSettings,
+    PromoterSettings,
+    Settings,
+)
+from bigbird_dna.tokens.documents import DocumentPlan
+from bigbird_dna.tokens.store import TokenStore, build_store
+from bigbird_dna.tokens.store_info import own_checksum
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.training.lock import Lock
+from bigbird_dna.training.log import TrainingLog
+from bigbird_dna.training.schedule import make_optimizer
+from bigbird_dna.training.state import CheckpointStore, Progress
+from tests.fuzz.containers import NPY, SAFETENSORS, ZIP
+from tests.fuzz.reader import Reader
+from tests.toys import random_dna, random_model
+
+Files = dict[str, bytes]
+SETTINGS: tuple[Settings, ...] = (
+    PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2),
+    PretrainingSettings(),
+    ChromatinSettings(
+        window=40,
+        bin=10,
+        pooling="bin",
+        bin_layers=1,
+        members=2,
+        tracks=(NamedTrack(track="one", group="TF"),),
+    ),
+)
+WORDS = (b"-1", b"1e999", b"NaN", b"null", b"1" * 5000, b"[" * 2000, b"1000000000000", b"true", b'""', b"{}")
+
+
+def _files(directory: Path) -> Files:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def _spread(files: Files, directory: Path) -> None:
+    directory.mkdir()
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+
+
+@functools.cache
+def _tokenizer() -> DnaTokenizer:
+    with tempfile.TemporaryDirectory() as directory:
+        sentences = [random_dna(300, seed) for seed in range(30)]
+        return DnaTokenizer.train(sentences, Path(directory, "tokenizer.model"), 40, 6)
+
+
+@functools.cache
+def _models() -> list[Files]:
+    found = []
+    for position, settings in zip(("learned", "rotary", "learned"), SETTINGS, strict=True):
+        sizes = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8, "extra_globals": 2}
+        config = EncoderConfig(
+            vocabulary=_tokenizer().vocabulary, position=position, relative_radius=2, **sizes
+        )
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "model")
+            save(path, random_model(_tokenizer(), config, settings), {}, {}, {})
+            found.append(_files(path))
+    return found
+
+
+def _in_a_model(name: str) -> Callable[[Path], None]:
+    """Read a model whose file of that name is damaged; of several models, the one it looks most like."""
+
+    def read(path: Path) -> None:
+        content = path.read_bytes()
+        whole = min(_models(), key=lambda files: abs(len(files[name]) - len(content)))
+        if name == RECORD:
+            whole = _models()[0]
+        directory = path.with_name("model")
+        _spread(whole | {name: content}, directory)
+        if name != RECORD:
+            record = {
+                each: hashlib.sha256((directory / each).read_bytes()).hexdigest()
+                for each in (CONFIG, WEIGHTS)
+            }
+            (directory / RECORD).write_text(json.dumps({KEY: record}))
+        if name != WEIGHTS:
+            read_encoder_config(directory)
+        load(directory)
+
+    return read
+
+
+@functools.cache
+def _store() -> Files:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "reference.fa.gz")
+        write_fasta(path, [("a", random_dna(1500, 1))])
+        plan = DocumentPlan(passes=1, max_start=100, sentence_bases=(40, 80), document_sentences=(2, 5))
+        build_store(Path(directory, "store"), Reference(path), {"a": 1500}, _tokenizer(), plan)
+        return _files(Path(directory, "store"))
+
+
+def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
+    """Read a store whose file of that name is damaged; `signed`: with the checksums that it should have."""
+
+    def read(path: Path) -> None:
+        directory = path.with_name("store")
+        _spread(_store() | {name: path.read_bytes()}, directory)
+        description = directory / "store.json"
+        try:
+            info = json.loads(description.read_bytes())
+        except (ValueError, RecursionError):
+            info = None
+        if signed and isinstance(info, dict) and "sha256" in info:
+            for each in ("tokens.bin", "sentences.npy", "documents.npy"):
+                info[f"{Path(each).stem}_sha256"] = hashlib.sha256(
+                    (directory / each).read_bytes()
+                ).hexdigest()
+            description.write_text(json.dumps(info | {"sha256": own_checksum(info)}))
+        store = TokenStore.open(directory, _tokenizer(), verify=True)
+        # What is accepted can be gone through.
+        assert int(store.tokens.max(initial=0)) < _tokenizer().vocabulary
+        assert store.sentences[store.documents[-1]] == len(store.tokens)
+
+    return read
+
+
+def _training() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    return network, make_optimizer(network, OptimizerConfig())
+
+
+@functools.cache
+def _checkpoint() -> bytes:
+    network, optimizer = _training()
+    network(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+    with tempfile.TemporaryDirectory() as directory:
+        store = CheckpointStore(Path(directory), {})
+        store.save(network, optimizer, Progress(4, 100, 1.5, 2))
+        return store.path.read_bytes()
+
+
+def _content() -> bytes:
+    whole = _checkpoint()
+    return whole[whole.index(b"\n") + 1 :]
+
+
+def _signed_checkpoint(path: Path) -> None:
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest().encode()
+    _resume(path, _checkpoint()[: _checkpoint().index(b"\n") - 64] + digest + b"\n" + content)
+
+
+def _resume(path: Path, content: bytes) -> None:
+    store = CheckpointStore(path.parent, {})
+    store.directory.mkdir()
+    store.path.write_bytes(content)
+    network, optimizer = _training()
+    store.restore(network, optimizer)
+    # What was accepted can be gone on with.
+    network(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+
+
+def _any_checkpoint(path: Path) -> None:
+    content = path.read_bytes()
+    _resume(path, content)
+    assert content == _checkpoint() or content.startswith(b"PK"), "damage was not seen"
+
+
+def _log(path: Path) -> None:
+    TrainingLog(path, Progress(step=3), 10)
+    for line in filter(None, path.read_text().split("\n")):
+        assert json.loads(line)["step"] <= 3
+
+
+def _kernel(name: str) -> Callable[[Path], None]:
+    """A library is loaded only as it was kept."""
+
+    def read(path: Path) -> None:
+        home = path.with_name("native")
+        _spread(_kept() | {name: path.read_bytes()}, home)
+        home.chmod(0o700)
+        found = open_kept(home)
+        assert (found is not None) == (path.read_bytes() == _kept()[name])
+        if found is not None:
+            os.close(int(found.name))
+
+    return read
+
+
+@functools.cache
+def _kept() -> Files:
+    library = random_dna(2000, 9).encode()
+    return {LIBRARY: library, DIGEST: hashlib.sha256(library).hexdigest().encode()}
+
+
+def _lock(path: Path) -> None:
+    """What another process has written into a lock that it holds."""
+    holder = Lock(path.with_name("held"))
+    holder.take("it")
+    path.with_name("held").write_bytes(path.read_bytes())
+    try:
+        Lock(path.with_name("held")).take("it")
+    finally:
+        holder.release()
+
+
+def _of_models(name: str) -> Callable[[], list[bytes]]:
+    return lambda: [files[name] for files in _models()]
+
+
+def _packed() -> list[bytes]:
+    return [_content()]
+
+
+READERS = [
+    Reader("model-config", ".json", _in_a_model(CONFIG), _of_models(CONFIG), tokens=WORDS),
+    Reader("model-weights", ".safetensors", _in_a_model(WEIGHTS), _of_models(WEIGHTS), SAFETENSORS, WORDS),
+    Reader("model-record", ".json", _in_a_model(RECORD), lambda: [_models()[0][RECORD]], tokens=WORDS),
+    Reader(
+        "store-description",
+        ".json",
+        _in_a_store("store.json"),
+        lambda: [_store()["store.json"]],
+        tokens=WORDS,
+    ),
+    Reader(
+        "store-unsigned",
+        ".json",
+        _in_a_store("store.json", False),
+        lambda: [_store()["store.json"]],
+        tokens=WORDS,
+    ),
+    Reader("store-tokens", ".bin", _in_a_store("tokens.bin"), lambda: [_store()["tokens.bin"]]),
+    Reader("store-sentences", ".npy", _in_a_store("sentences.npy"), lambda: [_store()["sentences.npy"]], NPY),
+    Reader("store-documents", ".npy", _in_a_store("documents.npy"), lambda: [_store()["documents.npy"]], NPY),
+    Reader("checkpoint", ".pt", _any_checkpoint, lambda: [_checkpoint()]),
+    Reader("checkpoint-signed", ".pt", _signed_checkpoint, _packed, ZIP),
+    Reader(
+        "training-log-resumed",
+        ".jsonl",
+        _log,
+        lambda: [b'{"step": 2, "loss": NaN}\n{"step": 4}\n'],
+        None,
+        WORDS,
+    ),
+    Reader("kernel-library", ".so", _kernel(LIBRARY), lambda: [_kept()[LIBRARY]]),
+    Reader("kernel-digest", ".sha256", _kernel(DIGEST), lambda: [_kept()[DIGEST]]),
+    Reader("training-lock", "", _lock, lambda: [b"process 7 on here since 2026-01-01 00:00:00+0000\n"]),
+]
