@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import os
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,29 +11,61 @@ from pathlib import Path
 from typing import IO, Literal, cast
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fields import CONTROL_BYTES, control_character
+
+LONGEST_LINE = 1 << 24
+"""Bytes of a line of a table."""
+
+_BLOCK = 1 << 16  # bytes read at a time
+_NOT_IN_LINES = CONTROL_BYTES.replace(b"\n", b"")
+_NOT_IN_TEXT = _NOT_IN_LINES.replace(b"\r", b"")
+
+Compression = Literal["plain", "gzip", "bgzip"]
 
 # An empty BGZF block ends every complete bgzip file.
 _BGZIP_END = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 
 
-def compression(path: Path) -> Literal["plain", "gzip", "bgzip"]:
+def compression(path: Path) -> Compression:
     """How a file is compressed, by its first bytes.
 
     Raises
     ------
     DataError
-        The file is missing, a directory, not readable, empty, or compressed in another way.
+        The file is missing, not readable, empty, no file (but a directory, pipe or device), or compressed in
+        another way.
     """
+    handle = open_handle(path)
     try:
-        if path.is_dir():
-            raise DataError(f"{path}: is a directory, not a file")
-        with path.open("rb") as stream:
-            start = stream.read(18)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
+        return compression_of(path, os.pread(handle, 18, 0))
     except OSError as error:
         raise DataError(f"{path}: can't be read: {error.strerror}") from None
+    finally:
+        os.close(handle)
+
+
+def open_handle(path: Path) -> int:
+    """A file's descriptor; errors as of `compression`, of an empty file none.
+
+    A pipe is refused: what was read of it to see what it holds is gone, and nobody may be writing to it.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:  # a name with a NUL
+        raise DataError(f"{path}: can't be read: {getattr(error, 'strerror', error)}") from None
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    what = "directory" if stat.S_ISDIR(mode) else "pipe or a device"
+    raise DataError(f"{path}: is a {what}, not a file")
+
+
+def compression_of(path: Path, start: bytes) -> Compression:
+    """How a file that begins with `start`, 18 bytes, is compressed; errors as of `compression`."""
     if not start:
         raise DataError(f"{path}: the file is empty")
     for magic, name in _FOREIGN.items():
@@ -66,13 +100,72 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines of a text file without their ends (LF or CRLF), numbered from 1."""
-    with open_bytes(path) as stream, io.TextIOWrapper(stream, encoding="utf-8") as text:
-        try:
-            for number, line in enumerate(text, start=1):
-                yield number, line.rstrip("\n")
-        except UnicodeDecodeError:
-            raise DataError(f"{path}: not a text file") from None
+    """Lines of a text file without their ends (LF or CRLF), numbered from 1.
+
+    Raises
+    ------
+    DataError
+        As `open_bytes` and `numbered_lines`; or the file isn't UTF-8.
+    """
+    number = 0
+    with open_bytes(path) as stream:
+        for number, block in _whole_lines(path, stream, LONGEST_LINE, 1):
+            try:
+                text = block.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                number += block.count(b"\n", 0, error.start)
+                raise DataError(f"{path}: line {number}: not a text file (UTF-8)") from None
+            lines = text.split("\n")
+            if not text.isascii():
+                for place, line in enumerate(lines, start=number):
+                    if found := control_character(line.replace("\t", " ")):
+                        raise DataError(f"{path}: line {place}: a control character ({found})")
+            yield from enumerate(lines, start=number)
+
+
+def numbered_lines(
+    path: Path, stream: IO[bytes], longest: int = LONGEST_LINE, first: int = 1
+) -> Iterator[tuple[int, bytes]]:
+    """Lines of a stream without their ends (LF or CRLF), the next one numbered `first`.
+
+    Raises
+    ------
+    DataError
+        A line has more than `longest` bytes, or a control character that is no tab.
+    """
+    for number, block in _whole_lines(path, stream, longest, first):
+        yield from enumerate(block.split(b"\n"), start=number)
+
+
+def _whole_lines(path: Path, stream: IO[bytes], longest: int, number: int) -> Iterator[tuple[int, bytes]]:
+    """Checked lines of a stream, many at a time with LF between them, and the number of the first."""
+    carry = b""
+    at_end = False
+    while not at_end:
+        more = stream.read(max(_BLOCK, len(carry)))
+        at_end = not more
+        block = carry + more
+        cut = len(block) if at_end else block.rfind(b"\n") + 1
+        block, carry = block[:cut], block[cut:]
+        if len(carry) > longest or len(carry.translate(None, _NOT_IN_TEXT)) != len(carry):
+            block, carry = block + carry, b""  # to be refused, after the lines before
+        if not block:
+            continue
+        lines = block.removesuffix(b"\n").removesuffix(b"\r").replace(b"\r\n", b"\n")
+        is_long = len(lines) > longest
+        if is_long or len(lines.translate(None, _NOT_IN_LINES)) != len(lines):
+            _check_lines(path, lines, longest, number)
+        yield number, lines
+        number += lines.count(b"\n") + 1
+
+
+def _check_lines(path: Path, block: bytes, longest: int, first: int) -> None:
+    for number, line in enumerate(block.split(b"\n"), start=first):
+        if len(line) > longest:
+            raise DataError(f"{path}: line {number}: a line of more than {longest:,} bytes")
+        if len(line.translate(None, CONTROL_BYTES)) != len(line):
+            found = next(byte for byte in line if byte in CONTROL_BYTES)
+            raise DataError(f"{path}: line {number}: not a text file: a control character (U+{found:04X})")
 
 
 def require_end_block(path: Path) -> None:

@@ -8,20 +8,21 @@ that occur twice, text without a header, lines of uneven length, letters that ar
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome import compression
+from bigbird_dna.genome.fields import check_name
 from bigbird_dna.genome.sequence import (
     clean_bytes,
     count_ambiguous_bytes,
     describe_bad_letter,
     first_bad_letter,
 )
+from bigbird_dna.scratch import scratch_directory
 
 _BLOCK_BYTES = 1 << 21
 _LONGEST_HEADER = 1 << 20
@@ -99,8 +100,8 @@ def spool_stdin() -> Iterator[Path]:
     """
     if sys.stdin.isatty():
         raise UsageError("'-' reads from standard input, which is a terminal: pipe a file in")
-    with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as directory:
-        path = Path(directory, "stdin")
+    with scratch_directory() as directory:
+        path = directory / "stdin"
         with path.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream, 1 << 20)
         try:
@@ -115,15 +116,32 @@ def readable(path: Path | str) -> AbstractContextManager[Path]:
 
 
 def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, letters as they stand in the file) for consecutive pieces of every record."""
     with compression.open_bytes(path) as stream:
-        parser = _Parser(path)
-        for block in _blocks(stream):
-            yield from parser.feed(block)
-        parser.finish()
+        yield from parse_fasta(path, stream)
 
 
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+class Readable(Protocol):
+    """What `parse_fasta` needs of a stream: `read(n)` gives n bytes, fewer only at the end."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes."""
+
+
+def parse_fasta(path: Path, stream: Readable) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, letters as they stand in the file) for consecutive pieces of every record.
+
+    Raises
+    ------
+    DataError
+        As `scan_fasta`, of a file that is called `path`.
+    """
+    parser = _Parser(path)
+    for block in _blocks(stream):
+        yield from parser.feed(block)
+    parser.finish()
+
+
+def _blocks(stream: Readable) -> Iterator[bytes]:
     """Blocks of a stream with LF line ends; a byte-order mark at the start is left out."""
     carry = stream.read(3).removeprefix(b"\xef\xbb\xbf")
     while block := stream.read(_BLOCK_BYTES):
@@ -209,7 +227,7 @@ class _Parser:
             raise DataError(f"{self.path}: line {self.line}: a carriage return that ends no line")
         if not header.strip() or header[0].isspace():
             raise DataError(f"{self.path}: line {self.line}: a record without a name")
-        name = header.split(maxsplit=1)[0]
+        name = check_name(header.split(maxsplit=1)[0], "the record", f"{self.path}: line {self.line}")
         if name in self.names:
             raise DataError(f"{self.path}: line {self.line}: a second record named {name!r}")
         self.names.add(name)

@@ -9,6 +9,7 @@ from typing import IO, Any, Literal
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.compression import open_bytes
 from bigbird_dna.genome.fasta import Chunk
+from bigbird_dna.genome.fields import check_name, quoted
 from bigbird_dna.genome.sequence import describe_bad_letter, first_bad_letter
 
 FlatFormat = Literal["GenBank", "EMBL"]
@@ -19,7 +20,8 @@ _STARTS: dict[FlatFormat, str] = {"GenBank": "LOCUS       ", "EMBL": "ID   "}
 # Biopython warns of these and goes on; its other warnings are about lines that aren't used here.
 _GRAVE = "Expected sequence length|Premature end of file"
 # It takes lines apart without looking whether they have the parts that it expects.
-_FAULTS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, Warning)
+_FAULTS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError, RuntimeError)
+_LONGEST_LINE = 1 << 20  # letters; the formats have 80
 
 
 def flat_format(path: Path) -> FlatFormat | None:
@@ -83,16 +85,17 @@ def _next_record(scanner: Any, lines: "_Lines") -> Any:
         warnings.filterwarnings("error", _GRAVE, BiopythonParserWarning)
         try:
             return scanner.parse(lines, do_features=False)
-        except _FAULTS as error:
+        except (*_FAULTS, Warning, StopIteration) as error:
             where = f"{lines.path}: line {lines.number}"
             raise DataError(f"{where}: can't be read as {lines.flat}: {error_text(error)}") from None
 
 
 def _name(record: Any, lines: "_Lines") -> str:
     name = str(record.name if record.id in (None, "", ".") else record.id)
+    where = f"{lines.path}: the record that ends in line {lines.number}"
     if name.split() != [name] or name == "<unknown name>":
-        raise DataError(f"{lines.path}: the record that ends in line {lines.number} has no name")
-    return name
+        raise DataError(f"{where} has no name")
+    return check_name(name, "name", where)
 
 
 def _letters(record: Any, lines: "_Lines") -> bytes:
@@ -123,12 +126,16 @@ class _Lines:
 
     def readline(self) -> str:
         """The next line, "" at the end."""
-        line = self._text.readline()
+        line = self._text.readline(_LONGEST_LINE)
         self.number += line != ""
+        if len(line) == _LONGEST_LINE:
+            raise DataError(f"{self.path}: line {self.number}: a line of more than a million letters")
         if line.startswith(self._start):
             self._inside = True
         elif line.rstrip() == "//":
             self._inside = False
         elif not self._inside and line.strip():
-            raise DataError(f"{self.path}: line {self.number}: text between records: {line.strip()[:40]!r}")
+            raise DataError(
+                f"{self.path}: line {self.number}: text between records: {quoted(line.strip(), 40)}"
+            )
         return line

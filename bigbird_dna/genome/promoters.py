@@ -15,17 +15,19 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.files import atomic_path, write_json
 from bigbird_dna.genome.assembly import Assembly, naming_assemblies, shown
 from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.fields import check_name, quoted, whole_number
 from bigbird_dna.genome.intervals import Locus, Strand
 from bigbird_dna.genome.liftover import lift
 from bigbird_dna.genome.reference import Reference
 
+_MOST = 2_000_000  # promoters of a file: what memory has room for
 _COLUMNS = ("contig", "position", "strand", "name")
 
 # FP, a name of up to 20 columns, flags, a data bank, and the site as
 # sequence:topology-strand-position.
 _FPS_ENTRY = re.compile(
     r"FP\s{3}(?P<name>.{20}):\S{2}\s+\S+?:(?P<contig>\S+)\s+"
-    r"\d(?P<strand>[+-])\s*(?P<position>\d+);"
+    r"[0-9](?P<strand>[+-])\s*(?P<position>[0-9]+);"
 )
 
 
@@ -99,21 +101,22 @@ def read_promoters(path: Path) -> list[Locus]:
     Raises
     ------
     DataError
-        The format is unknown, the file can't be read, holds no promoter, or a line is malformed.
+        The format is unknown, the file can't be read, holds no promoter or more than two million, or a
+        line is malformed.
     """
     path = Path(path)
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     parse = _PARSERS.get(suffix.lower())
     if parse is None:
         raise DataError(f"{path}: promoters come as .sga, .bed or .fps (also .gz)")
-    loci = []
+    loci: list[Locus] = []
     for number, line in read_lines(path):
         try:
             locus = parse(line)
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
         if locus is not None:
-            loci.append(locus)
+            _take(loci, locus, f"{path}: line {number}")
     if not loci:
         raise DataError(f"{path}: no promoter in the file")
     return loci
@@ -139,14 +142,26 @@ def read_loci(path: Path) -> list[Locus]:
     _, header = next(lines, (0, ""))
     if tuple(header.split("\t")) != _COLUMNS:
         raise DataError(f"{path}: the header is not {' '.join(_COLUMNS)!r} (tab-separated)")
-    loci = []
+    loci: list[Locus] = []
     for number, line in lines:
         try:
             contig, position, strand, name = _fields(line, 4, exactly=True)
-            loci.append(Locus(contig, _position(position), _strand(strand), name))
+            locus = Locus(contig, _position(position), _strand(strand), name)
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
+        _take(loci, locus, f"{path}: line {number}")
     return loci
+
+
+def _take(loci: list[Locus], locus: Locus, where: str) -> None:
+    """Add the next locus of a file."""
+    if len(loci) == _MOST:
+        raise DataError(f"{where}: more than {_MOST:,} promoters")
+    # One text for a contig, however many loci it has.
+    contig = loci[-1].contig if loci and loci[-1].contig == locus.contig else locus.contig
+    check_name(contig, "contig", where)
+    check_name(locus.name.lstrip("#"), "name", where)
+    loci.append(replace(locus, contig=contig))
 
 
 def place(loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str) -> Placed:
@@ -227,10 +242,10 @@ def _parse_fps(line: str) -> Locus | None:
     if not line.startswith("FP"):
         if re.match(r"[A-Z]{2}(\s|$)|//|\s*$", line):  # other lines of the format's family
             return None
-        raise ValueError(f"not a line of an FPS file: {line[:40]!r}")
+        raise ValueError(f"not a line of an FPS file: {quoted(line, 40)}")
     entry = _FPS_ENTRY.match(line)
     if entry is None:
-        raise ValueError(f"not an FPS entry: {line[:40]!r}")
+        raise ValueError(f"not an FPS entry: {quoted(line, 40)}")
     contig, name = entry["contig"], entry["name"].strip()
     return Locus(contig, _site(entry["position"]), _strand(entry["strand"]), name)
 
@@ -250,9 +265,10 @@ def _fields(line: str, least: int, exactly: bool = False) -> list[str]:
 
 
 def _position(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} is no position")
-    return int(text)
+    position = whole_number(text)
+    if position is None:
+        raise ValueError(f"{quoted(text)} is no position")
+    return position
 
 
 def _site(text: str) -> int:
@@ -267,4 +283,4 @@ def _strand(text: str) -> Strand:
         return "+"
     if text == "-":
         return "-"
-    raise ValueError(f"strand must be '+' or '-', not {text!r}")
+    raise ValueError(f"strand must be '+' or '-', not {quoted(text)}")

@@ -1,36 +1,36 @@
 """Random access to a reference genome, and the making of its indexed file."""
 
 import os
-import shutil
 import struct
-import tempfile
 import threading
 import warnings
-import weakref
 import zlib
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyfaidx
 import pysam
-from pysam.utils import SamtoolsError
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.errors import DataError, UsageError, error_text
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.compression import compression, require_end_block
-from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
+from bigbird_dna.genome.compression import compression_of, open_handle, require_end_block
+from bigbird_dna.genome.fasta import Chunk, stream_fasta
+from bigbird_dna.genome.fasta_index import FastaIndex, index_fasta
 from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.proofs import Identity, recall, remember, settle
 from bigbird_dna.genome.sequence import clean, reverse_complement
+from bigbird_dna.scratch import scratch_directory
 
 _LINE_BASES = 60
 _PIECE = 1 << 20  # bp read at a time: the reader's cost for one piece goes with its square
 _FAULTS = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, zlib.error)
-"""What pyfaidx raises for files and indices that are damaged or don't belong together."""
+"""What pyfaidx raises for files that are damaged."""
+_LARGE = 1 << 28  # bytes of a file whose reading takes long enough to say so
+_ATTEMPTS = 3  # at a file that something changes again and again
 
 _BGZIP_MODE: Any = "wb4"  # level 4 of 9: five times as fast as the default, 4 % larger
 
@@ -44,37 +44,27 @@ class Prepared(NamedTuple):
 
 
 class Reference:
-    """The sequence of any interval of an indexed FASTA file, plain or bgzip.
+    """The sequence of any interval of a FASTA file, plain or bgzip.
 
-    An index (`.fai`, for bgzip also `.gzi`) that is missing or older than the file is made after
-    the whole file has been checked: beside the file, or for this object alone where that directory
-    can't be written to. Objects can be pickled, passed to other processes by fork or spawn, and
-    used by several threads.
+    Where the bases are is found by reading and checking the whole file, once: it is remembered in the
+    user's cache for as long as nothing about the file changes (see `proofs`). An index beside the file
+    (`.fai`, for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made
+    for other programs, if that directory can be written to.
+
+    All bases are of one content: if the file changes while it is open, the next `fetch` checks it
+    anew. Objects can be pickled, passed to other processes by fork or spawn, and used by several
+    threads.
 
     Raises
     ------
     DataError
-        The file or its index can't be used; plain gzip, which has no random access, among others.
+        The file can't be used; plain gzip, which has no random access, among others.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path)
-        self._lock = threading.Lock()
-        self._file: Any = None
-        self._process = 0
-        self._scratch: Path | None = None
-        self._indices = self.path.parent
-        kind = compression(self.path)
-        if kind == "bgzip":
-            require_end_block(self.path)
-        unfit = "plain gzip" if kind == "gzip" else flat_format(self.path)
-        if unfit is not None:
-            raise DataError(
-                f"{self.path}: {unfit} has no random access; write an indexed copy with "
-                f"`bigbird-dna prepare-reference {self.path} -o reference.fa.gz`"
-            )
-        index = self._open().index
-        self.contigs: dict[str, int] = {name: row.rlen for name, row in index.items()}
+        self._prepare(Path(path))
+        with self._lock:
+            self.contigs: dict[str, int] = {name: row.length for name, row in self._open().rows.items()}
         """Name → length in bp, in file order."""
 
     def fetch(self, interval: Interval) -> str:
@@ -85,27 +75,19 @@ class Reference:
         Raises
         ------
         DataError
-            The reference has no such contig.
+            The reference has no such contig; the file has another content than when it was opened, or
+            can't be read.
         """
         length = self.contigs.get(interval.contig)
         if length is None:
             raise DataError(f"{self.path}: no contig {interval.contig!r} in the reference")
         start = min(max(interval.start, 0), length)
         end = min(max(interval.end, 0), length)
-        with self._lock:
-            file = self._open()
-            try:
-                raw = "".join(
-                    file.fetch(interval.contig, first + 1, min(first + _PIECE, end))
-                    for first in range(start, end, _PIECE)
-                )
-            except _FAULTS as error:
-                # It may take the block that it failed to unpack for the one before from now on.
-                self._close()
-                raise DataError(f"{self.path}: can't read {interval}: {error_text(error)}") from None
+        raw = self._letters(interval.contig, start, end)
         if len(raw) != end - start:
             raise DataError(f"{self.path}: can't read {interval}: the file is damaged")
-        sequence = clean(raw, f"{self.path}: {interval.contig}:{start}-{end}")
+        where = f"{self.path}: {interval.contig}:{start}-{end}"
+        sequence = clean(raw, where)
         before = min(max(-interval.start, 0), len(interval))
         sequence = ("N" * before + sequence).ljust(len(interval), "N")
         return reverse_complement(sequence) if interval.strand == "-" else sequence
@@ -121,59 +103,84 @@ class Reference:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[type["Reference"], tuple[Path]]:
-        return Reference, (self.path,)
+    def __getstate__(self) -> tuple[Path, FastaIndex, Identity]:
+        assert self._index is not None and self._identity is not None
+        return self.path, self._index, self._identity
+
+    def __setstate__(self, state: tuple[Path, FastaIndex, Identity]) -> None:
+        self._prepare(*state)
+        self.contigs = {name: row.length for name, row in state[1].rows.items()}
+
+    def _prepare(self, path: Path, index: FastaIndex | None = None, identity: Identity | None = None) -> None:
+        self.path = path
+        self._index = index  # of the content that all bases are of
+        self._identity = identity  # of the file when it was found to have that content
+        self._lock = threading.Lock()
+        self._file: Any = None
+        self._process = 0  # that opened it
+
+    def _letters(self, contig: str, start: int, end: int) -> str:
+        """Letters of a contig as the file has them."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                self._open()
+                fault: Exception | None = None
+                try:
+                    raw = "".join(
+                        self._file.fetch(contig, first + 1, min(first + _PIECE, end))
+                        for first in range(start, end, _PIECE)
+                    )
+                except _FAULTS as error:
+                    # It may take the block that it failed to unpack for the one before from now on.
+                    fault = error
+                # Looked at after reading: what was there before the last change is left out as well.
+                unchanged = self._is_unchanged()
+                if fault is not None or not unchanged:
+                    self._close()
+                if unchanged:
+                    if fault is None:
+                        return raw
+                    what = error_text(fault)
+                    raise DataError(f"{self.path}: can't read {contig}:{start}-{end}: {what}") from None
+        raise DataError(f"{self.path}: changes again and again while it is read")
+
+    def _is_unchanged(self) -> bool:
+        try:
+            return Identity.of(self.path.stat()) == self._identity
+        except OSError:
+            return False
 
     def _close(self) -> None:
         if self._file is not None and self._process == os.getpid():
             self._file.close()
         self._file = None
 
-    def _open(self) -> Any:
+    def _open(self) -> FastaIndex:
+        """Open the file if it isn't; the index of its content."""
         # A file handle inherited by fork shares its position with the parent: every process opens
         # its own.
         if self._file is None or self._process != os.getpid():
-            bgzip = compression(self.path) == "bgzip"
-            paths = self._index(bgzip)
+            handle = open_handle(self.path)
             try:
-                self._file = _open_indexed(self._telling_name(bgzip), *paths)
-            except _FAULTS as error:
-                what = error_text(error)
-                raise DataError(f"{self.path}: can't be opened with its index: {what}") from None
+                self._check(handle)
+            finally:
+                os.close(handle)
+            assert self._index is not None
+            self._file = _open_indexed(self.path, self._index)
             self._process = os.getpid()
-        return self._file
+        assert self._index is not None
+        return self._index
 
-    def _index(self, bgzip: bool) -> list[Path]:
-        """Paths of the index and, for bgzip, of the index of its blocks; made where needed."""
-        names = [f"{self.path.name}{suffix}" for suffix in (".fai", ".gzi")[: 1 + bgzip]]
-        paths = [self._indices / name for name in names]
-        made = self.path.stat().st_mtime_ns
-        if not all(path.exists() and path.stat().st_mtime_ns >= made for path in paths):
-            scan_fasta(self.path)
-            log(f"indexing {self.path}")
-            if not os.access(self._indices, os.W_OK):
-                self._indices = self._scratch_directory()
-                paths = [self._indices / name for name in names]
-            with ExitStack() as stack:
-                _build_index(self.path, *(stack.enter_context(atomic_path(p)) for p in paths))
-        return paths
-
-    def _telling_name(self, bgzip: bool) -> Path:
-        """A path of the file whose ending says how it is compressed, which pyfaidx goes by."""
-        suffix = self.path.suffix.lower()
-        if suffix in (".gz", ".bgz") if bgzip else suffix not in (".gz", ".bgz", ".bz2", ".zip"):
-            return self.path
-        link = self._scratch_directory() / ("reference.fa.gz" if bgzip else "reference.fa")
-        if not link.exists():
-            link.symlink_to(self.path.absolute())
-        return link
-
-    def _scratch_directory(self) -> Path:
-        """A directory of this object's own, for what can't be beside the file."""
-        if self._scratch is None or not self._scratch.exists():
-            self._scratch = Path(tempfile.mkdtemp(prefix="bigbird-dna-"))
-            weakref.finalize(self, _remove_scratch, self._scratch, os.getpid())
-        return self._scratch
+    def _check(self, handle: int) -> None:
+        """Find the index of the file, unless it is known; refuse another content than before."""
+        identity = Identity.of(os.fstat(handle))
+        if identity == self._identity:
+            return
+        index = recall(self.path, identity) or _prove(self.path, handle)
+        if self._index is not None and self._index.sha256 != index.sha256:
+            raise DataError(f"{self.path}: was changed while it was in use: start again")
+        self._index, self._identity = index, identity
+        _write_index(self.path, index)
 
 
 class _BgzfBlock(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no types
@@ -189,22 +196,79 @@ class _BgzfBlock(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no ty
         return bool(self.ustart <= offset)
 
 
-def _open_indexed(path: Path, index: Path, block_index: Path | None = None) -> Any:
-    """The file with indices that are known to be there: pyfaidx makes and replaces none."""
-    with warnings.catch_warnings():
-        # Of an index just made that is older than its file all the same, where clocks differ.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        file = pyfaidx.Faidx(
-            path, indexname=index, gzi_indexname=block_index, as_raw=True, rebuild=False, build_index=False
-        )
-    if block_index is not None:
+def _open_indexed(path: Path, index: FastaIndex) -> Any:
+    """The file with just this index, whatever lies beside it: pyfaidx gets it as files, and by a name of the
+    ending that it tells compression by."""
+    bgzip = index.blocks is not None
+    with scratch_directory() as directory, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of an index that is older than its file
+        name = directory / ("reference.fa.gz" if bgzip else "reference.fa")
+        name.symlink_to(path.absolute())
+        indices = [directory / f"index{place}" for place in range(1 + bgzip)]
+        for place, content in zip(indices, index.contents(), strict=True):
+            place.write_bytes(content)
+        try:
+            file = pyfaidx.Faidx(
+                name,
+                indexname=indices[0],
+                gzi_indexname=indices[1] if bgzip else None,
+                as_raw=True,
+                rebuild=False,
+                build_index=False,
+            )
+        except _FAULTS as error:
+            raise DataError(f"{path}: can't be opened: {error_text(error)}") from None
+    if bgzip:
         file.gzi_index = [_BgzfBlock(*block) for block in file.gzi_index]
     return file
 
 
-def _remove_scratch(directory: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked process must not take it away from its parent
-        shutil.rmtree(directory, ignore_errors=True)
+def _prove(path: Path, handle: int) -> FastaIndex:
+    identity = Identity.of(os.fstat(handle))
+    is_settled = settle(identity)
+    index = _read_index(path, handle)
+    if Identity.of(os.fstat(handle)) != identity:
+        raise DataError(f"{path}: was changed while it was read")
+    if is_settled:
+        remember(path, identity, index)
+    return index
+
+
+def _read_index(path: Path, handle: int) -> FastaIndex:
+    kind = compression_of(path, os.pread(handle, 18, 0))
+    if kind == "bgzip":
+        require_end_block(path)
+    unfit = "plain gzip" if kind == "gzip" else flat_format(path)
+    if unfit is not None:
+        raise DataError(
+            f"{path}: {unfit} has no random access; write an indexed copy with "
+            f"`bigbird-dna prepare-reference {path} -o reference.fa.gz`"
+        )
+    if os.fstat(handle).st_size >= _LARGE:
+        log(f"reading {path} to its end, to know where its bases are")
+    with os.fdopen(handle, "rb", closefd=False) as stream:
+        return index_fasta(path, stream, kind == "bgzip")
+
+
+def _write_index(path: Path, index: FastaIndex) -> None:
+    """Make the index beside a file right, where that directory can be written to."""
+    wrong = index.wrong_files(path)
+    stale = any(place.exists() for place, _ in wrong)
+    if not wrong:
+        return
+    try:
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError
+        for place, content in wrong:
+            with atomic_path(place) as temporary:
+                temporary.write_bytes(content)
+    except (OSError, DataError, UsageError):
+        if stale:
+            log(
+                f"warning: the index beside {path} is not of this file; other programs would read wrong bases"
+            )
+        return
+    log(f"the index beside {path} was not of this file: made anew" if stale else f"indexing {path}")
 
 
 def prepare_reference(source: Path, output: Path, assembly: Assembly | None = None) -> Prepared:
@@ -247,12 +311,10 @@ def _write_chunks(
     path = Path(path)
     contigs: dict[str, int] = {}
     unknown = ambiguous = 0
-    # The indices take their places before the file does: an index older than its file counts as
-    # missing.
     with (
         atomic_path(path) as fasta,
-        atomic_path(path.with_name(f"{path.name}.gzi")) as block_index,
-        atomic_path(path.with_name(f"{path.name}.fai")) as index,
+        atomic_path(path.with_name(f"{path.name}.gzi")) as gzi,
+        atomic_path(path.with_name(f"{path.name}.fai")) as fai,
     ):
         with pysam.BGZFile(str(fasta), _BGZIP_MODE, None) as stream:
             for chunk in chunks:
@@ -266,15 +328,12 @@ def _write_chunks(
                 stream.write(("\n".join(lines) + "\n").encode())
         if assembly is not None:
             assembly.check_lengths(contigs, where)
-        _build_index(fasta, index, block_index)
+        with fasta.open("rb") as written:
+            index = index_fasta(path, written, bgzip=True)
+            read = Identity.of(os.fstat(written.fileno()))
+        for place, content in zip((fai, gzi), index.contents(), strict=True):
+            place.write_bytes(content)
+    found = Identity.of(path.stat())
+    if settle(found) and found[:-1] == read[:-1]:  # taking its place was a change
+        remember(path, found, index)
     return Prepared(contigs, unknown, ambiguous)
-
-
-def _build_index(fasta: Path, index: Path, block_index: Path | None = None) -> None:
-    options = ["--fai-idx", str(index)]
-    if block_index is not None:
-        options += ["--gzi-idx", str(block_index)]
-    try:
-        pysam.faidx(str(fasta), *options)
-    except SamtoolsError as error:
-        raise DataError(f"{fasta}: can't be indexed: {' '.join(str(error).split())}") from None

@@ -6,18 +6,22 @@ as surrogates: write the texts with `errors="surrogateescape"`.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple, cast
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import open_bytes
+from bigbird_dna.genome.compression import numbered_lines, open_bytes
+from bigbird_dna.genome.fields import check_name, control_character, quoted, whole_number
 
 PREFIX = "BBD_"
 """Of the INFO keys that this software writes; those that a file has already are replaced."""
 
 _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
-_FURTHEST = 2**31 - 1  # a position of the format, bp
-_LONGEST_FIRST_LINE = 1 << 16  # bytes; of a file that may be no text at all
+_LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
+_LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
+_START = b"##fileformat=VCF"
+_NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
 
 
 class VcfRecord(NamedTuple):
@@ -66,8 +70,15 @@ def open_vcf(path: Path, contigs: Collection[str] = ()) -> Iterator[VcfFile]:
     """
     path = Path(path)
     with open_bytes(path) as stream:
-        meta, column_line, number = _read_header(path, stream)
-        records = _records(path, stream, column_line, number)
+        # Of a file that is no text at all, one could look for the first line's end for long.
+        start = cast(BufferedReader, stream).peek(len(_START))[: len(_START)]
+        if start.startswith(b"BCF"):
+            raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
+        if not _START.startswith(start):
+            raise DataError(f"{path}: line 1: {_NO_VCF}")
+        lines = numbered_lines(path, stream, _LONGEST_LINE)
+        meta, column_line = _read_header(path, lines)
+        records = _records(path, lines, column_line)
         if contigs:
             records = (record for record in records if record.contig in contigs)
         yield VcfFile(meta, column_line, records)
@@ -101,36 +112,41 @@ def scan_vcf(path: Path, contigs: Collection[str] = ()) -> VcfSummary:
     return VcfSummary(records, is_sorted, furthest)
 
 
-def _read_header(path: Path, stream: IO[bytes]) -> tuple[tuple[str, ...], str, int]:
-    """The `##` lines, the line of column names, and the number of that line."""
+def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[str, ...], str]:
+    """The `##` lines, and the line of column names."""
     meta: list[str] = []
-    line = stream.readline(_LONGEST_FIRST_LINE)
-    if line.startswith(b"BCF"):
-        raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
-    if not line.startswith(b"##fileformat=VCF"):
-        raise DataError(f"{path}: line 1: not a VCF file: it must begin with ##fileformat=VCFv4.2")
-    number = 1
+    size = 0
+    number, line = next(lines, (1, b""))
+    if not line.startswith(_START):
+        raise DataError(f"{path}: line 1: {_NO_VCF}")
     while line.startswith(b"##"):
-        meta.append(_text(line))
-        line = stream.readline()
-        number += 1
-    column_line = _text(line)
+        size += len(line)
+        if size > _LARGEST_HEADER or len(meta) == _MOST_HEADER_LINES:
+            raise DataError(f"{path}: line {number}: the header is too long")
+        meta.append(_text(line, f"{path}: line {number}"))
+        number, line = next(lines, (number + 1, b""))
+    column_line = _text(line, f"{path}: line {number}")
     if not line.startswith(b"#"):
         raise DataError(f"{path}: line {number}: the header has no line #CHROM, POS …")
-    names = column_line.split("\t")
+    names = column_line.split("\t", len(_COLUMNS))
     if tuple(names[: len(_COLUMNS)]) != _COLUMNS:
         raise DataError(
             f"{path}: line {number}: the header's columns must be {', '.join(_COLUMNS)}, separated by tabs"
         )
-    return tuple(meta), column_line, number
+    return tuple(meta), column_line
 
 
-def _records(path: Path, stream: IO[bytes], column_line: str, header_line: int) -> Iterator[VcfRecord]:
+def _records(path: Path, lines: Iterator[tuple[int, bytes]], column_line: str) -> Iterator[VcfRecord]:
     columns = column_line.count("\t") + 1
-    for number, line in enumerate(stream, start=header_line + 1):
-        text = _text(line)
+    contig = ""
+    for number, line in lines:
+        where = f"{path}: line {number}"
+        text = _text(line, where)
         if text:
-            yield _record(text, columns, number, f"{path}: line {number}")
+            record = _record(text, columns, number, where)
+            if record.contig != contig:
+                contig = check_name(record.contig, "CHROM", where)
+            yield record
 
 
 def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
@@ -142,18 +158,21 @@ def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
     fields = text.split("\t", len(_COLUMNS))
     contig, pos, _, ref, alt = fields[:5]
     if not contig or " " in contig:
-        raise DataError(f"{where}: CHROM {contig!r} is no name of a contig")
-    # isdigit also holds for superscripts and the like, which int refuses.
-    if not (pos.isdigit() and pos.isascii() and len(pos) < 20 and int(pos) <= _FURTHEST):
-        raise DataError(f"{where}: POS {pos!r} is no position")
+        raise DataError(f"{where}: CHROM {quoted(contig)} is no name of a contig")
+    position = whole_number(pos)
+    if position is None:
+        raise DataError(f"{where}: POS {quoted(pos)} is no position")
     if ref in ("", "."):
         raise DataError(f"{where}: REF is empty")
     alts = tuple(alt.split(","))
     if "" in alts:
-        raise DataError(f"{where}: ALT {alt!r} has an empty allele")
+        raise DataError(f"{where}: ALT {quoted(alt)} has an empty allele")
     rest = fields[len(_COLUMNS)] if columns > len(_COLUMNS) else ""
-    return VcfRecord(number, contig, int(pos) - 1, ref, alts, tuple(fields[: len(_COLUMNS)]), rest)
+    return VcfRecord(number, contig, position - 1, ref, alts, tuple(fields[: len(_COLUMNS)]), rest)
 
 
-def _text(line: bytes) -> str:
-    return line.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
+def _text(line: bytes, where: str) -> str:
+    text = line.decode("utf-8", "surrogateescape")
+    if not text.isascii() and (found := control_character(text.replace("\t", " "))):
+        raise DataError(f"{where}: a control character ({found})")
+    return text

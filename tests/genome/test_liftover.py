@@ -88,7 +88,7 @@ def test_contigs_are_renamed_to_the_chains(tmp_path):
         (b"root:x:0:0\n", "not a usable chain file"),
         (b"\n", "no chain in the file"),
         (gzip.compress(chain_text([(10, 0, 0)], 0, 0, "+").encode())[:-12], "truncated"),
-        (b"\x00\x01\x02\x03", "not a usable chain file"),
+        (b"\x00\x01\x02\x03", "not a text file"),
     ],
 )
 def test_a_broken_chain_gives_one_clear_line(tmp_path, content, message):
@@ -102,3 +102,75 @@ def test_a_broken_chain_gives_one_clear_line(tmp_path, content, message):
 def test_a_missing_chain(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         lift([], tmp_path / "absent.chain", same)
+
+
+GOOD = "chain 1000 s 200 + 10 40 t 300 - 5 37 1\n10\t5\t7\n15\n\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("s 200", "s -200"), "no stretch of a contig"),
+        (("t 300", "t 30"), "from '5' to '37' is no stretch of a contig of '30' bp"),
+        (("5 37", "-5 37"), "from '-5' to '37' is no stretch"),
+        (("5 37", "37 5"), "no stretch"),
+        (("5 37", "5 99999999999999999999"), "no stretch"),
+        (("5 37", f"5 {'9' * 5000}"), "no stretch"),
+        (("5 37", "5 3_7"), "no stretch"),
+        (("5 37", "+5 37"), "no stretch"),
+        (("5 37", "5 ٣٧"), "no stretch"),
+        (("5 37", "5 38"), "line 3: .* blocks reach 37 of 't', the chain's header says 38"),
+        (("10 40", "9 40"), "blocks reach 39 of 's'"),
+        (("\n15\n", "\n16\n"), "blocks reach 41 of 's'"),
+        (("10\t5\t7", "10\t-5\t7"), "line 2: .* is no block"),
+        (("10\t5\t7", "10\t5"), "is no block"),
+        (("10\t5\t7", "4294967306\t5\t7"), "is no block"),
+        (("10\t5\t7", "1" * 5000), "is no block"),
+        (("10\t5\t7\n", "10\t5\t7\n\n"), "line 3: .* ends before its last block"),
+        (("15\n\n", ""), "the last chain has no last block"),
+        (("s 200 +", "s 200 -"), "strands '-' and '-'"),
+        (("300 -", "300 *"), r"strands '\+' and '\*'"),
+        (("chain 1000", "chain x"), "not the header"),
+        (("chain 1000 s", "chain 1000"), "no stretch"),
+        (("t 300", "#t 300"), "begins with '#'"),
+        (("\n10", "\r10"), "control character"),
+    ],
+)
+def test_a_malformed_chain_is_an_error_and_no_place(tmp_path, change, message):
+    path = tmp_path / "x.chain"
+    assert GOOD.count(change[0]) == 1
+    path.write_text(GOOD)
+    assert lift([Locus("s", 12, "+", "a")], path, same).loci == [Locus("t", 292, "-", "a")]
+    path.write_text(GOOD.replace(*change))
+    with pytest.raises(DataError, match=message) as caught:
+        lift([Locus("s", position, "+", "a") for position in range(200)], path, same)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert len(str(caught.value)) < 500
+
+
+def test_a_contig_of_two_lengths_is_an_error(tmp_path):
+    path = tmp_path / "x.chain"
+    path.write_text(GOOD + GOOD.replace("t 300", "t 301"))
+    with pytest.raises(DataError, match=r"line 5: .* contig 't' has 301 bp, in a line before 300"):
+        lift([Locus("s", 12, "+", "a")], path, same)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.data())
+def test_no_place_outside_its_contig_comes_out(tmp_path, data):
+    text = GOOD + GOOD.replace(" 1\n", " 2\n").replace("10 40", "100 130")
+    words = text.replace("\n", " \n ").replace("\t", " ").split(" ")
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(words) - 1))
+        numbers = st.integers(-5, 400) | st.sampled_from([2**31, 2**32, 2**63, 2**64, 10**30])
+        words[place] = data.draw(numbers.map(str) | st.sampled_from(["", "+", "-", "\n", "1_0", "s", "t"]))
+    path = tmp_path / "x.chain"
+    path.write_text(" ".join(words))
+    try:
+        lifted = lift([Locus("s", position, "+", "a") for position in range(200)], path, same)
+    except DataError:
+        return
+    lengths = {
+        line.split()[7]: int(line.split()[8]) for line in path.read_text().split("\n") if "chain" in line
+    }
+    assert all(0 <= locus.position < lengths[locus.contig] for locus in lifted.loci)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome import reference as module
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.intervals import Interval
@@ -52,9 +51,7 @@ def test_fetch_is_a_slice_of_the_contig_between_endless_n(reference, contig, sta
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("piece", [1, 50, 1 << 20])
-def test_every_layout_of_lines_is_read(tmp_path, monkeypatch, newline, packed, piece):
-    monkeypatch.setattr(module, "_PIECE", piece)
+def test_every_layout_of_lines_is_read(tmp_path, newline, packed):
     path, text = tmp_path / "x.fa", b""
     for width, (name, sequence) in zip((50, 63, 1), GENOME.items(), strict=True):
         lines = [sequence[i : i + width].encode() for i in range(0, len(sequence), width)]
@@ -191,42 +188,6 @@ def test_a_truncated_reference_is_refused_in_spite_of_its_index(tmp_path):
     path.write_bytes(content[:-30])
     with pytest.raises(DataError, match="truncated"):
         Reference(path)
-
-
-def test_a_damaged_block_is_refused_every_time(tmp_path):
-    path = tmp_path / "x.fa.gz"
-    write_fasta(path, [("a", "ACGTTGCA" * 60_000)])
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 30] = b"\0" * 30
-    before = path.stat()
-    path.write_bytes(content)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with Reference(path) as reference:
-        for _ in range(2):
-            with pytest.raises(DataError, match=r"can't read a:0-480000\(\+\): "):
-                reference.fetch(Interval("a", 0, 480_000))
-            assert reference.fetch(Interval("a", 0, 8)) == "ACGTTGCA"
-
-
-@pytest.mark.parametrize(
-    ("suffix", "content"),
-    [(".fai", b"a\t4\n"), (".fai", b"a\tx\t3\t4\t5\n"), (".gzi", b""), (".gzi", b"\x05" + b"\0" * 9)],
-)
-def test_an_index_that_is_none_is_refused(tmp_path, suffix, content):
-    path = tmp_path / "x.fa.gz"
-    write_fasta(path, [("a", "ACGT")])
-    path.with_name(path.name + suffix).write_bytes(content)
-    with pytest.raises(DataError, match=r"^\S*x\.fa\.gz: can't be opened with its index: \S"):
-        Reference(path)
-
-
-def test_an_index_of_another_file_is_noticed(tmp_path):
-    path = tmp_path / "x.fa"
-    path.write_text(">a\nACGT\n")
-    path.with_name("x.fa.fai").write_text("a\t400\t3\t60\t61\n")
-    with Reference(path) as reference, pytest.raises(DataError, match="the file is damaged"):
-        reference.fetch(Interval("a", 0, 400))
 
 
 def test_prepare_writes_clean_sequence_and_counts(tmp_path):

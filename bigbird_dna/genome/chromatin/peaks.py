@@ -16,10 +16,11 @@ import numpy.typing as npt
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import Assembly, naming_assemblies, shown
 from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 
 Positions = npt.NDArray[np.int64]
 
-_LONGEST = 2**31 - 1  # of a position, bp
+_MOST_PEAKS, _MOST_CONTIGS = 30_000_000, 1_000_000  # of a file: what memory has room for
 
 
 class Intervals(NamedTuple):
@@ -65,15 +66,20 @@ def read_peaks(path: Path) -> Peaks:
     ------
     DataError
         The file can't be read; an interval is empty, ends before it starts, starts below 0, or is
-        no interval. The text has the line.
+        no interval; there are more than 30 million. The text has the line.
     """
     path = Path(path)
     found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
-    for _, contig, start, end in read_intervals(path):
+    for count, (line, contig, start, end) in enumerate(read_intervals(path), start=1):
         starts, ends = found[contig]
         starts.append(start)
         ends.append(end)
-    return Peaks(path, {contig: Intervals(*map(np.array, both)) for contig, both in found.items()})
+        if count > _MOST_PEAKS or len(found) > _MOST_CONTIGS:
+            most = f"{_MOST_PEAKS:,} intervals" if count > _MOST_PEAKS else f"{_MOST_CONTIGS:,} contigs"
+            raise DataError(f"{path}: line {line}: more than {most}")
+    return Peaks(
+        path, {c: Intervals(*(np.frombuffer(one, np.int64) for one in both)) for c, both in found.items()}
+    )
 
 
 def place_peaks(
@@ -141,12 +147,22 @@ def merge(starts: Positions, ends: Positions) -> Intervals:
 
 def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
     """Line number, contig, start and end of every interval of a BED file; as `read_peaks` else."""
+    for number, fields, start, end in read_bed(path):
+        yield number, fields[0], start, end
+
+
+def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
+    """Line number, the first columns, start and end of every interval; as `read_intervals`.
+
+    The columns are three or more; those from the fifth on stand in one.
+    """
     if path.is_file() and path.stat().st_size == 0:
         return
+    checked: set[str] = set()
     for number, line in read_lines(path):
-        fields = line.split("\t", 3)
+        fields = line.split("\t", 4)
         if len(fields) < 3 or not fields[0] or line.startswith(("#", " ", "track", "browser")):
-            words = line.split(maxsplit=3)
+            words = line.split(maxsplit=4)
             if not words or words[0].startswith("#") or words[0] in ("track", "browser"):
                 continue
             if "\t" not in line:
@@ -154,19 +170,20 @@ def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
             if len(fields) < 3 or not fields[0].strip():
                 raise DataError(f"{path}: line {number}: a contig, a start and an end are needed")
         contig, first, last = fields[0], fields[1], fields[2].rstrip()
-        # isdigit also holds for superscripts and the like, which int refuses.
-        if not (first.isdigit() and last.isdigit() and first.isascii() and last.isascii()):
+        start, end = whole_number(first), whole_number(last)
+        if start is None or end is None or not start < end:
             raise DataError(f"{path}: line {number}: {_fault(first, last)}")
-        start, end = int(first), int(last)
-        if not start < end <= _LONGEST:
-            raise DataError(f"{path}: line {number}: {_fault(first, last)}")
-        yield number, contig, start, end
+        if contig not in checked:
+            check_name(contig, "contig", f"{path}: line {number}")
+            if len(checked) < _MOST_CONTIGS:
+                checked.add(contig)
+        yield number, fields, start, end
 
 
 def _fault(first: str, last: str) -> str:
     for text in (first, last):
         if not re.fullmatch("-?[0-9]{1,20}", text):
-            return f"{text!r} is no position (a header line must begin with '#')"
+            return f"{quoted(text)} is no position (a header line must begin with '#')"
     start, end = int(first), int(last)
     if start < 0:
         return f"start {start} is negative"
@@ -174,7 +191,7 @@ def _fault(first: str, last: str) -> str:
         return f"interval {start}-{end} is empty (starts are 0-based, ends exclusive)"
     if end < start:
         return f"interval {start}-{end} ends before it starts"
-    return f"position {end} is beyond any contig"
+    return f"position {end} is beyond any contig (at most {FURTHEST:,})"
 
 
 def _refuse_beyond(path: Path, contig: str, start: int, length: int) -> None:

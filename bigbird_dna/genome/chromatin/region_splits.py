@@ -28,7 +28,7 @@ EXCLUDED, GAP = -1, -2
 """What stands for a split's number at bins that take no part: they overlap an excluded named region, or are
 too near to a held-out one, or only partly in it."""
 
-_REGION = re.compile(r"(?P<contig>.+):(?P<first>[\d,]+)(?:-(?P<last>[\d,]*))?")
+_REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,30})(?:-(?P<last>[0-9,]{0,30}))?")
 
 
 @dataclass(frozen=True)

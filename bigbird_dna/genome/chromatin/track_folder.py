@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.chromatin.tracks import Track, distinct, make_track
+from bigbird_dna.genome.fields import quoted
 
 _PEAK_FILE = re.compile(r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE | re.DOTALL)
 
@@ -42,11 +43,11 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
         stem = peak_file[1]
         match = scheme.fullmatch(stem)
         if match is None and names is not None:
-            raise DataError(f"{path}: its name doesn't fit {names!r}")
+            raise DataError(f"{folder}: file {quoted(path.name)}: its name doesn't fit {names!r}")
         parts = {key: text for key, text in match.groupdict().items() if text} if match else {}
         fallback = ".".join(parts[k] for k in ("cell", "target", "treatment") if k in parts)
         values = {**parts, "track": parts.get("track", fallback or stem), "group": group}
-        tracks.append(replace(make_track(values, folder, str(path)), file=path))
+        tracks.append(replace(make_track(values, folder, f"{folder}: file {quoted(path.name)}"), file=path))
     if not tracks:
         raise DataError(f"{folder}: no .bed, .narrowPeak or .broadPeak file (also .gz) in it")
     return distinct(tracks, ".")

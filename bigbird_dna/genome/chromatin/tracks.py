@@ -18,7 +18,9 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.chromatin.track_layouts import deepsea_layout
 from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.fields import check_name, control_character, decimal, quoted
 
+_LARGEST_TABLE = 1 << 26  # characters: what memory has room for
 _TEXTS = ("cell", "target", "treatment", "description")
 
 
@@ -67,11 +69,14 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
         columns, an empty or repeated name or no group, or an AUROC outside 0 to 1.
     """
     path = Path(path)
-    rows = [
-        (number, line.split("\t"))
-        for number, line in read_lines(path)
-        if line.strip() and not line.startswith("#")
-    ]
+    rows = []
+    size = 0
+    for number, line in read_lines(path):
+        size += len(line) + 1
+        if size > _LARGEST_TABLE:
+            raise DataError(f"{path}: line {number}: more than {_LARGEST_TABLE:,} characters")
+        if line.strip() and not line.startswith("#"):
+            rows.append((number, line.split("\t")))
     if not rows:
         raise DataError(f"{path}: no table of tracks in the file")
     number, header = rows.pop(0)
@@ -108,7 +113,8 @@ def write_tracks(
 ) -> None:
     """Write a table that `read_tracks` reads, whole or not at all.
 
-    Files are written relative to the table. Columns without any value are left out.
+    Files are written relative to the table. Columns without any value are left out. A name or value
+    that would break a line or column, or make the line a comment, is a `DataError`.
 
     Parameters
     ----------
@@ -133,9 +139,16 @@ def write_tracks(
     for name, values in (columns or {}).items():
         table[name] = [str(value) for value in values]
     table = {k: v for k, v in table.items() if k in ("track", "group") or any(v)}
+    rows = [tuple(table), *zip(*table.values(), strict=True)]
+    for row in rows:
+        check_name(row[0], "track", str(path))
+        for text in row:
+            if found := control_character(text):
+                raise DataError(
+                    f"{path}: track {quoted(row[0])}: {quoted(text)} has a control character ({found})"
+                )
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        stream.write("\t".join(table) + "\n")
-        for row in zip(*table.values(), strict=True):
+        for row in rows:
             stream.write("\t".join(row) + "\n")
 
 
@@ -165,9 +178,13 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
     """A track from the columns of its row; `where` is what an error calls the row."""
     name, group = values.pop("track"), values.pop("group")
     if not name or "," in name:
-        raise DataError(f"{where}: track {name!r}: a name is not empty and has no comma")
+        raise DataError(f"{where}: track {quoted(name)}: a name is not empty and has no comma")
     if not group or "," in group:
-        raise DataError(f"{where}: track {name!r}: group {group!r} is empty or has a comma")
+        raise DataError(f"{where}: track {quoted(name)}: group {quoted(group)} is empty or has a comma")
+    check_name(name, "track", where)
+    for key, text in {"group": group, **values}.items():
+        if found := control_character(text):
+            raise DataError(f"{where}: {key} {quoted(text)} has a control character ({found})")
     file, figure = values.pop("file", ""), values.pop("published_auroc", "")
     texts = {key: values.pop(key, "") for key in _TEXTS}
     return Track(
@@ -183,12 +200,9 @@ def make_track(values: dict[str, str], directory: Path, where: str) -> Track:
 def _auroc(text: str, where: str) -> float | None:
     if not text or text.startswith("NA"):
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise DataError(f"{where}: published AUROC {text!r} is no number from 0 to 1")
+    value = decimal(text)
+    if value is None or not 0 <= value <= 1:
+        raise DataError(f"{where}: published AUROC {quoted(text)} is no number from 0 to 1")
     return value
 
 

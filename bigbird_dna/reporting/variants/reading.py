@@ -4,7 +4,6 @@ The truth is in INFO: whether a variant has an effect, on which track, and the k
 has one value for the record or one for each ALT; `%` and two digits stand for what INFO can't hold.
 """
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.fields import check_name, control_character, decimal, quoted
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord, open_vcf
 from bigbird_dna.reporting.tables import read_cells
 from bigbird_dna.reporting.variants.table import KnownEffect
@@ -129,12 +129,9 @@ def _known_effect(allele: _Scored, truth: Truth) -> KnownEffect:
     assert allele.deltas is not None and allele.log_odds is not None
     column = allele.columns[truth.track]
     texts = allele.deltas[column], allele.log_odds[column]
-    try:
-        delta, log_odds = map(float, texts)
-    except ValueError:
-        delta = log_odds = math.nan
-    if not (math.isfinite(delta) and math.isfinite(log_odds)):
-        raise DataError(f"{allele.where}: {truth.track}: {' and '.join(texts)} are no numbers")
+    delta, log_odds = map(decimal, texts)
+    if delta is None or log_odds is None:
+        raise DataError(f"{allele.where}: {truth.track}: {' and '.join(map(quoted, texts))} are no numbers")
     return KnownEffect(allele.key[0], truth.track, truth.place, truth.effect, delta, log_odds)
 
 
@@ -163,6 +160,8 @@ def _read_vcf(path: Path, fields: Fields | None) -> Iterator[_Scored]:
                 _by_allele(info.get(f"{PREFIX}{key}"), len(record.alts), len(columns), where)
                 for key in ("DELTA", "LOGODDS")
             )
+            if [one is None for one in deltas] != [one is None for one in log_odds]:
+                raise DataError(f"{where}: {PREFIX}DELTA and {PREFIX}LOGODDS are not of the same ALT")
             notes = info.get(f"{PREFIX}NOTE", "").split(",")
             for number, key in enumerate(_keys(record)):
                 yield _Scored(
@@ -182,7 +181,7 @@ def _columns(meta: Sequence[str], path: Path) -> dict[str, int]:
         if line.startswith(f"##INFO=<ID={PREFIX}DELTA,"):
             listed = re.search(r': for each ALT the tracks ([^"]*)"', line)
             if listed:
-                names = map(unquote, listed[1].split(","))
+                names = [check_name(unquote(name), "track", str(path)) for name in listed[1].split(",")]
                 return {name: number for number, name in enumerate(names)}
     raise DataError(f"{path}: the header has no {PREFIX}DELTA: score the variants with --tracks '*'")
 
@@ -218,7 +217,10 @@ def _truth(info: Mapping[str, str], fields: Fields, record: VcfRecord, number: i
         if len(values) not in (1, len(record.alts)):
             raise DataError(f"{where}: {key} has {len(values)} values for {len(record.alts)} ALT")
         value = values[number] if len(values) > 1 else values[0]
-        found.append("" if value == "." else unquote(value))
+        text = "" if value == "." else unquote(value)
+        if control := control_character(text):
+            raise DataError(f"{where}: {key} {quoted(text)} has a control character ({control})")
+        found.append(text)
     return Truth(found[0].lower(), *found[1:])
 
 
@@ -228,11 +230,13 @@ def _read_table(path: Path) -> Iterator[_Scored]:
     for where, cells in read_cells(path):
         if not header:
             header = [cells[0].lstrip("#"), *cells[1:]]
-            missing = {*_KEY_COLUMNS, "note"} - set(header)
             names = [name.removesuffix(":delta") for name in header if name.endswith(":delta")]
+            missing = {*_KEY_COLUMNS, "note", *(f"{name}:logodds" for name in names)} - set(header)
             if missing or not names:
-                what = f"column {sorted(missing)[0]!r}" if missing else "values of each track"
+                what = f"column {quoted(sorted(missing)[0])}" if missing else "values of each track"
                 raise DataError(f"{where}: no {what}: not a table of score-variants --tracks '*'")
+            if len(set(header)) < len(header):
+                raise DataError(f"{where}: two columns have one name")
             columns = {name: index for index, name in enumerate(names)}
             continue
         if len(cells) != len(header):

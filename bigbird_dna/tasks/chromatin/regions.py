@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.chromatin.peaks import read_intervals
-from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.chromatin.peaks import read_bed
+from bigbird_dna.genome.fields import quoted
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.tasks.chromatin.shared_windows import share_windows
@@ -46,17 +46,15 @@ def read_regions(path: Path, reference: Reference) -> list[Region]:
         A line is no interval, its contig is unknown, or it reaches beyond its contig; or there is no line.
     """
     find = contig_finder(reference.contigs)
-    names = {number: line.split("\t") for number, line in read_lines(path)}
     regions = []
-    for number, name, start, end in read_intervals(path):
-        contig = find(name)
+    for number, fields, start, end in read_bed(path):
+        contig = find(fields[0])
         where = f"{path}: line {number}"
         if contig is None:
-            raise DataError(f"{where}: the reference has no contig {name!r}")
+            raise DataError(f"{where}: the reference has no contig {quoted(fields[0])}")
         length = reference.contigs[contig]
         if end > length:
             raise DataError(f"{where}: ends at {end:,}, {contig} has {length:,} bp")
-        fields = names[number]
         label = fields[3].strip() if len(fields) > 3 else ""
         regions.append(Region(contig, start, end, label or f"{contig}:{start}-{end}"))
     if not regions:

@@ -1,0 +1,166 @@
+"""Where the bases of a FASTA file are: the records of its `.fai` and `.gzi`, from the file itself.
+
+An index that lies beside a file says nothing about which file it was made from. Here the whole file
+is read and checked, and its index is what was found.
+"""
+
+import hashlib
+import io
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.bgzip import BlockIndex, BlockStream
+from bigbird_dna.genome.fasta import parse_fasta
+
+
+class Row(NamedTuple):
+    """A record, as a line of a `.fai` file has it."""
+
+    length: int  # bp
+    offset: int  # of its first base in the file; of bgzip, in the content
+    bases: int  # of a line
+    width: int  # of a line with its end, bytes
+
+
+class FastaIndex(NamedTuple):
+    """The index of one FASTA file, and the checksum that the file had."""
+
+    rows: dict[str, Row]  # by contig, in file order
+    blocks: BlockIndex | None  # None: the file is plain
+    sha256: str  # of the file's bytes
+
+    def contents(self) -> tuple[bytes, ...]:
+        """What the `.fai` file holds, and for bgzip the `.gzi` file."""
+        lines = ("\t".join(map(str, (name, *row))) for name, row in self.rows.items())
+        fai = "".join(f"{line}\n" for line in lines).encode()
+        return (fai,) if self.blocks is None else (fai, self.blocks.to_bytes())
+
+    def wrong_files(self, path: Path) -> list[tuple[Path, bytes]]:
+        """The index files of `path` that are missing or not of this index, and what they must hold."""
+        wrong = []
+        for suffix, content in zip((".fai", ".gzi"), self.contents(), strict=False):
+            place = path.with_name(path.name + suffix)
+            found = _content(place)
+            if found != content and not (self.blocks and suffix == ".gzi" and self.blocks.agrees(found)):
+                wrong.append((place, content))
+        return wrong
+
+
+def index_fasta(path: Path, stream: IO[bytes], bgzip: bool) -> FastaIndex:
+    """Check a FASTA file, plain or bgzip, from end to end, and say where its bases are.
+
+    Parameters
+    ----------
+    path
+        What errors call the file.
+    stream
+        The file's bytes, from the first.
+
+    Raises
+    ------
+    DataError
+        As `scan_fasta`; or a record's lines end now with LF, now with CRLF.
+    """
+    digest = hashlib.sha256()
+    layout = _Layout(path)
+    packed = BlockStream(stream, str(path), digest) if bgzip else None
+    source = _Watched(stream, layout, digest) if packed is None else _Watched(_whole(packed), layout)
+    lengths: dict[str, int] = {}
+    for name, letters in parse_fasta(path, source):
+        lengths[name] = lengths.get(name, 0) + len(letters)
+    rows = {name: layout.row(place, name, length) for place, (name, length) in enumerate(lengths.items())}
+    return FastaIndex(rows, packed.index if packed else None, digest.hexdigest())
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return b""
+
+
+def _whole(stream: io.RawIOBase) -> IO[bytes]:
+    return io.BufferedReader(stream, 1 << 21)
+
+
+class _Watched:
+    """A stream whose bytes are shown to a layout, and to a checksum, as they are read."""
+
+    def __init__(self, stream: IO[bytes], layout: "_Layout", digest: "hashlib._Hash | None" = None) -> None:
+        self._stream = stream
+        self._layout = layout
+        self._digest = digest
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes."""
+        data = self._stream.read(size)
+        self._layout.feed(data)
+        if self._digest is not None:
+            self._digest.update(data)
+        return data
+
+
+class _Found:
+    """What is known of a record's lines."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.width = 0  # of its first line
+        self.is_complete = False  # that line
+        self.newlines = 0
+        self.returns = 0
+
+
+class _Layout:
+    """Finds the records and lines of a file in its bytes, which `parse_fasta` checks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: list[_Found] = []
+        self._position = 0  # of the next bytes in the file
+        self._in_header = False
+        self._at_line_start = True
+
+    def feed(self, data: bytes) -> None:
+        """Take up the next bytes."""
+        place = 3 if self._position == 0 and data.startswith(b"\xef\xbb\xbf") else 0
+        while place < len(data):
+            if self._in_header:
+                end = data.find(b"\n", place)
+                if end < 0:
+                    break
+                place = end + 1
+                self._in_header, self._at_line_start = False, True
+                self._found.append(_Found(self._position + place))
+            elif self._at_line_start and data[place] == ord(">"):
+                self._in_header = True
+                place += 1
+            else:
+                cut = data.find(b"\n>", place)
+                end = len(data) if cut < 0 else cut + 1
+                if self._found:
+                    self._read_lines(self._found[-1], data[place:end])
+                self._at_line_start = data[end - 1] == ord("\n")
+                place = end
+        self._position += len(data)
+
+    def row(self, place: int, name: str, length: int) -> Row:
+        """Record `place`, which is called `name` and has `length` bp."""
+        found = self._found[place]
+        if found.returns not in (0, found.newlines):
+            raise DataError(
+                f"{self._path}: record {name!r}: lines end now with LF, now with CRLF; write an indexed copy "
+                f"with `bigbird-dna prepare-reference {self._path} -o reference.fa.gz`"
+            )
+        if not found.is_complete:
+            return Row(length, found.offset, length, length + 1)
+        return Row(length, found.offset, found.width - 1 - (found.returns > 0), found.width)
+
+    def _read_lines(self, found: _Found, text: bytes) -> None:
+        found.newlines += text.count(b"\n")
+        found.returns += text.count(b"\r")
+        if not found.is_complete:
+            end = text.find(b"\n")
+            found.is_complete = end >= 0
+            found.width += end + 1 if end >= 0 else len(text)

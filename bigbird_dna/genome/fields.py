@@ -1,0 +1,68 @@
+"""Names and numbers in text files, as every reader here takes them.
+
+What is read is written to tables again, whose lines and columns a name must not break, and whose
+comments begin with `#`.
+"""
+
+import re
+
+from bigbird_dna.errors import DataError
+
+FURTHEST = 2**31 - 1
+"""The last position that formats and indices have room for, bp."""
+
+CONTROL_BYTES = bytes({*range(32), 127} - {ord("\t")})
+"""Of ASCII, what a line of text doesn't hold."""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LONGEST_NAME = 1000
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LONGEST_DECIMAL = 400
+
+
+def whole_number(text: str, most: int = FURTHEST) -> int | None:
+    """A number of decimal digits and nothing else; None if it is none, or above `most`."""
+    # `int` takes signs, blanks, underscores and the digits of all scripts, and raises for thousands of them.
+    if not (text.isdigit() and text.isascii() and len(text) <= 20):
+        return None
+    number = int(text)
+    return number if number <= most else None
+
+
+def decimal(text: str) -> float | None:
+    """A decimal number, maybe with sign and exponent; None if it is none, or isn't finite."""
+    if len(text) > _LONGEST_DECIMAL or not _DECIMAL.fullmatch(text):
+        return None
+    number = float(text)
+    return number if abs(number) != float("inf") else None
+
+
+def quoted(text: str, longest: int = 60) -> str:
+    """A value as a message shows it: in quotes, on one line, cut where it is longer."""
+    return repr(text) if len(text) <= longest else f"{text[:longest]!r}…"
+
+
+def control_character(text: str) -> str | None:
+    """The first character that would end a line or column, or isn't seen, as `U+000A`; None: none is."""
+    found = _CONTROL.search(text)
+    return None if found is None else f"U+{ord(found[0]):04X}"
+
+
+def check_name(name: str, what: str, where: str) -> str:
+    """A name of a contig, track, locus …, which is returned.
+
+    Raises
+    ------
+    DataError
+        It begins with `#`, has a control character (a tab or the end of a line among them), or more than
+        1,000 characters; the text calls it `what`, and its place `where`.
+    """
+    if name.startswith("#"):
+        raise DataError(f"{where}: {what} {quoted(name)} begins with '#', as comments do")
+    if not name.isprintable():
+        found = control_character(name)
+        if found is not None:
+            raise DataError(f"{where}: {what} {quoted(name)} has a control character ({found})")
+    if len(name) > _LONGEST_NAME:
+        raise DataError(f"{where}: {what} {quoted(name)} has more than {_LONGEST_NAME:,} characters")
+    return name

@@ -1,0 +1,468 @@
+"""However an indexed reference is replaced, its bases are those of the file that is there, or an error."""
+
+import gzip
+import json
+import os
+import pickle
+import shutil
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pysam
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome import proofs
+from bigbird_dna.genome.fasta import stream_fasta
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from tests.toys import random_dna
+
+Genome = dict[str, str]
+A: Genome = {"one": "ACGTTGCAGGATCCATTAGC" * 300, "two": "GGGGCCCCAATT" * 400, "three": "TTAGGG" * 50}
+B: Genome = {name: text[7:] + text[:7] for name, text in A.items()}  # of the same lengths
+LATER = 3_000_000_000  # ns
+
+
+@pytest.fixture(autouse=True)
+def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Even small references are remembered, in a cache of their own."""
+    monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(proofs, "_SMALLEST", 0)
+    return tmp_path / "cache" / "references"
+
+
+def layout(genome: Genome, width: int = 60, newline: str = "\n", description: str = "") -> bytes:
+    text = ""
+    for name, bases in genome.items():
+        lines = [bases[start : start + width] for start in range(0, len(bases), width)]
+        text += f">{name}{description}\n" + "\n".join(lines) + "\n"
+    return text.replace("\n", newline).encode()
+
+
+def blocked(text: bytes, level: str = "6", block: int = 3000) -> bytes:
+    """Text as bgzip of small blocks."""
+    path = Path(f"/dev/shm/{os.getpid()}.gz") if Path("/dev/shm").is_dir() else Path(f"{os.getpid()}.gz")
+    with pysam.BGZFile(str(path), f"wb{level}", None) as stream:
+        for start in range(0, len(text), block):
+            stream.write(text[start : start + block])
+            stream.flush()
+    content = path.read_bytes()
+    path.unlink()
+    return content
+
+
+def store(path: Path, text: bytes, **options: object) -> None:
+    path.write_bytes(blocked(text, **options) if path.suffix == ".gz" else text)  # type: ignore[arg-type]
+
+
+def prove(path: Path) -> None:
+    """Open a reference that was left alone for long enough to be remembered."""
+    with Reference(path) as reference:
+        for contig in reference.contigs:
+            reference.fetch(Interval(contig, 0, 10))
+
+
+def other(path: Path, genome: Genome = B, **options: object) -> Path:
+    """Another reference in a directory of its own, with its index, an hour older than ours."""
+    there = path.parent / "elsewhere" / path.name
+    there.parent.mkdir(exist_ok=True)
+    store(there, layout(genome), **options)
+    pysam.faidx(str(there))
+    for file in there.parent.iterdir():
+        os.utime(file, (time.time() - 3600, time.time() - 3600))
+    return there
+
+
+def keep_times(path: Path, change: Callable[[], object]) -> None:
+    before = path.stat()
+    change()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def copied(path: Path) -> Genome:
+    shutil.copy2(other(path), path)  # as cp -p, into the same file
+    return B
+
+
+def copied_with_an_index_of_before(path: Path) -> Genome:
+    there = other(path)
+    shutil.copy2(there, path)
+    os.utime(path, (time.time() - 7200, time.time() - 7200))
+    return B
+
+
+def synchronised(path: Path) -> Genome:
+    there = other(path)
+    temporary = path.with_name(".temporary")  # as rsync -t
+    shutil.copy2(there, temporary)
+    temporary.replace(path)
+    return B
+
+
+def unpacked(path: Path) -> Genome:
+    there = other(path)
+    archive = path.parent / "archive.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(there, path.name)
+    with tarfile.open(archive) as tar:
+        tar.extractall(path.parent, filter="data")
+    return B
+
+
+def edited_in_place(path: Path) -> Genome:
+    def edit() -> None:
+        with path.open("r+b") as stream:
+            stream.write(other(path).read_bytes())
+            stream.truncate()
+
+    keep_times(path, edit)
+    return B
+
+
+def renamed(path: Path) -> Genome:
+    other(path).rename(path)
+    return B
+
+
+def of_other_lines(path: Path) -> Genome:
+    # As long in bytes: two lines more of the first contig, as many letters fewer.
+    genome = {**A, "one": A["one"][: len(A["one"]) - 20]}
+    text = layout(genome, 50)
+    keep_times(path, lambda: store(path, text))
+    return genome
+
+
+def with_a_record_inside(path: Path) -> Genome:
+    text = layout(A)
+    place = text.index(b"\n", 2000) + 1
+    changed = text[:place] + b">new" + b"\n" + text[place + 5 :]
+    width = changed.index(b"\n", place + 5) - place - 5
+    if width != 60:  # the line that was cut short is made whole from the next ones
+        changed = text[:place] + b">" + b"n" * 59 + b"\n" + text[place + 61 :]
+    keep_times(path, lambda: store(path, changed))
+    names = ["one", "n" * 59, "two", "three"]
+    found: dict[str, str] = dict.fromkeys(names, "")
+    name = ""
+    for line in changed.decode().split("\n"):
+        if line.startswith(">"):
+            name = line[1:]
+        else:
+            found[name] += line
+    return found
+
+
+def swapped_fai(path: Path) -> Genome:
+    name = f"{path.name}.fai"
+    shutil.copy2(other(path, {"one": "A" * 9000, "two": "C" * 100}).with_name(name), path.with_name(name))
+    return A
+
+
+def touched_fai_of_another(path: Path) -> Genome:
+    swapped_fai(path)
+    later = time.time() + 3600
+    os.utime(path.with_name(f"{path.name}.fai"), (later, later))
+    store(path, layout(B, 61))
+    return B
+
+
+def swapped_gzi(path: Path) -> Genome:
+    if path.suffix == ".gz":
+        name = f"{path.name}.gzi"
+        shutil.copy2(other(path, B, block=2500).with_name(name), path.with_name(name))
+    return A
+
+
+def packed_anew(path: Path) -> Genome:
+    keep_times(path, lambda: store(path, layout(A), level="1", block=2000))
+    return A
+
+
+def in_another_order(path: Path) -> Genome:
+    genome = dict(reversed(A.items()))
+    keep_times(path, lambda: store(path, layout(genome)))
+    return genome
+
+
+def truncated(path: Path) -> Genome:
+    keep_times(path, lambda: os.truncate(path, path.stat().st_size * 2 // 3))
+    return {}  # bgzip: an error; plain: what is left, or an error where the cut leaves nothing of a record
+
+
+def of_other_line_ends(path: Path) -> Genome:
+    keep_times(path, lambda: store(path, layout(A, newline="\r\n")))
+    return A
+
+
+def described(path: Path) -> Genome:
+    keep_times(path, lambda: store(path, layout(A, description=" moved by some bytes")))
+    return A
+
+
+def retargeted(path: Path) -> Genome:
+    there = other(path)
+    if path.is_symlink():
+        path.unlink()
+        path.symlink_to(there)
+    else:
+        path.unlink()
+        path.symlink_to(there)
+    return B
+
+
+def with_all_its_files(path: Path) -> Genome:
+    there = other(path)
+    for file in there.parent.iterdir():
+        shutil.copy2(file, path.with_name(file.name))
+    return B
+
+
+WAYS = [
+    copied,
+    copied_with_an_index_of_before,
+    synchronised,
+    unpacked,
+    edited_in_place,
+    renamed,
+    of_other_lines,
+    with_a_record_inside,
+    swapped_fai,
+    touched_fai_of_another,
+    swapped_gzi,
+    packed_anew,
+    in_another_order,
+    truncated,
+    of_other_line_ends,
+    described,
+    retargeted,
+    with_all_its_files,
+]
+
+
+def check(reference: Reference, expected: Genome) -> None:
+    """Every base of a reference is what is expected."""
+    assert list(reference.contigs.items()) == [(name, len(text)) for name, text in expected.items()]
+    for name, text in expected.items():
+        assert reference.fetch(Interval(name, 0, len(text))) == text
+        for start in range(0, len(text) - 20, 97):
+            assert reference.fetch(Interval(name, start, start + 20)) == text[start : start + 20]
+
+
+def records(path: Path) -> Genome:
+    """The records of a file, read from its start."""
+    found: Genome = {}
+    for chunk in stream_fasta(path):
+        found[chunk.contig] = found.get(chunk.contig, "") + chunk.sequence
+    return found
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("name", ["x.fa", "x.fa.gz"])
+@pytest.mark.parametrize("way", WAYS)
+def test_no_base_of_a_replaced_reference_is_wrong(tmp_path, monkeypatch, way, name, cache):
+    home = tmp_path / "home"
+    home.mkdir()
+    path = home / name
+    store(path, layout(A))
+    if not cache:
+        monkeypatch.setenv("BIGBIRD_DNA_CACHE", os.devnull)
+    prove(path)
+    with Reference(path) as opened:
+        check(opened, A)
+        copy, before = pickle.dumps(opened), path.read_bytes()
+        expected = way(path)
+        for reference in (opened, pickle.loads(copy)):
+            if path.read_bytes() == before:
+                check(reference, A)
+                continue
+            with pytest.raises(DataError, match=r"x\.fa(\.gz)?: (was changed|truncated)"):
+                reference.fetch(Interval("one", 100, 120))
+    if way is truncated and path.suffix == ".gz":
+        with pytest.raises(DataError, match="truncated"):
+            Reference(path)
+        return
+    for _ in range(2):
+        with Reference(path) as reference:
+            check(reference, expected or records(path))
+    with pysam.FastaFile(str(path)) as fasta:  # which goes by the index beside the file
+        for contig, text in (expected or records(path)).items():
+            assert fasta.fetch(contig) == text
+
+
+def test_a_reference_that_is_left_alone_is_read_once(tmp_path, monkeypatch):
+    path = tmp_path / "x.fa"
+    store(path, layout(A))
+    prove(path)
+    monkeypatch.setattr("bigbird_dna.genome.reference.index_fasta", None)
+    with Reference(path) as reference:
+        check(reference, A)
+
+
+def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
+    source, path = tmp_path / "in.fa", tmp_path / "x.fa.gz"
+    source.write_bytes(layout(A))
+    prepare_reference(source, path)
+    monkeypatch.setattr("bigbird_dna.genome.reference.index_fasta", None)
+    with Reference(path) as reference:
+        check(reference, A)
+
+
+def test_a_changed_mode_costs_another_reading_and_no_error(tmp_path):
+    path = tmp_path / "x.fa"
+    store(path, layout(A))
+    with Reference(path) as reference:
+        path.chmod(0o600)
+        check(reference, A)
+        path.rename(tmp_path / "away.fa")
+        with pytest.raises(DataError, match="no such file"):
+            reference.fetch(Interval("one", 0, 5))
+        shutil.copy2(tmp_path / "away.fa", path)
+        check(reference, A)
+
+
+def test_a_file_that_has_only_just_changed_is_waited_for_or_not_remembered():
+    identity = proofs.Identity(1, 1, 1, time.time_ns() | 1)
+    assert proofs.settle(identity)
+    assert time.time_ns() >= identity.changed + proofs._TICK
+    assert not proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9))
+    assert not proofs.settle(identity._replace(changed=time.time_ns() + LATER | 1))
+    assert proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9 - LATER))
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"proof": 1}', "\0" * 40, "[" * 100_000])
+def test_a_damaged_memory_is_none(tmp_path, remembered, damage):
+    path = tmp_path / "x.fa"
+    store(path, layout(A))
+    prove(path)
+    (file,) = remembered.iterdir()
+    file.write_text(damage)
+    with Reference(path) as reference:
+        check(reference, A)
+    stored = json.loads(file.read_text())
+    stored["proof"]["rows"][0][2] += 1
+    file.write_text(json.dumps(stored))
+    with Reference(path) as reference:
+        check(reference, A)
+
+
+def test_a_memory_that_others_may_write_to_is_not_believed(tmp_path, remembered):
+    path = tmp_path / "x.fa"
+    store(path, layout(A))
+    prove(path)
+    identity = proofs.Identity.of(path.stat())
+    assert proofs.recall(path, identity) is not None
+    remembered.chmod(0o770)
+    assert proofs.recall(path, identity) is None
+    remembered.chmod(0o700)
+    real = remembered.rename(tmp_path / "moved")
+    remembered.symlink_to(real)
+    assert proofs.recall(path, identity) is None
+
+
+def test_the_oldest_memories_go(tmp_path, monkeypatch, remembered):
+    monkeypatch.setattr(proofs._SHELF, "_most", 3)
+    for number in range(5):
+        path = tmp_path / f"{number}.fa"
+        store(path, layout({"a": "ACGT"}))
+        prove(path)
+    assert len(list(remembered.iterdir())) == 3
+    assert proofs.recall(path, proofs.Identity.of(path.stat())) is not None
+
+
+def test_a_block_that_rots_unseen_is_refused_every_time(tmp_path, monkeypatch):
+    path, bases = tmp_path / "x.fa.gz", random_dna(400_000, 1)  # more than a reader's buffer holds
+    store(path, layout({"one": bases}))
+    monkeypatch.setattr(proofs.Identity, "of", lambda _: proofs.Identity(1, 1, 1, 1))
+    with Reference(path) as reference:
+        content = bytearray(path.read_bytes())
+        middle = len(content) // 2
+        content[middle : middle + 10] = bytes(10)
+        path.write_bytes(content)
+        for _ in range(2):
+            with pytest.raises(DataError, match=r"x\.fa\.gz: can't read one:0-400000: "):
+                reference.fetch(Interval("one", 0, 400_000))
+            assert reference.fetch(Interval("one", 0, 8)) == bases[:8]
+
+
+genomes = st.dictionaries(
+    st.text("ab1_.é", min_size=1, max_size=3),
+    st.text("ACGTNacgt", min_size=1, max_size=40),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@given(
+    before=genomes, after=genomes, widths=st.tuples(st.integers(1, 20), st.integers(1, 20)), data=st.data()
+)
+def test_any_reference_put_over_any_other_is_read_right_or_refused(tmp_path, before, after, widths, data):
+    path = tmp_path / data.draw(st.sampled_from(["x.fa", "x.fa.gz"]))
+    path.unlink(missing_ok=True)
+    newline = data.draw(st.sampled_from(["\n", "\r\n"]))
+    store(path, layout(before, widths[0]), block=37)
+    with Reference(path) as reference:
+        fai = Path(f"{path}.fai").read_bytes()
+        text = layout(after, widths[1], newline)
+        if data.draw(st.booleans()):
+            text = text.rstrip()
+        keep_times(path, lambda: store(path, text, block=data.draw(st.integers(20, 90))))
+        Path(f"{path}.fai").write_bytes(fai)
+        for name, bases in before.items():
+            try:
+                assert reference.fetch(Interval(name, 0, len(bases))) == after.get(name, "").upper()
+            except DataError:
+                assert text != layout(before, widths[0]) or path.suffix == ".gz"
+    with Reference(path) as reference:
+        check(reference, {name: bases.upper() for name, bases in after.items()})
+    if all(name.isascii() for name in after):
+        with pysam.FastaFile(str(path)) as fasta:
+            assert {name: fasta.fetch(name) for name in fasta.references} == after
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(genomes, st.integers(1, 20), st.sampled_from(["\n", "\r\n"]), st.integers(0, 2), st.booleans())
+def test_the_index_has_the_bytes_that_samtools_writes(tmp_path, genome, width, newline, blank, packed):
+    path = tmp_path / ("x.fa.gz" if packed else "x.fa")
+    text = layout(genome, width, newline) + newline.encode() * blank
+    store(path, text, block=50)
+    for suffix in (".fai", ".gzi"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    Reference(path).close()
+    found = {file.name: file.read_bytes() for file in tmp_path.glob("x.fa*")}
+    for suffix in (".fai", ".gzi"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    pysam.faidx(str(path))
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("x.fa*")} == found
+    for file in tmp_path.glob("x.fa*"):
+        file.unlink()
+
+
+def test_an_index_that_lists_empty_blocks_is_right_too(tmp_path):
+    path = tmp_path / "x.fa.gz"
+    text = layout(A)
+    end = blocked(b"")
+    content = blocked(text[:4000])[: -len(end)] + end + blocked(text[4000:])
+    path.write_bytes(content)
+    with Reference(path) as reference:
+        check(reference, A)
+    assert gzip.decompress(content) == text
+    pysam.faidx(str(path))
+    before = path.with_name("x.fa.gz.gzi").read_bytes()
+    with Reference(path) as reference:
+        check(reference, A)
+    assert path.with_name("x.fa.gz.gzi").read_bytes() == before
+
+
+def test_line_ends_of_both_kinds_in_one_record_are_refused(tmp_path):
+    path = tmp_path / "x.fa"
+    path.write_bytes(b">a\nACGT\r\nACGT\nAC\n")
+    with pytest.raises(DataError, match="record 'a': lines end now with LF, now with CRLF"):
+        Reference(path)
+    prepare_reference(path, tmp_path / "y.fa.gz")
+    with Reference(tmp_path / "y.fa.gz") as reference:
+        check(reference, {"a": "ACGTACGTAC"})
