@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.genome.sources.local import locate
+from bigbird_dna.genome.sources.local import is_directory, is_file, locate
 
 
 def test_local_data_comes_before_the_working_directory(
@@ -19,3 +19,9 @@ def test_local_data_comes_before_the_working_directory(
     assert locate("peaks", None) == Path("peaks")
     assert locate("nowhere", str(local)) == Path("nowhere")
     assert locate(str(here / "only"), str(local)) == here / "only"
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    for name in ("x" * 300, "a/" * 3000, "a\0b"):
+        assert locate(name, str(tmp_path)) == Path(name)
+        assert not is_file(Path(name)) and not is_directory(Path(name))

@@ -1,6 +1,7 @@
 """Fetching from a local directory and from a server that cuts, refuses and changes its files."""
 
 import functools
+import gzip
 import hashlib
 import threading
 from collections.abc import Iterator
@@ -15,10 +16,17 @@ from hypothesis import strategies as st
 from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.sources import public as sources
-from bigbird_dna.genome.sources.download import DownloadError, download
-from bigbird_dna.genome.sources.public import Source, check_sources, fetch, load_sources, own_files
+from bigbird_dna.genome.sources.answers import Version
+from bigbird_dna.genome.sources.catalogue import Source, load_sources
+from bigbird_dna.genome.sources.download import Wanted, download
+from bigbird_dna.genome.sources.fetching import fetch as fetch_within
+from bigbird_dna.genome.sources.part import open_part
+from bigbird_dna.genome.sources.public import check_sources, own_files
+from bigbird_dna.genome.sources.request import Limits
 
 CONTENT = bytes(range(256)) * 40
+LIMITS = Limits(pause=0)
+fetch = functools.partial(fetch_within, limits=LIMITS)
 
 
 @dataclass
@@ -114,7 +122,6 @@ def source(site: Site, mirror: Site, monkeypatch: pytest.MonkeyPatch) -> Source:
     digest = hashlib.sha256(CONTENT).hexdigest()
     entry = Source("some", "file.bin", "demo", (site.url, mirror.url), f"sha256:{digest}", 0.01, "free", "us")
     monkeypatch.setattr(sources, "load_sources", lambda: {"some": entry})
-    monkeypatch.setattr(sources, "download", functools.partial(download, pause=0))
     return entry
 
 
@@ -162,9 +169,13 @@ def test_cuts_anywhere_give_the_same_bytes(
     any_server: bool,
 ) -> None:
     site = _set(servers[0], Site(content, ranges, tag, list(cuts)))
-    part = tmp_path_factory.mktemp("cut") / "file.part"
-    download(site.url, part, any_server=any_server, pause=0, attempts=10)
-    assert part.read_bytes() == content
+    output = tmp_path_factory.mktemp("cut") / "file"
+    with open_part(output, "file") as part:
+        wanted = Wanted("file", 1000, any_server)
+        download(site.url, part, wanted, replace(LIMITS, futile=10))
+        part.finish(output)
+    assert output.read_bytes() == content
+    assert list(output.parent.iterdir()) == [output]
 
 
 def test_the_rest_is_asked_for_where_it_was_cut(source: Source, site: Site, tmp_path: Path) -> None:
@@ -182,7 +193,7 @@ def test_a_later_call_goes_on(
     with pytest.raises(DataError, match="connection lost after 1,000 of 10,240 bytes"):
         fetch("some", tmp_path / "out.bin")
     assert not (tmp_path / "out.bin").exists()
-    assert (tmp_path / "out.bin.part").stat().st_size == 1000
+    assert (tmp_path / "out.bin.fetch.part").stat().st_size == 1000
     site.cuts, site.asked = [], []
     fetch("some", tmp_path / "out.bin")
     assert site.asked == ["bytes=1000-"]
@@ -211,15 +222,22 @@ def test_a_mirror_goes_on_with_what_the_first_server_gave(
     assert (tmp_path / "out.bin").read_bytes() == CONTENT
 
 
+def leave(output: Path, source: Source, content: bytes) -> None:
+    """A part as an earlier fetch leaves it, from another address."""
+    with open_part(output, f"{source.key} {source.checksum}") as part:
+        part.begin(0, "http://elsewhere/file.bin", Version())
+        part.write(content)
+
+
 def test_pieces_that_do_not_fit_are_fetched_in_one(source: Source, site: Site, tmp_path: Path) -> None:
-    (tmp_path / "out.bin.part").write_bytes(b"another file's beginning")
+    leave(tmp_path / "out.bin", source, b"another file's beginning")
     fetch("some", tmp_path / "out.bin")
     assert site.asked == ["bytes=24-", None]
     assert (tmp_path / "out.bin").read_bytes() == CONTENT
 
 
-def test_a_part_longer_than_the_file(source: Source, site: Site, tmp_path: Path) -> None:
-    (tmp_path / "out.bin.part").write_bytes(CONTENT + b"more")
+def test_a_part_longer_than_the_file(source: Source, tmp_path: Path) -> None:
+    leave(tmp_path / "out.bin", source, CONTENT + b"more")
     fetch("some", tmp_path / "out.bin")
     assert (tmp_path / "out.bin").read_bytes() == CONTENT
 
@@ -257,19 +275,24 @@ def test_no_network(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         fetch("some", tmp_path / "out.bin")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"<html>Sorry</html>", "sent a web page instead of the file"), (b"Sorry", "it is no gzip file")],
+)
 def test_a_page_instead_of_a_gzip_file(
-    source: Source, site: Site, mirror: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Source,
+    site: Site,
+    mirror: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    message: str,
 ) -> None:
     _use(monkeypatch, replace(source, file="file.gz", checksum=None))
-    site.content = mirror.content = b"<html>Sorry</html>"
-    with pytest.raises(DataError, match="it is no gzip file"):
+    site.content = mirror.content = content
+    with pytest.raises(DataError, match=message):
         fetch("some", tmp_path / "out.gz")
-
-
-def test_a_disk_that_takes_nothing(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.part").mkdir()
-    with pytest.raises(DownloadError, match=r"file\.part"):
-        download(site.url, tmp_path / "file.part", pause=0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_local_file_comes_first(source: Source, site: Site, tmp_path: Path) -> None:
@@ -288,6 +311,38 @@ def test_local_file_that_is_damaged(source: Source, site: Site, tmp_path: Path) 
     with pytest.raises(DataError, match=r"file\.bin \(source some\): its sha256 is .*, not"):
         fetch("some", tmp_path / "out.bin", tmp_path / "data")
     assert not (tmp_path / "out.bin").exists() and site.asked == []
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Sorry</html>", gzip.compress(CONTENT)[:-20], CONTENT])
+def test_local_file_without_a_checksum_is_read_to_its_end(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    _use(monkeypatch, replace(source, file="file.gz", checksum=None))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file.gz").write_bytes(content)
+    with pytest.raises(DataError, match=r"data/file\.gz \(source some\): (it is|truncated)"):
+        fetch("some", tmp_path / "out.gz", tmp_path / "data")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_local_file_that_is_the_output(source: Source, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file.bin").write_bytes(CONTENT)
+    fetch("some", tmp_path / "file.bin", tmp_path)
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT and site.asked == []
+    (tmp_path / "file.bin").write_bytes(CONTENT[:-1])
+    with pytest.raises(DataError, match="its sha256 is"):
+        fetch("some", tmp_path / "file.bin", tmp_path)
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT[:-1]
+
+
+def test_local_text_without_a_checksum_is_taken_with_a_note(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _use(monkeypatch, replace(source, checksum=None))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file.bin").write_bytes(CONTENT)
+    fetch("some", tmp_path / "out", tmp_path / "data")
+    assert "plain text doesn't show whether it is whole" in capsys.readouterr().err
 
 
 def test_local_directory_without_the_file(source: Source, site: Site, tmp_path: Path) -> None:

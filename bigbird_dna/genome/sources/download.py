@@ -1,159 +1,153 @@
 """One file from one address, going on where an earlier attempt was cut."""
 
-import http.client
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from email.message import Message
-from pathlib import Path
-from typing import Any
+from http import HTTPStatus
+from typing import NamedTuple
 
 from bigbird_dna.console import log, progress
+from bigbird_dna.genome.sources.answers import Body, OtherVersion, is_complete, is_page, read_answer
+from bigbird_dna.genome.sources.part import Part, check_room
+from bigbird_dna.genome.sources.refusals import Cut, DownloadError
+from bigbird_dna.genome.sources.request import CHUNK, LIMITS, Answer, Limits, ask
 
-ATTEMPTS = 4
-TIMEOUT = 60.0  # seconds without a byte
-PAUSE = 2.0  # seconds
-_CHUNK = 1 << 20
-# The server says that it won't ever: no use in asking again.
-_FINAL_STATUSES = frozenset({400, 401, 403, 404, 405, 410, 451})
-
-
-class DownloadError(Exception):
-    """An address didn't give its file; the text says why."""
+_OVERSIZE = 4  # times what is expected, and
+_SLACK = 1 << 20  # bytes, are taken at most
+_HEAD = 512  # bytes that show a web page
 
 
-class _Cut(Exception):
-    """The connection failed or ended early; another attempt may get further."""
+class Wanted(NamedTuple):
+    """What is known of a file before it comes."""
+
+    file: str  # its name
+    size: int  # in bytes, about
+    any_server: bool = False  # its checksum is known: bytes of two servers may be put together
+
+
+class Received(NamedTuple):
+    """How a file came."""
+
+    resumed: bool  # some of its bytes come from an earlier request
+    ends: bool  # the server told where it ends
 
 
 def download(
-    url: str, part: Path, *, any_server: bool = False, pause: float = PAUSE, attempts: int = ATTEMPTS
-) -> bool:
-    """Fetch `url` into `part`; return whether some of its bytes come from an earlier request.
+    url: str, part: Part, wanted: Wanted, limits: Limits = LIMITS, deadline: float | None = None
+) -> Received:
+    """Fetch the file at `url` into `part`.
 
-    A cut connection leaves what came in `part`, and the next attempt or call asks for the rest (HTTP Range).
-    Beside it, `part`.json keeps the address and the server's mark of the file's version (ETag or
-    Last-Modified), and the rest is taken only from the same version at the same address.
+    A cut connection leaves what came in `part`, and the next attempt or call asks for the rest (HTTP Range):
+    of the same version at the same address, by the server's mark of it (ETag or Last-Modified), unless the
+    caller knows the checksum.
 
     Parameters
     ----------
-    any_server
-        The caller knows the file's checksum: go on from whatever is in `part`, be it from a mirror.
-    pause
-        Seconds before another attempt, doubled after each that gets no further.
-    attempts
-        In a row that get no further, before giving up.
+    deadline
+        Of `time.monotonic`; none: `limits.seconds` from now.
 
     Raises
     ------
     DownloadError
-        The server hasn't got the file, or attempts failed. `part` stays.
+        The server hasn't got the file, attempts failed or the time is over. `part` stays.
+    DataError
+        The disk takes no more. `part` stays.
     """
-    resumed = False
-    failures, most = 0, _size(part)
-    while True:
+    deadline = time.monotonic() + limits.seconds if deadline is None else deadline
+    enough = round(limits.rate * limits.window)
+    futile, most = 0, part.size
+    for attempt in range(1, limits.attempts + 1):
         try:
-            resumed = _attempt(url, part, any_server) or resumed
-        except _Cut as error:
-            # One that got further than all before is no failure.
-            failures = 1 if _size(part) > most else failures + 1
-            most = max(most, _size(part))
-            if failures == attempts:
-                raise DownloadError(str(error)) from None
-            log(f"{url}: {error}; trying again")
-            time.sleep(pause * 2 ** (failures - 1))
-        else:
-            _marks_path(part).unlink(missing_ok=True)
-            return resumed
+            return _attempt(url, part, wanted, limits, deadline)
+        except Cut as error:
+            # Little more, and often, would never come to an end.
+            futile = 1 if part.size >= most + enough else futile + 1
+            most = max(most, part.size)
+            if futile == limits.futile:
+                tried = f" ({futile} attempts in a row brought next to nothing)" if futile > 1 else ""
+                raise DownloadError(f"{error}{tried}") from None
+            if attempt == limits.attempts:
+                raise DownloadError(f"{error} ({attempt} attempts)") from None
+            _pause(url, error, futile, limits, deadline)
+    raise AssertionError("no attempt was made")
 
 
-def _attempt(url: str, part: Path, any_server: bool) -> bool:
-    """Ask once for what `part` lacks; return whether it went on from bytes that were there."""
+def _pause(url: str, error: Cut, futile: int, limits: Limits, deadline: float) -> None:
+    seconds = min(limits.pause * 2 ** (futile - 1), limits.longest_pause)
+    if error.wait is not None:
+        seconds = max(seconds, error.wait)
+        if seconds > limits.longest_pause:
+            raise DownloadError(
+                f"{error}; to be asked again in {seconds:,.0f} s, where {limits.longest_pause:g} s are waited"
+            )
+    if time.monotonic() + seconds >= deadline:
+        raise DownloadError(f"{error}; not done within the {limits.seconds:g} s that an address gets")
+    log(f"{url}: {error}; trying again")
+    time.sleep(seconds)
+
+
+def _attempt(url: str, part: Part, wanted: Wanted, limits: Limits, deadline: float) -> Received:
+    """Ask once for what `part` lacks."""
     headers = {"User-Agent": "bigbird-dna", "Accept-Encoding": "identity"}
-    have = _size(part)
-    if have and not any_server:
-        mark = _read_marks(part).get(url)
-        if mark is None:
-            have = 0
-        else:
-            headers["If-Range"] = mark
+    have, version = part.resume(url, any_server=wanted.any_server)
     if have:
         headers["Range"] = f"bytes={have}-"
-    try:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT
-        ) as response:
-            if getattr(response, "status", None) != http.HTTPStatus.PARTIAL_CONTENT:
-                have = 0  # the whole file: no Range there (FTP has none), or another version
-            elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-                raise DownloadError("the server sent another part of the file than asked for")
-            _receive(url, response, part, have)
-            return have > 0
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
-                return _beyond_the_end(error.headers, part, have)
-            reason = f"HTTP {error.code} {error.reason}"
-            if error.code in _FINAL_STATUSES:
-                raise DownloadError(reason) from None
-            raise _Cut(reason) from None
-    except urllib.error.URLError as error:
-        raise DownloadError(f"can't be reached: {error.reason}") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise _Cut(f"connection lost: {error or type(error).__name__}") from None
+    if version.mark is not None:
+        headers["If-Range"] = version.mark
+    with ask(url, headers, limits, deadline) as (answer, chunks):
+        if have and answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if is_complete(answer.headers, have, version):
+                return Received(resumed=True, ends=True)
+            part.clear()
+            raise Cut(f"the {have:,} bytes that were there are not of this file")
+        try:
+            body = read_answer(answer, have, version, wanted.file)
+        except OtherVersion:
+            part.clear()
+            raise
+        _check_size(part, body, wanted)
+        part.begin(body.start, url, body.version)
+        left = None if body.total is None else (body.total - body.start) // CHUNK
+        for _ in progress(_receive(answer, chunks, part, body, wanted), wanted.file, left):
+            pass
+    if body.total is not None and part.size < body.total:
+        raise Cut(f"connection lost after {part.size:,} of {body.total:,} bytes")
+    return Received(body.start > 0, body.ends)
 
 
-def _beyond_the_end(headers: Message, part: Path, have: int) -> bool:
-    """The server has nothing after what we have: it is complete, or it is not the server's file."""
-    if headers.get("Content-Range", "").rpartition("/")[2] == str(have):
-        return True
-    part.unlink()
-    raise _Cut(f"the {have:,} bytes that were there are not of this file")
+def _check_size(part: Part, body: Body, wanted: Wanted) -> None:
+    if body.total is not None and body.total > _most(wanted):
+        raise _too_large(f"{body.total:,} bytes", wanted)
+    check_room(part.path, (wanted.size if body.total is None else body.total) - part.size)
 
 
-def _receive(url: str, response: Any, part: Path, have: int) -> None:
-    headers: Message = response.headers
-    length = headers.get("Content-Length")
-    total = None if length is None else have + int(length)
-    mark = headers.get("ETag") or headers.get("Last-Modified")
-    # A weak ETag (W/"…") doesn't promise the same bytes.
-    if mark is not None and mark.startswith("W/"):
-        mark = headers.get("Last-Modified")
-    _marks_path(part).write_text(json.dumps({url: mark} if mark else {}))
-    bar_length = -(-int(length) // _CHUNK) if length else None
-    try:
-        with part.open("ab" if have else "wb") as stream:
-            for chunk in progress(_chunks(response), part.stem, bar_length):
-                stream.write(chunk)
-                have += len(chunk)
-    except OSError as error:
-        raise DownloadError(f"{part}: {error.strerror}") from None
-    if total is not None and have != total:
-        raise _Cut(f"connection lost after {have:,} of {total:,} bytes")
+def _most(wanted: Wanted) -> int:
+    return _OVERSIZE * wanted.size + _SLACK
 
 
-def _chunks(response: Any) -> Iterator[bytes]:
-    """What the server sends; its faults as `_Cut`, to tell them from those of the disk."""
-    try:
-        while chunk := response.read(_CHUNK):
-            yield chunk
-    except (OSError, http.client.HTTPException) as error:
-        raise _Cut(f"connection lost: {error or type(error).__name__}") from None
+def _too_large(found: str, wanted: Wanted) -> DownloadError:
+    return DownloadError(f"it sends {found}, where about {wanted.size / 1e6:g} MB are expected: not the file")
 
 
-def _size(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0
-
-
-def _marks_path(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
-def _read_marks(part: Path) -> dict[str, str]:
-    try:
-        marks: dict[str, str] = json.loads(_marks_path(part).read_text())
-    except (OSError, ValueError):
-        return {}
-    return marks
+def _receive(
+    answer: Answer, chunks: Iterator[bytes], part: Part, body: Body, wanted: Wanted
+) -> Iterator[None]:
+    """Write what comes, and give a sign for each `CHUNK` bytes."""
+    head, shown = b"", body.start
+    most = _most(wanted) if body.total is None else body.total
+    for chunk in chunks:
+        if part.size < _HEAD and part.size == len(head):
+            head += chunk[: _HEAD - len(head)]
+            if is_page(head):
+                part.clear()
+                host = answer.url.split("/")[2]
+                raise DownloadError(
+                    f"{host} sent a web page instead of the file: the network here wants a login (a captive "
+                    "portal), or the file has moved"
+                )
+        if part.size + len(chunk) > most:
+            part.clear()
+            raise _too_large(f"more than {most:,} bytes", wanted)
+        part.write(chunk)
+        while part.size >= shown + CHUNK:
+            shown += CHUNK
+            yield

@@ -1,5 +1,6 @@
 """A piece of a reference as a FASTA file of its own."""
 
+import math
 from pathlib import Path
 
 from bigbird_dna.errors import DataError, UsageError
@@ -23,12 +24,14 @@ def extract_contig(
     Raises
     ------
     UsageError
-        No positive size, or an unknown assembly.
+        No positive size, an unknown assembly, or an output that is the reference.
     DataError
         The reference can't be read, or hasn't got the contig.
     """
-    if megabases is not None and megabases <= 0:
+    if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")
+    if reference.exists() and output.exists() and output.samefile(reference):
+        raise UsageError(f"{output}: is the input")
     with Reference(reference) as genome:
         name = load_assembly(assembly).match(contig, genome.contigs)
         if name is None:

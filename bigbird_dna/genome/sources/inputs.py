@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bigbird_dna.config import Config
+from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.local import check_chromatin_files, chromatin_files
-from bigbird_dna.genome.sources.public import Source, check_sources, own_files
+from bigbird_dna.genome.sources.public import check_sources, own_files
 
 
 @dataclass(frozen=True)

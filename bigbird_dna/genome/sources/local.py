@@ -13,7 +13,23 @@ def locate(name: str, local_data: str | None) -> Path:
     it exists there is for the caller to see. An absolute path stands for itself.
     """
     local = Path(local_data or ".") / name
-    return local if local.exists() else Path(name)
+    return local if is_file(local) or is_directory(local) else Path(name)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; one that can't be looked at, or can't exist, is not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def is_directory(path: Path) -> bool:
+    """As `is_file`, of directories."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def where_looked(local_data: str | None) -> str:
@@ -50,7 +66,7 @@ def check_chromatin_files(config: Config) -> None:
         return
     for key, name in _own_chromatin(config).items():
         path, folder = locate(name, config.local_data), key.endswith(".tracks")
-        if not (path.is_file() or (folder and path.is_dir())):
+        if not (is_file(path) or (folder and is_directory(path))):
             kind = "file or folder" if folder else "file"
             where = where_looked(config.local_data)
             raise ConfigError(f"{key}: {name!r} is no {kind} {where}")

@@ -1,0 +1,289 @@
+"""What stands around a download: other processes, signals, the disk, files of others."""
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
+from bigbird_dna.genome.sources import part as part_module
+from bigbird_dna.genome.sources import public
+from bigbird_dna.genome.sources.catalogue import Source
+from bigbird_dna.genome.sources.fetching import fetch
+from bigbird_dna.genome.sources.part import SUFFIX, open_part, read_marks
+from bigbird_dna.genome.sources.request import Limits
+from tests.faults.exchange import Exchange, Site
+from tests.faults.server import FaultyServer
+from tests.faults.wrong_answers import FAULTS
+
+CONTENT = bytes(range(256)) * 400
+LIMITS = Limits(silence=1, answer=2, window=1, futile=1, seconds=5, pause=0.001)
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from bigbird_dna.cli import main
+from bigbird_dna.genome.sources import public
+from bigbird_dna.genome.sources.catalogue import Source
+url, checksum, output = sys.argv[1:]
+source = Source("one", "file.txt", "demo", (url,), checksum or None, 1, "free", "us")
+public.load_sources = lambda: {"one": source}
+sys.argv = ["bigbird-dna", "fetch", "one", "-o", output]
+main.main()
+"""
+
+
+@pytest.fixture
+def source(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Source:
+    server.sites["one"] = Site(CONTENT)
+    digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+    entry = Source("one", "file.txt", "demo", (server.url("one", 0, "file"),), digest, 1, "free", "us")
+    use(monkeypatch, entry)
+    return entry
+
+
+@pytest.fixture
+def slow(server: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The site, whose first answer stops after some bytes, until the connection is closed."""
+
+    def stop(x: Exchange) -> None:
+        x.respond(cut=5000)
+        x.connection.recv(1)
+
+    monkeypatch.setitem(FAULTS, "cut", stop)
+    server.sites["one"].scripts = [["cut"]]
+    return server.sites["one"]
+
+
+def use(monkeypatch: pytest.MonkeyPatch, entry: Source) -> None:
+    monkeypatch.setattr(public, "load_sources", lambda: {"one": entry})
+
+
+def start(source: Source, output: Path) -> subprocess.Popen[str]:
+    """A process that fetches."""
+    words = [sys.executable, "-c", SCRIPT, source.urls[0], source.checksum or "", str(output)]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_bytes(path: Path, size: int) -> None:
+    end = time.monotonic() + 60
+    while not path.exists() or path.stat().st_size < size:
+        assert time.monotonic() < end, path
+        time.sleep(0.01)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def one_line(caught: pytest.ExceptionInfo[BigBirdDnaError]) -> str:
+    text = str(caught.value)
+    assert text.isprintable()
+    return text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_download_that_is_killed_goes_on(
+    source: Source, slow: Site, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start(source, tmp_path / "out")
+    wait_for_bytes(tmp_path / f"out{SUFFIX}", 5000)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    assert "Traceback" not in said
+    assert names(tmp_path) == [f"out{SUFFIX}", f"out{SUFFIX}.json"]
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert [headers.get("range") for headers in slow.asked] == [None, "bytes=5000-"]
+    assert (tmp_path / "out").read_bytes() == CONTENT
+    assert names(tmp_path) == ["out"]
+
+
+def test_two_at_once_do_not_mix(source: Source, slow: Site, tmp_path: Path) -> None:
+    process = start(source, tmp_path / "out")
+    wait_for_bytes(tmp_path / f"out{SUFFIX}", 5000)
+    with pytest.raises(DataError, match="another process is fetching this file") as caught:
+        fetch("one", tmp_path / "out", limits=LIMITS)
+    one_line(caught)
+    assert len(slow.asked) == 1
+    process.kill()
+    process.communicate(timeout=20)
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert (tmp_path / "out").read_bytes() == CONTENT
+
+
+def test_many_at_once_end_with_the_file(source: Source, tmp_path: Path) -> None:
+    """Whoever opened the part that another one has just renamed must not write into the result."""
+    faults: list[str] = []
+
+    def one() -> None:
+        for _ in range(10):
+            try:
+                fetch("one", tmp_path / "out", limits=LIMITS)
+            except DataError as error:
+                if "another process" not in str(error):
+                    faults.append(str(error))
+            if (tmp_path / "out").exists() and (tmp_path / "out").read_bytes() != CONTENT:
+                faults.append("mixed")
+
+    threads = [threading.Thread(target=one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_disk_that_is_too_small_is_noticed_first(
+    server: FaultyServer, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 9999, 9999))
+    with pytest.raises(DataError, match=r"0\.1 MB are to come, and its disk has 0\.0 MB free"):
+        fetch("one", tmp_path / "out", limits=LIMITS)
+    # Without a length, by what is expected.
+    server.sites["one"].scripts = [["without_length"]]
+    with pytest.raises(DataError, match=r"1\.0 MB are to come"):
+        fetch("one", tmp_path / "out", limits=LIMITS)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file.txt").write_bytes(CONTENT)
+    with pytest.raises(DataError, match=r"out: 0\.1 MB are to come"):
+        fetch("one", tmp_path / "out", tmp_path / "data", limits=LIMITS)
+    assert names(tmp_path) == ["data"]
+
+
+def test_a_disk_that_fills_up(source: Source, tmp_path: Path) -> None:
+    """The system's limit on the size of a file stands for a quota."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limit[1]))
+    try:
+        with pytest.raises(DataError, match=r"can't be written: .*; the 30,000 bytes in it stay") as caught:
+            fetch("one", tmp_path / "out", limits=LIMITS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    one_line(caught)
+    assert not (tmp_path / "out").exists()
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert (tmp_path / "out").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "dangling link", "pipe"])
+def test_what_is_no_part_is_left_alone(source: Source, tmp_path: Path, kind: str) -> None:
+    part, other = tmp_path / f"out{SUFFIX}", tmp_path / "other"
+    other.write_bytes(b"somebody's")
+    match kind:
+        case "directory":
+            part.mkdir()
+        case "link":
+            part.symlink_to(other)
+        case "dangling link":
+            part.symlink_to(tmp_path / "nothing")
+        case "pipe":
+            os.mkfifo(part)
+    before = names(tmp_path)
+    with pytest.raises(UsageError, match="is no file that an earlier fetch left; move it away"):
+        fetch("one", tmp_path / "out", limits=LIMITS)
+    assert names(tmp_path) == before and other.read_bytes() == b"somebody's"
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "device"])
+def test_outputs_that_are_no_files(source: Source, tmp_path: Path, kind: str) -> None:
+    output = Path("/dev/null") if kind == "device" else tmp_path / "out"
+    if kind == "directory":
+        output.mkdir()
+    if kind == "pipe":
+        os.mkfifo(output)
+    with pytest.raises(UsageError, match="is no file that can be replaced"):
+        fetch("one", output, limits=LIMITS)
+    assert output.exists() and not output.is_file()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"\xff\xfe\0", b"[]", b"7", b"null", b"[" * 50_000, b'{"whole": "x"}', b"1" * 9000),
+        b'{"whole": 1, "url": "x", "mark": null, "total": null}',
+        b'{"whole": "x", "url": "x", "mark": "a\\r\\nHost: b", "total": null}',
+        b'{"whole": "x", "url": "x", "mark": null, "total": true}',
+        None,
+    ],
+)
+def test_damaged_marks_count_as_none(
+    source: Source, server: FaultyServer, tmp_path: Path, text: bytes | None
+) -> None:
+    part = tmp_path / f"out{SUFFIX}"
+    part.write_bytes(b"half of it")
+    marks = part.with_name(f"{part.name}.json")
+    if text is not None:
+        marks.write_bytes(text)
+    assert read_marks(marks) is None
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert [headers.get("range") for headers in server.sites["one"].asked] == [None]
+    assert names(tmp_path) == ["out"]
+
+
+def test_marks_that_are_a_directory(source: Source, tmp_path: Path) -> None:
+    (tmp_path / f"out{SUFFIX}.json").mkdir()
+    with pytest.raises(UsageError, match=r"out\.fetch\.part\.json: is a directory"):
+        fetch("one", tmp_path / "out", limits=LIMITS)
+    assert names(tmp_path) == [f"out{SUFFIX}.json"]
+
+
+def test_a_part_that_is_removed_meanwhile(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match="was removed or replaced while it was written"),
+        open_part(tmp_path / "out", "one") as part,
+    ):
+        part.write(b"some")
+        part.path.unlink()
+        part.path.write_bytes(b"another's")
+        part.finish(tmp_path / "out")
+    assert part.path.read_bytes() == b"another's" and not (tmp_path / "out").exists()
+
+
+def test_a_part_that_got_its_name_before_it_was_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened, and then renamed by the process that had it: a result now, to be left as it is."""
+    output, lock = tmp_path / "out", part_module.fcntl.flock
+    (tmp_path / f"out{SUFFIX}").write_bytes(CONTENT)
+
+    def late(descriptor: int, operation: int) -> None:
+        if not output.exists():
+            (tmp_path / f"out{SUFFIX}").replace(output)
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(part_module.fcntl, "flock", late)
+    with open_part(output, "one") as part:
+        part.clear()
+        part.write(b"other")
+    assert output.read_bytes() == CONTENT
+    assert (tmp_path / f"out{SUFFIX}").read_bytes() == b"other"
+
+
+def test_file_systems_without_locks(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(part_module.fcntl, "flock", refuse)
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert (tmp_path / "out").read_bytes() == CONTENT
+    assert "can't be locked (Function not implemented)" in capsys.readouterr().err
+
+
+def test_marks_say_where_bytes_come_from(source: Source, slow: Site, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        fetch("one", tmp_path / "out", limits=LIMITS)
+    marks = json.loads((tmp_path / f"out{SUFFIX}.json").read_text())
+    whole = f"one {source.checksum}"
+    assert marks == {"whole": whole, "url": source.urls[0], "mark": '"v1"', "total": len(CONTENT)}

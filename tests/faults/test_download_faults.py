@@ -1,0 +1,231 @@
+"""Each wrong answer by itself: what the one line says of it, and that versions are never mixed."""
+
+import gzip
+import hashlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sources.catalogue import Source
+from bigbird_dna.genome.sources.fetching import fetch
+from bigbird_dna.genome.sources.refusals import DownloadError
+from bigbird_dna.genome.sources.request import Limits, redirected
+from tests.faults.downloads import LIMITS, described, one_line, plain, tar
+from tests.faults.exchange import Site
+from tests.faults.server import FaultyServer
+from tests.faults.wrong_answers import FAULTS
+
+CONTENT = plain(Random(7)) * 3
+
+
+@pytest.fixture
+def one(server: FaultyServer, catalogue: dict[str, Source]) -> Site:
+    """A plain file at one address, as the source "one", whose checksum nobody published."""
+    server.sites["one"] = Site(CONTENT)
+    catalogue["one"] = described(server, "one", "file.txt", None)
+    return server.sites["one"]
+
+
+def refusal(output: Path, limits: Limits = LIMITS) -> str:
+    with pytest.raises(DataError) as caught:
+        fetch("one", output, limits=limits)
+    assert one_line(caught.value)
+    assert not output.exists()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("chunked_and_cut", "connection lost: IncompleteRead"),
+        ("other_transfer_encoding", "in a way that isn't understood: 'gzip, chunked'"),
+        ("without_length", "the server doesn't say how long it is"),
+        ("without_length_and_cut", "the server doesn't say how long it is"),
+        ("impossible_length", "no possible length: Content-Length"),
+        ("two_lengths", "no possible length: Content-Length"),
+        ("length_too_large", "connection lost after"),
+        ("length_enormous", "sends 99,999,999,999,999 bytes, where about 0.02 MB are expected"),
+        ("several_ranges", "another part of the file than asked for (no Content-Range)"),
+        ("another_range", "another part of the file than asked for"),
+        ("content_encoding", "sends the file compressed (gzip), which wasn't asked for"),
+        ("web_page", "a web page instead of the file: the network here wants a login"),
+        ("redirected_for_ever", "more than 4 redirects"),
+        ("redirected_nowhere", "HTTP 302: a redirect that doesn't say where to"),
+        ("silent", "no connection|connection lost: timed out|no answer within"),
+        ("silent_after_the_start", "slower than 20000 bytes a second for 0.15 s"),
+        ("dripping", "slower than 20000 bytes a second for 0.15 s (3 attempts in a row"),
+        ("dripping_headers", "no answer within 0.35 s"),
+        ("endless_continue", "no answer within 0.35 s"),
+        ("endless_headers", "got more than 100 headers"),
+        ("enormous_header", "got more than 65536 bytes when reading header line"),
+        ("endless_body", "more than 1,128,576 bytes, where about 0.02 MB are expected"),
+        ("no_http", "its answer is no HTTP"),
+        ("closed", "connection lost"),
+        ("reset", "connection lost"),
+    ],
+)
+def test_every_fault_is_told(one: Site, tmp_path: Path, fault: str, message: str) -> None:
+    one.always = [fault]
+    text = refusal(tmp_path / "out")
+    assert any(part in text for part in message.split("|")), text
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "asked"),
+    [
+        (401, "wants a login", 1),
+        (403, "or a firewall or proxy on the way, refuses it", 1),
+        (404, "isn't there, and may have moved", 1),
+        (407, "the proxy wants a login: https_proxy=", 1),
+        (418, "no file", 1),
+        (429, "asked too often", 3),
+        (500, "an error inside the server", 3),
+        (501, "an error inside the server", 1),
+        (503, "overloaded or closed for maintenance", 3),
+        (511, "a captive portal", 1),
+        (204, "no file", 1),
+        (999, "an unknown status", 1),
+    ],
+)
+def test_statuses_are_told_apart(
+    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, words: str, asked: int
+) -> None:
+    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(status, b"Content-Length: 0"))
+    one.always = ["cut"]
+    text = refusal(tmp_path / "out")
+    assert f"HTTP {status}: " in text and words in text
+    assert "put file.txt into a directory and name that as --local-data" in text
+    assert len(one.asked) == asked
+
+
+@pytest.mark.parametrize(
+    "target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://[", "gopher://x/"]
+)
+def test_redirects_that_leave_the_web(
+    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(302, b"Location: " + target.encode()))
+    one.always = ["cut"]
+    assert f"HTTP 302: redirected to {target}, which is no web address" in refusal(tmp_path / "out")
+
+
+def test_redirects_never_leave_tls() -> None:
+    with pytest.raises(
+        DownloadError, match="isn't followed: from https to http anybody could change the file"
+    ):
+        redirected("https://a/file", 302, "http://a/file")
+    assert redirected("http://a/file", 302, "https://b/file#x") == "https://b/file"
+    assert redirected("https://a/b/file", 302, "other é") == "https://a/b/other%20%E9"
+
+
+@pytest.mark.parametrize(("later", "waited"), [(b"0.1", False), (b"1", True), (b"60", False)])
+def test_a_server_says_when_to_come_back(
+    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bytes, waited: bool
+) -> None:
+    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(429, b"Retry-After: " + later))
+    one.scripts = [["cut"]]
+    limits = replace(LIMITS, longest_pause=5, seconds=10)
+    start = time.monotonic()
+    if later == b"60":
+        assert "to be asked again in 60 s, where 5 s are waited" in refusal(tmp_path / "out", limits)
+    else:
+        fetch("one", tmp_path / "out", limits=limits)
+    assert (time.monotonic() - start >= 1) == waited
+
+
+@pytest.mark.parametrize("fault", ["changed", "version_ignored", "range_ignored"])
+@pytest.mark.parametrize("tag", [b'"v1"', None])
+def test_versions_are_never_mixed(one: Site, tmp_path: Path, fault: str, tag: bytes | None) -> None:
+    half = len(CONTENT) // 2
+    one.tag = tag
+    limits = replace(LIMITS, futile=1)
+    one.scripts = [["length_too_large"]]
+    refusal(tmp_path / "out", limits)
+    assert (tmp_path / "out.fetch.part").read_bytes() == CONTENT
+    # The same length, another content.
+    one.content, one.later = (content := CONTENT[half:] + CONTENT[:half]), CONTENT[::-1]
+    one.tag = tag and b'"v2"'
+    one.scripts = [[fault]]
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert (tmp_path / "out").read_bytes() in (content, one.later)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_rest_of_another_length_is_another_version(
+    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAULTS, "cut", lambda x: x.respond(cut=50))
+    one.scripts = [["cut"]]
+    refusal(tmp_path / "out", replace(LIMITS, futile=1))
+    one.content = CONTENT[:2000]  # and the same mark
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert (tmp_path / "out").read_bytes() == CONTENT[:2000]
+    assert [headers.get("range") for headers in one.asked] == [None, "bytes=50-", None]
+
+
+def test_a_part_is_no_whole_file_because_a_server_says_so(one: Site, tmp_path: Path) -> None:
+    one.scripts = [["cut", "lie_of_being_complete"]]
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert [headers.get("range", "")[:6] for headers in one.asked] == ["", "bytes=", ""]
+    assert (tmp_path / "out").read_bytes() == CONTENT
+
+
+def test_a_part_of_another_source_is_not_gone_on_with(
+    one: Site, catalogue: dict[str, Source], tmp_path: Path
+) -> None:
+    one.scripts = [["cut"]]
+    refusal(tmp_path / "out", replace(LIMITS, futile=1))
+    digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+    catalogue["two"] = replace(catalogue["one"], key="two", checksum=digest)
+    fetch("two", tmp_path / "out", limits=LIMITS)
+    assert [headers.get("range") for headers in one.asked] == [None, None]
+
+
+def test_a_member_of_a_gzip_file_is_not_the_end_of_an_archive(
+    server: FaultyServer, catalogue: dict[str, Source], tmp_path: Path
+) -> None:
+    # Two gzip members, as parallel compressors write them, and the first one alone.
+    archive = gzip.decompress(tar(CONTENT))
+    first = gzip.compress(archive[:2000])
+    server.sites["one"] = Site(first + gzip.compress(archive[2000:]))
+    catalogue["one"] = described(server, "one", "file.tar.gz", None)
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    server.sites["one"].content = first
+    assert "truncated: the tar archive's end is missing" in refusal(tmp_path / "other")
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_mirror_is_named_and_asked(
+    server: FaultyServer,
+    catalogue: dict[str, Source],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    checksum: bool,
+) -> None:
+    server.sites["one"] = Site(CONTENT, scripts=[[], []], always=["redirected_nowhere", None])
+    digest = f"md5:{hashlib.md5(CONTENT).hexdigest()}" if checksum else None
+    catalogue["one"] = described(server, "one", "file.txt", digest)
+    fetch("one", tmp_path / "out", limits=LIMITS)
+    assert "doesn't say where to; addresses left to try: 1" in capsys.readouterr().err
+
+
+def test_all_attempts_are_counted(one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each brings a little, and would go on for ever.
+    monkeypatch.setitem(FAULTS, "cut", lambda x: x.respond(cut=2))
+    one.always = ["cut"]
+    assert "(6 attempts)" in refusal(tmp_path / "out", replace(LIMITS, rate=1))
+    assert (tmp_path / "out.fetch.part").stat().st_size == 12
+    assert "3 attempts in a row brought next to nothing" in refusal(tmp_path / "out")
+
+
+def test_an_address_gets_only_so_long(one: Site, tmp_path: Path) -> None:
+    one.always = ["dripping"]
+    start = time.monotonic()
+    text = refusal(tmp_path / "out", replace(LIMITS, rate=1, seconds=0.6))
+    assert "not done within the 0.6 s that an address gets" in text
+    assert "out.fetch.part keeps the" in text
+    assert 0.5 < time.monotonic() - start < 1.5
