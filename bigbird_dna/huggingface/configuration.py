@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import ModelError
+from bigbird_dna.errors import ModelError, shortened
 
 Compatibility = Literal["huggingface", "none"]
 MODEL_TYPE = "big_bird"
@@ -34,6 +34,9 @@ _FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("block_size", "block_size", 64),
     ("random_blocks", "num_random_blocks", 3),
 )
+# What a file may ask for at most: far above any model's, and small enough to be compared with its tensors.
+_MOST = {"layers": 1000, "random_blocks": 1000, "block_size": 1 << 16}
+_MOST_OF_OTHERS = (1 << 31) - 1
 _ATTENTIONS = {"block_sparse": "bigbird", "original_full": "full"}
 _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
@@ -58,29 +61,32 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
     source : names the file in `ModelError`, which names the key that has no counterpart.
     """
     if values.get("model_type") != MODEL_TYPE:
-        raise ModelError(f"{source}: model_type {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+        raise ModelError(f"{source}: model_type {_quoted(values.get('model_type'))}, not {MODEL_TYPE!r}")
     for key in ("is_decoder", "add_cross_attention"):
         if values.get(key):
             raise ModelError(f"{source}: {key} is set: decoders have no counterpart")
-    if values.get("position_embedding_type", "absolute") != "absolute":
-        raise ModelError(
-            f"{source}: position_embedding_type {values['position_embedding_type']!r} has no counterpart"
-        )
+    position = values.get("position_embedding_type", "absolute")
+    if position != "absolute":
+        raise ModelError(f"{source}: position_embedding_type {_quoted(position)} has no counterpart")
     fields = {field: values.get(key, default) for field, key, default in _FIELDS}
     for field, key, table in (
         ("attention", "attention_type", _ATTENTIONS),
         ("activation", "hidden_act", _ACTIVATIONS),
     ):
-        if str(fields[field]) not in table:
+        if not isinstance(fields[field], str) or fields[field] not in table:
             raise ModelError(
-                f"{source}: {key} {fields[field]!r} has no counterpart ({', '.join(table)} have)"
+                f"{source}: {key} {_quoted(fields[field])} has no counterpart ({', '.join(table)} have)"
             )
         fields[field] = table[fields[field]]
     sparse = fields["attention"] == "bigbird"
     if sparse:
         fields["attention_dropout"] = 0.0  # as there
+    for field, key, _ in _FIELDS:
+        most = _MOST.get(field, _MOST_OF_OTHERS)
+        if isinstance(fields[field], int | float) and fields[field] > most:
+            raise ModelError(f"{source}: {key} {_quoted(fields[field])}: no model has more than {most:,}")
     for field in ("dropout", "attention_dropout", "layer_norm_epsilon"):
-        if isinstance(fields[field], int):
+        if type(fields[field]) is int:
             fields[field] = float(fields[field])
     try:
         return EncoderConfig(
@@ -90,7 +96,11 @@ def encoder_config(values: Mapping[str, Any], compatibility: Compatibility, sour
         first = error.errors()[0]
         key = {field: key for field, key, _ in _FIELDS}.get(".".join(map(str, first["loc"])), "")
         message = first["msg"].removeprefix("Value error, ")
-        raise ModelError(f"{source}: {key}: {message}".replace(": : ", ": ")) from None
+        raise ModelError(f"{source}: {key}: {shortened(message, 200)}".replace(": : ", ": ")) from None
+
+
+def _quoted(value: Any) -> str:
+    return shortened(repr(value))
 
 
 def huggingface_config(

@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bigbird_dna.console import log
-from bigbird_dna.errors import ModelError
-from bigbird_dna.files import atomic_directory, check_writable, write_json
+from bigbird_dna.directories import atomic_directory, check_directory
+from bigbird_dna.errors import ModelError, error_text, shortened
+from bigbird_dna.files import write_json
 from bigbird_dna.huggingface.configuration import huggingface_config
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
     OWN_KEY,
+    TIED,
     UNUSED_FILE,
     Architecture,
     huggingface_name,
@@ -24,8 +27,13 @@ from bigbird_dna.huggingface.names import (
 from bigbird_dna.huggingface.tensor_files import read_tensor_file
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.json_files import check_writable
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings, PromoterSettings
+
+_NUMBERS = {
+    str(t).removeprefix("torch."): t for t in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+}
 
 
 def export_huggingface(path: Path, output: Path) -> str:
@@ -38,14 +46,15 @@ def export_huggingface(path: Path, output: Path) -> str:
     ------
     ModelError : `path` is no model directory, or the model has something that HuggingFace's BigBird lacks.
     """
-    check_writable(output, directory=True)
+    check_directory(output, [path])
     model = load(path)
-    remembered = model.settings.huggingface or {}
+    remembered = _remembered(model, path)
     architecture = _exported_architecture(model, remembered, path)
     values = huggingface_config(model.config, remembered.get("config"), str(path))
     if not remembered:
         values |= _fresh_values(model)
     values["architectures"] = [architecture.name]
+    check_writable(values, path / "config.json")
     tensors = _exported_tensors(model, architecture, remembered, path)
     kind = _stored_type(tensors, remembered.get("dtype", "float32"))
     key = next((key for key in ("dtype", "torch_dtype") if key in values), "dtype")
@@ -67,8 +76,43 @@ def export_huggingface(path: Path, output: Path) -> str:
     return architecture.name
 
 
+def _remembered(model: Model, path: Path) -> Mapping[str, Any]:
+    """What the model remembers of the checkpoint that it was imported from; {} if it wasn't."""
+    if not model.settings.huggingface:
+        return {}
+    try:
+        found = _Remembered.model_validate(model.settings.huggingface).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        raise ModelError(f"{path}/config.json: settings.huggingface: {error_text(error)}") from None
+    for first, names in found.get("tied", {}).items():
+        if not any(first == group[0] and {*names} <= {*group} for group in TIED):
+            raise ModelError(f"{path}/config.json: settings.huggingface: tied weights that no checkpoint has")
+    return found
+
+
+class _Remembered(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    architecture: Literal[tuple(ARCHITECTURES)]  # type: ignore[valid-type]
+    config: dict[str, Any]
+    tied: dict[str, list[str]] = {}
+    unused: list[str] = []
+    dtype: Literal[tuple(_NUMBERS)] = "float32"  # type: ignore[valid-type]
+
+
+def _unused(model: Model, architecture: Architecture, path: Path) -> dict[str, Tensor]:
+    """Weights that no head reads, as they were imported."""
+    weight, bias = pooler_names(architecture)
+    hidden = model.config.hidden
+    found = read_tensor_file(path)
+    for name, tensor in found.items():
+        if tensor.shape != {weight: (hidden, hidden), bias: (hidden,)}.get(name) or tensor.dtype is None:
+            raise ModelError(f"{path}: tensor {shortened(repr(name))} is none of {architecture.name}'s")
+    return {name: tensor.read() for name, tensor in found.items()}
+
+
 def _exported_architecture(model: Model, remembered: Mapping[str, Any], path: Path) -> Architecture:
-    if remembered.get("architecture") in ARCHITECTURES:
+    if remembered:
         return ARCHITECTURES[remembered["architecture"]]
     settings = model.settings
     if isinstance(settings, PromoterSettings) and settings.pooling != "cls":
@@ -126,7 +170,7 @@ def _exported_tensors(
             raise ModelError(f"{path}: {name!r} has no counterpart in {architecture.name}")
         tensors[theirs] = tensor
     if (path / UNUSED_FILE).is_file():
-        tensors |= read_tensor_file(path / UNUSED_FILE)
+        tensors |= _unused(model, architecture, path / UNUSED_FILE)
     elif remembered.get("unused", architecture.name != "BigBirdForQuestionAnswering"):
         # Nothing reads it, but HuggingFace would draw it at random and warn.
         weight, bias = pooler_names(architecture)
@@ -140,6 +184,6 @@ def _exported_tensors(
 
 def _stored_type(tensors: Mapping[str, Tensor], name: str) -> torch.dtype:
     """The type named `name` if it holds every number, as it does in a model that was only imported."""
-    kind: torch.dtype = getattr(torch, name)
+    kind = _NUMBERS[name]
     exact = all(torch.equal(t.float(), t.to(kind).float()) for t in tensors.values())
     return kind if exact else torch.float32

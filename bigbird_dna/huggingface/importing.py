@@ -7,7 +7,6 @@ Buffers that follow from the configuration (position ids in old checkpoints) are
 `auto_map` names: no code of a checkpoint is ever run.
 """
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +17,8 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
-from bigbird_dna.errors import ModelError
-from bigbird_dna.files import check_writable, read_json
+from bigbird_dna.directories import check_directory
+from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
@@ -28,15 +27,16 @@ from bigbird_dna.huggingface.names import (
     UNUSED_FILE,
     Architecture,
     huggingface_name,
-    is_attention_bias,
     is_buffer,
-    pooler_names,
 )
-from bigbird_dna.huggingface.tensor_files import read_tensors
+from bigbird_dna.huggingface.shapes import check_sizes, check_tensors, expected_tensors
+from bigbird_dna.huggingface.tensor_files import StoredTensor, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.model.directory import build_network, make_model, save
+from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import SETTINGS, Settings
+from bigbird_dna.scratch import scratch_directory
 from bigbird_dna.tokens.interface import Tokenizer
 
 
@@ -59,25 +59,24 @@ def import_huggingface(
         counterpart, a tensor is missing, unexpected or of another shape, or the tokenizer's ids go beyond the
         model's.
     """
-    check_writable(output, directory=True)
+    check_directory(output, [directory] if tokenizer is None else [directory, tokenizer])
     values = _read_config(directory)
     path = directory / "config.json"
     config = encoder_config(values, compatibility, str(path))
     architecture = _architecture(values, path)
     pieces = find_tokenizer(directory, config.vocabulary, tokenizer)
     tensors = {name: t for name, t in read_tensors(directory).items() if not is_buffer(name)}
-    head = _head(architecture, values, config, pieces, tensors, path)
-    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
     tied = _join_tied(tensors, directory)
+    # Nothing is built on the word of config.json: its sizes are compared with the tensors' first.
+    check_sizes(tensors, config, architecture, directory)
+    head = _head(architecture, values, config, pieces, tensors, path)
+    expected = expected_tensors(head.config, head.settings, architecture)
+    check_tensors(tensors, expected, architecture, directory, biases=bool(values.get("use_bias", True)))
+    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors.values()}
+    unused = {name: tensors[name].read() for name in sorted(tensors.keys() - expected.keys())}
     with torch.random.fork_rng(devices=[]):
         network = build_network(head.config, head.settings)
-    weights = _take(tensors, network.state_dict(), architecture, values, directory)
-    unused = {name: tensors.pop(name) for name in pooler_names(architecture) if name in tensors}
-    if tensors:
-        raise ModelError(
-            f"{directory}: unexpected tensor {min(tensors)!r}: {architecture.name} has no such part"
-        )
-    network.load_state_dict(weights)
+    network.load_state_dict(_weights(tensors, network.state_dict(), architecture, directory))
     remembered = {
         "architecture": architecture.name,
         "config": values,
@@ -97,9 +96,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
     if not path.is_file():
         raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise ModelError(f"{path}: not a mapping")
+    values = read_mapping(path)
     if "auto_map" in values:
         log(f"{path}: auto_map is ignored: no code of a checkpoint is run")
     return values
@@ -108,7 +105,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 def _save(model: Model, unused: Mapping[str, Tensor], origin: str) -> None:
     assert model.path is not None
     provenance = {"imported_from": origin, "compatibility": model.config.compatibility}
-    with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as spool:
+    with scratch_directory() as spool:
         extra = {}
         if unused:
             extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)
@@ -122,12 +119,14 @@ class _Head(NamedTuple):
 
 
 def _architecture(values: Mapping[str, Any], path: Path) -> Architecture:
-    named = values.get("architectures") or ["(none named)"]
-    for name in named:
+    named = values.get("architectures")
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    for name in names:
         if name in ARCHITECTURES:
             return ARCHITECTURES[name]
+    found = shortened(repr(names[0])) if names else "(none named)"
     raise ModelError(
-        f"{path}: architecture {named[0]!r} has no counterpart; these have: {', '.join(ARCHITECTURES)}"
+        f"{path}: architecture {found} has no counterpart; these have: {', '.join(ARCHITECTURES)}"
     )
 
 
@@ -136,7 +135,7 @@ def _head(
     values: Mapping[str, Any],
     config: EncoderConfig,
     tokenizer: Tokenizer,
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, StoredTensor],
     path: Path,
 ) -> _Head:
     """What the head is here: for an exported model, what it was before it was exported."""
@@ -147,40 +146,52 @@ def _head(
         # The end of the question is found by it, there as here.
         sep_id = values.get("sep_token_id", 66)
         if sep_id != tokenizer.sep_id:
-            raise ModelError(f"{path}: sep_token_id {sep_id}, the tokenizer's is {tokenizer.sep_id}")
+            found = shortened(repr(sep_id))
+            raise ModelError(f"{path}: sep_token_id {found}, the tokenizer's is {tokenizer.sep_id}")
     elif architecture.task == "classification":
-        outputs = len(tensors.get("classifier.out_proj.weight", ()))
-        names = values.get("id2label") or {}
-        labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs)]
-        settings |= {"outputs": outputs, "labels": labels, "pooling": "cls"}
-        if not outputs or (names and len(names) != outputs):
-            raise ModelError(f"{path}: {len(names)} labels, classifier.out_proj has {outputs} rows")
+        settings |= {**_labels(values, config, tensors, path), "pooling": "cls"}
     task = architecture.task
     own = values.get(OWN_KEY)
     try:
         if isinstance(own, dict):
-            config = config.model_copy(update={"random_seed": int(own["random_seed"])})
+            config = EncoderConfig(**{**config.model_dump(), "random_seed": own["random_seed"]})
             if own["task"] == "promoter" and settings.get("outputs") == 1:
                 task, settings = "promoter", {**own["settings"], "pooling": "cls"}
         return _Head(SETTINGS[task].model_validate(settings), config)
     except (KeyError, TypeError, ValueError) as error:
-        reason = " ".join(repr(error).split())[:200]
+        reason = shortened(" ".join(repr(error).split()), 200)
         raise ModelError(f"{path}: {OWN_KEY}: damaged: {reason}") from None
 
 
-def _join_tied(tensors: dict[str, Tensor], directory: Path) -> dict[str, list[str]]:
+def _labels(
+    values: Mapping[str, Any], config: EncoderConfig, tensors: Mapping[str, StoredTensor], path: Path
+) -> dict[str, Any]:
+    """How many outputs a classifier has, by its weights, and what they are called."""
+    weight = tensors.get("classifier.out_proj.weight")
+    shape = weight.shape if weight else (0, config.hidden)
+    names = values.get("id2label") or {}
+    if not isinstance(names, dict) or not all(isinstance(name, str | int) for name in names.values()):
+        raise ModelError(f"{path}: id2label doesn't map numbers to names")
+    if len(shape) != 2 or shape[1] != config.hidden or not shape[0] or len(names) not in (0, shape[0]):
+        found = shortened(str(shape))
+        raise ModelError(f"{path}: {len(names)} labels, classifier.out_proj.weight has shape {found}")
+    labels = [str(names.get(str(index), f"LABEL_{index}")) for index in range(shape[0])]
+    return {"outputs": shape[0], "labels": labels}
+
+
+def _join_tied(tensors: dict[str, StoredTensor], directory: Path) -> dict[str, list[str]]:
     """Keep one name of each tied tensor; returns the names under which it was stored."""
     stored = {}
     for group in TIED:
         names = [name for name in group if name in tensors]
         if not names:
             continue
+        tensor = tensors[names[0]]
         for name in names[1:]:
-            if not torch.equal(tensors[name], tensors[names[0]]):
+            if not _same(tensors[name], tensor):
                 raise ModelError(
                     f"{directory}: {name!r} differs from {names[0]!r}: only tied weights have a counterpart"
                 )
-        tensor = tensors[names[0]]
         for name in names:
             del tensors[name]
         tensors[group[0]] = tensor
@@ -188,30 +199,24 @@ def _join_tied(tensors: dict[str, Tensor], directory: Path) -> dict[str, list[st
     return stored
 
 
-def _take(
-    tensors: dict[str, Tensor],
-    expected: Mapping[str, Tensor],
+def _same(one: StoredTensor, other: StoredTensor) -> bool:
+    if one.dtype is None or (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return torch.equal(one.read(), other.read())
+
+
+def _weights(
+    tensors: Mapping[str, StoredTensor],
+    network: Mapping[str, Tensor],
     architecture: Architecture,
-    values: Mapping[str, Any],
     directory: Path,
 ) -> dict[str, Tensor]:
-    """The network's tensors by their names here, taken out of `tensors`."""
+    """The checked tensors by their names here; biases that are missing are zero."""
     weights = {}
-    for name, like in expected.items():
+    for name, like in network.items():
         theirs = huggingface_name(name, architecture)
         assert theirs is not None, name
-        if theirs not in tensors and is_attention_bias(name) and not values.get("use_bias", True):
-            weights[name] = torch.zeros_like(like)
-            continue
-        if theirs not in tensors:
-            raise ModelError(f"{directory}: tensor {theirs!r} is missing")
-        tensor = tensors.pop(theirs)
-        if tensor.shape != like.shape:
-            raise ModelError(
-                f"{directory}: tensor {theirs!r} has shape {tuple(tensor.shape)}, "
-                f"config.json asks for {tuple(like.shape)}"
-            )
-        if not tensor.is_floating_point():
-            raise ModelError(f"{directory}: tensor {theirs!r} is {tensor.dtype}, not floating point")
-        weights[name] = tensor.float()
+        weights[name] = tensors[theirs].read().float() if theirs in tensors else torch.zeros_like(like)
+        if not weights[name].isfinite().all():
+            raise ModelError(f"{directory}: tensor {theirs!r} holds what is no finite number")
     return weights

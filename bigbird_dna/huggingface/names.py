@@ -104,5 +104,5 @@ def is_buffer(name: str) -> bool:
 
 
 def is_attention_bias(name: str) -> bool:
-    """Whether it is a bias that checkpoints with `use_bias: false` lack (a name here)."""
+    """Whether it is a bias that checkpoints with `use_bias: false` lack (a name here or there)."""
     return name.endswith(("query.bias", "key.bias", "value.bias"))

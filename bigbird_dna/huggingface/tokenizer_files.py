@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.files import read_json, write_json
-from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer
+from bigbird_dna.files import write_json
+from bigbird_dna.model.json_files import read_mapping
+from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.text_tokenizer import TextTokenizer
 from bigbird_dna.tokens.tokenizer import SPECIAL_PIECES, DnaTokenizer
@@ -45,9 +46,7 @@ def special_names(directory: Path) -> dict[str, str]:
     for file in _SETTINGS:
         if not (directory / file).is_file():
             continue
-        values = read_json(directory / file)
-        if not isinstance(values, dict):
-            raise ModelError(f"{directory / file}: not a mapping")
+        values = read_mapping(directory / file)
         for role in Specials._fields:
             value = values.get(f"{role}_token")
             if isinstance(value, dict):
@@ -154,10 +153,7 @@ def _overlap_first(piece: str) -> Any:
 
 
 def _open(file: Path, vocabulary: int, names: Mapping[str, str]) -> Tokenizer:
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{file}: {error.strerror}") from None
+    content = read_content(file)
     if file.suffix == ".json":
         return JsonTokenizer(content, None, vocabulary, names=names, source=str(file))
     try:

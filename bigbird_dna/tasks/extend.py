@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import check_writable, read_json
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.positions import Extension
+from bigbird_dna.tasks.provenance import read_provenance
 
 
 def extend_model(path: Path, output: Path, positions: int, method: Extension) -> None:
@@ -22,13 +23,11 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
     ModelError
         As of `bigbird_dna.model.directory.load`.
     """
-    if output.resolve() == path.resolve():
-        raise UsageError(f"{output}: is the model itself; name another directory")
-    check_writable(output, directory=True)
+    check_directory(output, [path])
     before = load(path)
     if before.config.positions == positions:
         raise UsageError(f"{path}: has {positions} positions already")
-    origin = read_json(path / "provenance.json") if (path / "provenance.json").is_file() else {}
+    origin = read_provenance(path)
     provenance: dict[str, Any] = {
         "extended_from": {
             "model": path.name,

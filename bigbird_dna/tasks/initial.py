@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from bigbird_dna.config import EncoderConfig, StartConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.files import read_json
 from bigbird_dna.model.directory import encoder_for, load_pretrained
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.positions import Extension, extend_positions
 from bigbird_dna.model.settings import Settings
+from bigbird_dna.tasks.provenance import read_provenance
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.opening import load_tokenizer
@@ -58,10 +58,9 @@ class Start(NamedTuple):
     def seen(self, held_out: Iterable[str]) -> list[str]:
         """Which held-out contigs the pretrained model says it has seen; it is silent if it doesn't say."""
         model = self.model
-        if model is None or model.path is None or not (model.path / "provenance.json").is_file():
+        if model is None or model.path is None:
             return []
-        contigs = read_json(model.path / "provenance.json").get("contigs", ())
-        leaked = sorted(set(contigs) & set(held_out))
+        leaked = sorted({*read_provenance(model.path).get("contigs", ())} & {*held_out})
         if leaked:
             log(f"warning: {model.path} was pretrained on held-out contigs: {', '.join(leaked)}")
         return leaked

@@ -13,10 +13,12 @@ from typing import Any, ClassVar, NamedTuple, SupportsInt
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.errors import DataError, ModelError, shortened
 from bigbird_dna.files import atomic_path
 
 BASES = "ACGT"
+LARGEST_VOCABULARY = 1 << 20  # ids; the largest published vocabularies have a quarter of it
+LARGEST_FILE = 1 << 25  # bytes of a tokenizer's file; a vocabulary of 32,768 pieces takes a fifth of it
 _USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -174,28 +176,40 @@ def find_specials(names: Mapping[str, str], lookup: Callable[[str], int | None],
         tried = (names[role],) if role in names else usual
         ids = [index for name in tried if (index := lookup(name)) is not None]
         if not ids:
-            raise ModelError(f"{source}: no piece {' or '.join(tried)} ({role})")
+            raise ModelError(f"{source}: no piece {' or '.join(map(shortened, tried))} ({role})")
         found[role] = ids[0]
     return Specials(**found)
 
 
+def check_vocabulary(size: int, source: str) -> None:
+    """`ModelError` for a number of ids that no vocabulary has: lists of that length would be made."""
+    if not 0 < size <= LARGEST_VOCABULARY:
+        found = f"{size:,}" if size.bit_length() < 100 else "more"
+        raise ModelError(f"{source}: {found} ids; a vocabulary has 1 to {LARGEST_VOCABULARY:,}")
+
+
 def read_description(description: Mapping[str, Any], source: str) -> tuple[Specials, int]:
     """Specials and vocabulary of what `Tokenizer.description` gave; `ModelError` if it is damaged."""
-    try:
-        specials = Specials(*(int(description[name]) for name in Specials._fields))
-        vocabulary = int(description["vocabulary"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{source}: its special pieces are not described: {error!r}") from None
+    names = (*Specials._fields, "vocabulary")
+    numbers: list[int] = [description[name] for name in names if type(description.get(name)) is int]
+    if len(numbers) < len(names):
+        raise ModelError(f"{source}: its special pieces are not described by whole numbers")
+    *specials, vocabulary = numbers
+    check_vocabulary(vocabulary, source)
     if not 0 <= min(specials) <= max(specials) < vocabulary:
         raise ModelError(f"{source}: special pieces outside its vocabulary of {vocabulary}")
-    return specials, vocabulary
+    return Specials(*specials), vocabulary
 
 
 def read_content(path: Path) -> bytes:
-    """Content of a tokenizer file; `ModelError` where there is none to read."""
+    """Content of a tokenizer file; `ModelError` where there is none to read, or too much."""
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as stream:
+            content = stream.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such tokenizer file") from None
-    except OSError as error:
-        raise ModelError(f"{path}: not readable: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: not readable: {getattr(error, 'strerror', error)}") from None
+    if len(content) > LARGEST_FILE:
+        raise ModelError(f"{path}: larger than {LARGEST_FILE >> 20} MB, which no tokenizer is")
+    return content

@@ -6,21 +6,30 @@ vocabularies replace long runs of N by a symbol) covers the whole run of N where
 taken for one of DNA where more than half of its pieces are letters of the nucleotide code.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, SupportsInt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import DataError, ModelError
-from bigbird_dna.tokens.interface import Encoded, Specials, Tokenizer, find_specials, require_dna
+from bigbird_dna.errors import DataError, ModelError, error_text, shortened
+from bigbird_dna.tokens.interface import (
+    Encoded,
+    Specials,
+    Tokenizer,
+    check_vocabulary,
+    find_specials,
+    require_dna,
+)
+from bigbird_dna.tokens.json_description import library_json, read_json, read_pieces
 from bigbird_dna.tokens.tokenizer import check_letters
 
 _NUCLEOTIDES = frozenset("ACGTUNRYSWKMBDHV")
 _WORD_STARTS = ("▁", "Ġ")  # in front of a piece that begins a word
+_GAP = re.compile("N+")
 
 
 class JsonTokenizer(Tokenizer):
@@ -49,12 +58,12 @@ class JsonTokenizer(Tokenizer):
         vocabulary : number of ids, which may be larger than that of pieces; none: as many as pieces.
         source : names the tokenizer in errors.
         """
-        pieces, self._prefix = _read_pieces(content, source)
+        pieces, self._prefix = read_pieces(read_json(content, source), source)
         size = max(pieces) + 1 if vocabulary is None else vocabulary
+        check_vocabulary(size, source)
         if max(pieces) >= size:
-            raise ModelError(
-                f"{source}: piece {pieces[max(pieces)]!r} has id {max(pieces)}, the model has {size} ids"
-            )
+            last = shortened(repr(pieces[max(pieces)]))
+            raise ModelError(f"{source}: piece {last} has id {max(pieces)}, the model has {size} ids")
         ids = {piece: index for index, piece in pieces.items()}
         specials = specials or find_specials(names or {}, ids.get, source)
         texts = [pieces.get(index, "") for index in range(size)]
@@ -79,7 +88,8 @@ class JsonTokenizer(Tokenizer):
         require_dna(self)
         check_letters(sequence)
         ids = np.array(self._encode(sequence), np.int32)
-        if "".join([self._letters[index] for index in ids]) != sequence:
+        # An unknown piece in front of letters that are all there stands for a sign that was put before them.
+        if (ids == self.unk_id).any() or "".join([self._letters[index] for index in ids]) != sequence:
             return self._align(ids, sequence)
         return Encoded(ids, self.offsets(ids))
 
@@ -100,7 +110,7 @@ class JsonTokenizer(Tokenizer):
         """Bases, or text, of token ids; `DataError` for an id outside the vocabulary."""
         numbers = self._known(ids)
         if not self.is_dna:
-            return str(self._library.decode(numbers))
+            return str(self._called(self._library.decode, numbers))
         unknown = [index == self.unk_id or self._symbols[index] for index in numbers]
         pairs = zip(numbers, unknown, strict=True)
         return "".join("N" if lost else self._letters[index] for index, lost in pairs)
@@ -120,18 +130,31 @@ class JsonTokenizer(Tokenizer):
             raise ModelError(
                 f"{self.source}: needs the tokenizers library: pip install 'bigbird-dna[hf]'"
             ) from None
-        try:
-            library = LibraryTokenizer.from_str(self._content.decode())
-        except Exception as error:  # the library raises bare exceptions
-            raise ModelError(f"{self.source}: not a tokenizer: {error}") from None
-        library.no_truncation()
-        library.no_padding()
-        if getattr(library.model, "dropout", None):
-            library.model.dropout = None  # merges left out at random serve training alone
+        text = library_json(self._content, decoding=not self.is_dna, source=self.source)
+        library = self._called(LibraryTokenizer.from_str, text)
+        for piece, index in library.get_vocab(with_added_tokens=True).items():
+            if not 0 <= index < self.vocabulary or self.pieces[index] != piece:
+                raise ModelError(
+                    f"{self.source}: not a tokenizer: the tokenizers library takes {shortened(repr(piece))} "
+                    f"for {index}, which is another piece's id"
+                )
         return library
 
+    def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of the library gives; `ModelError` if it can't do with this tokenizer.
+
+        It raises bare exceptions, and panics that aren't even these.
+        """
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise ModelError(f"{self.source}: not a tokenizer: {error_text(error)}") from None
+
     def _encode(self, text: str) -> list[int]:
-        return self._library.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+        encode = partial(self._library.encode, add_special_tokens=False)
+        return self._called(encode, text).ids  # type: ignore[no-any-return]
 
     def _plain(self, piece: str) -> str:
         """The letters that a piece covers in a text; "" if it is anything but letters."""
@@ -157,7 +180,8 @@ class JsonTokenizer(Tokenizer):
             letters = "" if index is None else self._letters[index]
             if index is not None and not letters:  # a symbol
                 found.append(index)
-                ends.append(len(sequence) - len(sequence[start:].lstrip("N")))
+                gap = _GAP.match(sequence, start)
+                ends.append(gap.end() if gap else start)
                 continue
             while end < len(sequence) and sequence[end] not in single:
                 if letters and sequence.startswith(letters, end):
@@ -185,24 +209,3 @@ class JsonTokenizer(Tokenizer):
         ):
             raise ModelError(f"{self.source}: its tokens don't cover the bases of a sequence")
         return Encoded(ids, self.offsets(ids))
-
-
-def _read_pieces(content: bytes, source: str) -> tuple[dict[int, str], str]:
-    """Text of every piece by id, and the prefix of pieces inside a word."""
-    try:
-        values = json.loads(content)
-        model = values["model"]
-        vocabulary = model["vocab"]
-        if isinstance(vocabulary, list):  # unigram: [piece, score]
-            pieces = {index: str(piece) for index, (piece, _) in enumerate(vocabulary)}
-        else:
-            pieces = {int(index): str(piece) for piece, index in vocabulary.items()}
-        for added in values.get("added_tokens") or ():
-            pieces[int(added["id"])] = str(added["content"])
-        if not pieces or min(pieces) < 0:
-            raise ValueError("no vocabulary")
-        return pieces, str(model.get("continuing_subword_prefix") or "")
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelError(f"{source}: damaged: {error}") from None
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{source}: not a tokenizer: {error!r}") from None

@@ -8,24 +8,26 @@ import numpy as np
 import sentencepiece as spm
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ModelError
+from bigbird_dna.errors import ModelError, error_text
+from bigbird_dna.tokens.piece_model import PieceModel, read_piece_model
 
 LONGEST_LINE = 50_000  # SentencePiece drops or refuses training lines above 65,535 letters
 LONGEST_PIECE = 512  # of SentencePiece
 
 
-def open_model(model: bytes, source: str) -> tuple[Any, list[str]]:
-    """SentencePiece's processor of a serialised model, and the pieces by id.
+def open_model(content: bytes, source: str) -> tuple[Any, PieceModel]:
+    """SentencePiece's processor of a serialised model, and what the model holds.
 
-    `source` names the model in the `ModelError` about one that is damaged.
+    `source` names the model in the `ModelError` about one that is damaged. The library sees nothing that
+    wasn't checked: damage could end the process.
     """
-    if not model:
+    if not content:
         raise ModelError(f"{source}: empty, not a SentencePiece model")
     try:
-        processor = spm.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        raise ModelError(f"{source}: not a SentencePiece model, or damaged") from None
-    return processor, [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+        model = read_piece_model(content)
+        return spm.SentencePieceProcessor(model_proto=model.serialized), model
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"{source}: not a SentencePiece model, or damaged: {error_text(error)}") from None
 
 
 def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.tokens.interface import Specials, Tokenizer, find_specials
+from bigbird_dna.tokens.interface import Specials, Tokenizer, check_vocabulary, find_specials
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
 
 
@@ -27,8 +27,10 @@ class TextTokenizer(Tokenizer):
         source: str = "spiece.model",
     ) -> None:
         """Open a serialised model; the parameters are those of `JsonTokenizer`."""
-        self._processor, pieces = open_model(model, source)
+        self._processor, opened = open_model(model, source)
+        pieces = opened.pieces
         size = len(pieces) if vocabulary is None else vocabulary
+        check_vocabulary(size, source)
         if len(pieces) > size:
             raise ModelError(f"{source}: {len(pieces)} pieces, the model has {size} ids")
         ids = {piece: index for index, piece in enumerate(pieces)}

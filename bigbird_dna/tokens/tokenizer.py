@@ -18,8 +18,9 @@ from typing import Any, Self, SupportsInt
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ConfigError, DataError, ModelError
+from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
+from bigbird_dna.tokens.piece_model import ModelType, PieceModel, PieceType
 from bigbird_dna.tokens.sentence_pieces import (
     LONGEST_LINE,
     LONGEST_PIECE,
@@ -46,8 +47,10 @@ class DnaTokenizer(Tokenizer):
 
     def __init__(self, model: bytes, source: str = "tokenizer") -> None:
         """Open a serialised SentencePiece model; `source` names it in `ModelError`."""
-        self._processor, pieces = open_model(model, source)
+        self._processor, opened = open_model(model, source)
+        pieces = opened.pieces
         _check_pieces(pieces, source)
+        _check_use(opened, source)
         count = len(SPECIAL_PIECES)
         letters = [""] * count + pieces[count:]
         super().__init__(model, pieces, letters, Specials(*range(count)), source)
@@ -186,12 +189,31 @@ def _check_pieces(pieces: Sequence[str], source: str) -> None:
     specials = len(SPECIAL_PIECES)
     if tuple(pieces[:specials]) != SPECIAL_PIECES:
         raise ModelError(
-            f"{source}: not a tokenizer of DNA: pieces 0 to 4 are {' '.join(pieces[:specials])}, "
+            f"{source}: not a tokenizer of DNA: pieces 0 to 4 are "
+            f"{shortened(' '.join(pieces[:specials]))}, "
             f"not {' '.join(SPECIAL_PIECES)}"
         )
     for index, piece in enumerate(pieces[specials:], specials):
         if not piece or not (set(piece) <= set(BASES) or set(piece) == {"N"}):
-            raise ModelError(f"{source}: not a tokenizer of DNA: piece {index} is {piece!r}")
+            raise ModelError(f"{source}: not a tokenizer of DNA: piece {index} is {shortened(repr(piece))}")
     missing = sorted(set("ACGTN") - set(pieces))
     if missing:
         raise ModelError(f"{source}: not a tokenizer of DNA: no piece for {missing[0]}")
+
+
+def _check_use(model: PieceModel, source: str) -> None:
+    """`ModelError` for a model that doesn't use its pieces as the ones of `DnaTokenizer.train` do."""
+    if model.kind != ModelType.BPE or not model.plain:
+        raise ModelError(
+            f"{source}: not a tokenizer of DNA: it has no byte-pair encoding, or changes a text before"
+        )
+    wanted = [PieceType.CONTROL] * len(SPECIAL_PIECES)
+    wanted[DnaTokenizer.unk_id] = PieceType.UNKNOWN
+    letters = model.pieces[len(wanted) :]
+    wanted += [PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL for piece in letters]
+    if model.types != wanted:
+        index = next(i for i, kind in enumerate(wanted) if kind != model.types[i])
+        raise ModelError(
+            f"{source}: not a tokenizer of DNA: piece {index} ({shortened(model.pieces[index])}) is of type "
+            f"{model.types[index]}, not {wanted[index]}"
+        )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import bigbird_dna
-from bigbird_dna.cli.main import app
+from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model.directory import load, save
@@ -196,7 +196,7 @@ def test_the_command_writes_what_loading_gives(
         ),
         ("rotary", "new", ("--positions", 99), ModelError, "rotary positions have no table"),
         ("none", "new", ("--positions", 99), ModelError, "no such model directory"),
-        ("learned", "learned", ("--positions", 99), UsageError, "is the model itself"),
+        ("learned", "learned", ("--positions", 99), UsageError, "is the input"),
         ("learned", "t.model", ("--positions", 99), UsageError, "is a file, a directory is"),
     ],
 )

@@ -1,0 +1,215 @@
+"""Serialised SentencePiece models, checked in every byte that the library will read.
+
+The library trusts some of what it reads, and ends the process over the rest. It therefore gets a model put
+together here: the pieces, each of them checked, and of the specifications what encoding and decoding need.
+Samples that the library would encode to test itself are left out.
+"""
+
+import math
+import struct
+from collections import Counter
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from bigbird_dna.errors import shortened
+from bigbird_dna.tokens.character_map import check_character_map
+from bigbird_dna.tokens.protobuf import BYTES, FOUR_BYTES, NUMBER, Field, read_fields, write_field
+
+MOST_PIECES = 1 << 20
+LONGEST_PIECE_BYTES = 4096
+MOST_BYTES = 1 << 22  # of all pieces; the library takes seconds to put so many in order
+MOST_NESTED = 32  # user-defined pieces that begin alike; SentencePiece has room for 64 on its stack
+
+_PIECES, _TRAINER, _NORMALIZER, _SELF_TEST, _DENORMALIZER = 1, 2, 3, 4, 5
+_LONGEST_NAME = 256  # bytes
+_HIGHEST_SCORE = 1e9
+_MODEL_TYPE = 3
+# Of the specifications, what decides how a text is encoded and decoded: its number and what it holds.
+_TRAINER_FIELDS = {_MODEL_TYPE: NUMBER, 24: NUMBER, 26: NUMBER, 35: NUMBER} | dict.fromkeys(
+    range(44, 49), BYTES
+)
+_NORMALIZER_FIELDS = {2: BYTES, 3: NUMBER, 4: NUMBER, 5: NUMBER}
+_CHARACTER_MAP, _DUMMY_PREFIX = 2, 3
+
+_Specification = dict[int, int | bytes]
+
+
+class PieceType(IntEnum):
+    """Of a piece."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class ModelType(IntEnum):
+    """How a model cuts a text into pieces."""
+
+    UNIGRAM = 1
+    BPE = 2
+    WORD = 3
+    CHAR = 4
+
+
+class PieceModel(NamedTuple):
+    """A checked model."""
+
+    pieces: list[str]
+    types: list[int]  # `PieceType` of each
+    kind: ModelType
+    plain: bool  # a text is encoded as it is: no rule of normalisation, nothing put in front
+    serialized: bytes  # what the library gets
+
+
+def read_piece_model(content: bytes) -> PieceModel:
+    """Check a serialised model; `ValueError` says in half a sentence what is wrong with it."""
+    pieces, types, scores, end = _read_usual_pieces(content)
+    parts = [content[:end]]
+    specifications: dict[int, _Specification] = {}
+    for field in read_fields(content, end):
+        if field.number == _PIECES:
+            if len(pieces) >= MOST_PIECES:
+                raise ValueError(f"more than {MOST_PIECES:,} pieces")
+            text, kind, score = _read_piece(_bytes(field), len(pieces))
+            pieces.append(text)
+            types.append(kind)
+            scores.append(score)
+            parts.append(write_field(_PIECES, _bytes(field)))
+        elif field.number in (_TRAINER, _NORMALIZER, _DENORMALIZER):
+            if field.number in specifications:
+                raise ValueError(f"field {field.number} is there twice")
+            known = _TRAINER_FIELDS if field.number == _TRAINER else _NORMALIZER_FIELDS
+            specifications[field.number] = _read_specification(_bytes(field), known)
+    _check_pieces(pieces, types, scores)
+    for number, values in specifications.items():
+        parts.append(write_field(number, b"".join(write_field(*pair) for pair in values.items())))
+    trainer, normalizer = (specifications.get(number, {}) for number in (_TRAINER, _NORMALIZER))
+    plain = not normalizer.get(_CHARACTER_MAP) and not normalizer.get(_DUMMY_PREFIX, 1)
+    model_type = trainer.get(_MODEL_TYPE, ModelType.UNIGRAM)
+    assert isinstance(model_type, int)
+    return PieceModel(pieces, types, ModelType(model_type), plain, b"".join(parts))
+
+
+def _read_usual_pieces(content: bytes) -> tuple[list[str], list[int], list[float], int]:
+    """The pieces that the content begins with, and where they end, if all are short and as usual: fast.
+
+    None where one isn't; they are then read one by one. A usual piece is its size, then text, score, and the
+    type unless it is NORMAL.
+    """
+    places, end, last = [], 0, len(content) - 1
+    while end < last and content[end] == _PIECES << 3 | BYTES and 8 <= content[end + 1] < 0x80:
+        places.append(end)
+        end += 2 + content[end + 1]
+    if not places or len(places) > MOST_PIECES or end > len(content):
+        return [], [], [], 0
+    letters = np.frombuffer(content, np.uint8)
+    starts = np.array(places) + 4
+    sizes, lengths = letters[starts - 3].astype(np.int64), letters[starts - 1].astype(np.int64)
+    typed = sizes - lengths == 9
+    stops = starts + lengths
+    ends = starts - 2 + sizes
+    usual = (letters[starts - 2] == 1 << 3 | BYTES) & (lengths > 0) & (typed | (sizes - lengths == 7))
+    if not usual.all() or not (letters[stops] == 2 << 3 | FOUR_BYTES).all():
+        return [], [], [], 0
+    if not (letters[ends[typed] - 2] == 3 << 3 | NUMBER).all():
+        return [], [], [], 0
+    types = np.where(typed, letters[ends - 1], PieceType.NORMAL).tolist()
+    scores = letters[stops[:, None] + np.arange(1, 5)].copy().view("<f4")[:, 0].tolist()
+    slices = zip(starts.tolist(), stops.tolist(), strict=True)
+    try:
+        return [content[start:stop].decode() for start, stop in slices], types, scores, end
+    except UnicodeDecodeError:
+        return [], [], [], 0
+
+
+def _read_piece(body: bytes, number: int) -> tuple[str, int, float]:
+    values: dict[int, int | bytes] = {}
+    for field in read_fields(body):
+        if {1: BYTES, 2: FOUR_BYTES, 3: NUMBER}.get(field.number) != field.wire or field.number in values:
+            raise ValueError(f"piece {number} has a field {field.number} that isn't known, or has it twice")
+        values[field.number] = field.value
+    text, score, kind = values.get(1, b""), values.get(2, bytes(4)), values.get(3, 1)
+    assert isinstance(text, bytes) and isinstance(score, bytes) and isinstance(kind, int)
+    return _text(text, number), kind, struct.unpack("<f", score)[0]
+
+
+def _text(text: bytes, number: int) -> str:
+    if not 0 < len(text) <= LONGEST_PIECE_BYTES:
+        raise ValueError(f"piece {number} has {len(text)} bytes, not 1 to {LONGEST_PIECE_BYTES}")
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"piece {number} is no text: it isn't UTF-8") from None
+
+
+def _bytes(field: Field) -> bytes:
+    if not isinstance(field.value, bytes) or field.wire != BYTES:
+        raise ValueError(f"field {field.number} holds a number, not a message")
+    return field.value
+
+
+def _read_specification(body: bytes, known: dict[int, int]) -> _Specification:
+    """The fields that `known` lists, each with a value that the library can take."""
+    values: _Specification = {}
+    for field in read_fields(body):
+        if field.number not in known:
+            continue
+        if field.wire != known[field.number] or field.number in values:
+            raise ValueError(f"a specification has a damaged field {field.number}, or has it twice")
+        _check_value(field, known is _TRAINER_FIELDS)
+        values[field.number] = field.value
+    return values
+
+
+def _check_value(field: Field, of_trainer: bool) -> None:
+    """`ValueError` for a value of a specification that the library can't take."""
+    number, value = field.number, field.value
+    if isinstance(value, int):
+        if of_trainer and number == _MODEL_TYPE:
+            if value not in {*ModelType}:
+                raise ValueError(f"unknown kind of model {value}")
+        elif value > 1:
+            raise ValueError(f"a specification's field {number} is {value}, not yes or no")
+    elif not of_trainer:
+        if value:
+            check_character_map(value)
+    elif len(value) > _LONGEST_NAME or 0 in value:
+        raise ValueError(f"a specification's field {number} is too long, or has a zero byte in it")
+    else:
+        value.decode()  # a UnicodeDecodeError is a ValueError
+
+
+def _check_pieces(pieces: list[str], types: list[int], scores: list[float]) -> None:
+    if not pieces:
+        raise ValueError("it has no pieces")
+    texts = "".join(pieces)
+    if len(texts.encode()) > MOST_BYTES:
+        raise ValueError(f"its pieces have more than {MOST_BYTES >> 20} MB of text")
+    if "\0" in texts:
+        raise ValueError("a piece has a zero byte in it")
+    if len(set(pieces)) < len(pieces):
+        raise ValueError(f"piece {shortened(repr(Counter(pieces).most_common(1)[0][0]))} is there twice")
+    if unknown := set(types) - {*PieceType}:
+        raise ValueError(f"a piece of the unknown type {min(unknown)}")
+    if types.count(PieceType.UNKNOWN) != 1:
+        raise ValueError(f"{types.count(PieceType.UNKNOWN)} pieces stand for what is unknown, not one")
+    # The sum tells numbers that are none: they spoil it.
+    if not math.isfinite(sum(scores)) or max(max(scores), -min(scores)) > _HIGHEST_SCORE:
+        raise ValueError("a piece has a score beyond all bounds")
+    _check_nesting(sorted(p for p, kind in zip(pieces, types, strict=True) if kind == PieceType.USER_DEFINED))
+
+
+def _check_nesting(pieces: list[str]) -> None:
+    """`ValueError` if too many of the pieces, in order, begin with one another."""
+    open_: list[str] = []
+    for piece in pieces:
+        while open_ and not piece.startswith(open_[-1]):
+            open_.pop()
+        open_.append(piece)
+        if len(open_) > MOST_NESTED:
+            raise ValueError(f"more than {MOST_NESTED} pieces of the user's begin with one another")

@@ -1,0 +1,352 @@
+"""Checkpoints that lie: nothing is built, allocated or run on their word."""
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import BigBirdDnaError, ModelError
+from bigbird_dna.huggingface import importing, shapes
+from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.huggingface.tensor_files import read_tensor_file
+from bigbird_dna.model.directory import build_network, save
+from bigbird_dna.model.json_files import read_mapping
+from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
+from bigbird_dna.tasks.provenance import read_provenance
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.toys import random_model
+
+Change = Callable[[dict[str, Any]], object]
+SIZES = EncoderConfig(vocabulary=96, layers=2, hidden=8, heads=2, positions=64, block_size=4, random_blocks=1)
+PROMOTER = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
+
+
+@pytest.fixture
+def own(tokenizer: DnaTokenizer, tmp_path: Path) -> Path:
+    save(tmp_path / "own", random_model(tokenizer, SIZES, PROMOTER), {"contigs": ["chr1"]}, {}, {})
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def checkpoint(own: Path, tmp_path: Path) -> Path:
+    export_huggingface(own, tmp_path / "hf")
+    return tmp_path / "hf"
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def refused(checkpoint: Path, message: str) -> None:
+    with pytest.raises(BigBirdDnaError, match=message) as caught:
+        import_huggingface(checkpoint, checkpoint / "../ours")
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 500
+    assert not (checkpoint / "../ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("max_position_embeddings", 10**9, r"has shape \(64, 8\), config.json asks for \(1000000000, 8\)"),
+        ("hidden_size", 10**9, r"asks for \(96, 1000000000\)"),
+        ("intermediate_size", 10**9, r"asks for \(1000000000, 8\)"),
+        ("type_vocab_size", 2**31 - 1, r"asks for \(2147483647, 8\)"),
+        ("num_hidden_layers", 999, r"layer\.2\.\S+ is missing"),
+        ("num_hidden_layers", 10**9, "num_hidden_layers 1000000000: no model has more than 1,000"),
+        ("num_random_blocks", 10**9, "num_random_blocks"),
+        ("block_size", 10**9, "block_size"),
+        ("vocab_size", 10**9, "1,000,000,000 ids|96 pieces"),
+        ("vocab_size", 10**400, "vocab_size"),
+        ("hidden_size", 8.0, "hidden_size"),
+        ("hidden_size", True, "hidden_size"),
+        ("hidden_dropout_prob", 10**400, "hidden_dropout_prob"),
+        ("hidden_dropout_prob", True, "hidden_dropout_prob"),
+        ("layer_norm_eps", True, "layer_norm_eps"),
+        ("hidden_act", ["gelu"], "hidden_act"),
+        ("attention_type", None, "attention_type"),
+        ("position_embedding_type", ["x" * 9999], "position_embedding_type"),
+        ("model_type", {"a": "x" * 9999}, "model_type"),
+        ("architectures", [["BigBirdModel"]], "none named"),
+        ("architectures", "BigBirdModel", "none named"),
+        ("architectures", {"a": 1}, "none named"),
+        ("id2label", ["a"], "id2label"),
+        ("id2label", {"0": {}}, "id2label"),
+        ("id2label", {"0": "a", "1": "b"}, "2 labels"),
+        ("anything", float("nan"), "isn't finite"),
+        ("anything", "\ud800", "half a letter"),
+        ("anything", json.loads("[" * 50 + "]" * 50), "nested too deeply"),
+        ("bigbird_dna", {"random_seed": 2**70, "task": "promoter", "settings": {}}, "bigbird_dna: damaged"),
+        ("bigbird_dna", {"random_seed": 1.5, "task": "promoter", "settings": {}}, "bigbird_dna: damaged"),
+        ("bigbird_dna", {"random_seed": 0, "task": ["promoter"], "settings": 5}, "asdf|bigbird_dna|"),
+    ],
+)
+def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, message: str
+) -> None:
+    change(checkpoint / "config.json", **{key: value})
+    if message.endswith("|"):  # another task than a promoter's is none of its settings
+        assert import_huggingface(checkpoint, checkpoint / "../ours").task == "classification"
+        return
+    monkeypatch.setattr(importing, "build_network", lambda *_: pytest.fail("a network was built"))
+    built = build_network
+
+    def build(config: EncoderConfig, *rest: Any) -> Any:
+        assert config.hidden == 8 and config.positions == 64 and config.layers == 2
+        return built(config, *rest)
+
+    monkeypatch.setattr(shapes, "build_network", build)
+    refused(checkpoint, message)
+
+
+@pytest.mark.parametrize("content", ["[" * 10**5, '{"a": ' + "9" * 5000 + "}", "[]", "", '{"a": 1e999}'])
+def test_other_json_is_refused(checkpoint: Path, content: str) -> None:
+    for name in ("config.json", "tokenizer_config.json"):
+        good = (checkpoint / name).read_text()
+        (checkpoint / name).write_text(content)
+        refused(checkpoint, name)
+        (checkpoint / name).write_text(good)
+    (checkpoint / "model.safetensors.index.json").write_text(content)
+    (checkpoint / "model.safetensors").unlink()
+    refused(checkpoint, r"model\.safetensors\.index\.json")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "config.json").open("wb") as stream:
+        stream.truncate(1 << 30)
+    with pytest.raises(ModelError, match="larger than 16 MB"):
+        read_mapping(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((name, "is no plain file name") for name in ("../own/model.safetensors", "/etc/passwd", "", "..")),
+        *((name, "is no plain file name") for name in ("a\nb", "a\0b", "x" * 999, "sub/model.safetensors")),
+        (5, "maps no tensors to files"),
+        (["a"], "maps no tensors to files"),
+        ("config.json", "holds other things than tensors|damaged"),
+    ],
+)
+def test_shards_lie_in_the_checkpoint(checkpoint: Path, name: Any, message: str) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    index = checkpoint / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    refused(checkpoint, message)
+
+
+def test_a_tensor_may_not_be_in_two_shards(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").rename(checkpoint / "a.safetensors")
+    tensors = load_file(checkpoint / "a.safetensors")
+    first = min(tensors)
+    save_file({first: tensors[first] + 1}, checkpoint / "b.safetensors")
+    places = dict.fromkeys(tensors, "a.safetensors") | {"other": "b.safetensors"}
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    refused(checkpoint, "is in two files")
+
+
+def test_weights_that_are_no_numbers_are_refused(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    tensors = load_file(path)
+    name = "bert.encoder.layer.1.output.dense.bias"
+    for value, message in (
+        (torch.full((8,), float("nan")), "no finite number"),
+        (torch.full((8,), 1e300, dtype=torch.float64), "no finite number"),
+        (torch.zeros(8, dtype=torch.int64), "not floating point"),
+        (torch.zeros(8).to(torch.float8_e4m3fn), "not floating point"),
+        (torch.zeros(0), r"has shape \(0,\)"),
+    ):
+        save_file(tensors | {name: value}, path)
+        refused(checkpoint, message)
+    save_file(tensors | {"classifier.out_proj.weight": torch.zeros(10**9, 0)}, path)
+    refused(checkpoint, r"classifier.out_proj.weight has shape \(1000000000, 0\)")
+
+
+def test_a_header_that_lies_is_refused(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    content = path.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    for damaged in (struct.pack("<Q", 1 << 60) + content[8:], content[:8], b"", content[: 8 + size]):
+        path.write_bytes(damaged)
+        refused(checkpoint, r"model\.safetensors: damaged")
+
+
+def pickled(tensors: object, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    torch.save(tensors, stream, **options)
+    return stream.getvalue()
+
+
+def read(path: Path, content: bytes) -> dict[str, Tensor]:
+    path.write_bytes(content)
+    return {name: stored.read() for name, stored in read_tensor_file(path).items()}
+
+
+FORMS: list[dict[str, Any]] = [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}]
+
+
+@pytest.mark.parametrize("options", FORMS)
+def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str, Any]) -> None:
+    base = torch.arange(60, dtype=torch.float32).view(5, 12)
+    tensors = {
+        "whole": base,
+        "view": base[1:4, 2:9:3],
+        "turned": base.T,
+        "scalar": torch.tensor(2.5),
+        "empty": torch.zeros(0, 7),
+        "parameter": torch.nn.Parameter(torch.randn(3, 2)),
+        **{str(t): torch.ones(3).to(t) for t in (torch.float16, torch.bfloat16, torch.float64)},
+        **{str(t): torch.ones(3).to(t) for t in (torch.int64, torch.bool, torch.uint8)},
+    }
+    module = torch.nn.Linear(3, 2).state_dict()
+    content = pickled(OrderedDict(tensors) | module, **options)
+    found = read(tmp_path / "pytorch_model.bin", content)
+    expected = torch.load(io.BytesIO(content), weights_only=False)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
+    assert list(read(tmp_path / "a.bin", pickled(module, **options))) == list(module)
+
+
+@pytest.mark.parametrize("options", FORMS)
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"a": torch.zeros(1).expand(10**6, 10**6)}, "asks for more than the 1 numbers stored"),
+        ({str(i): torch.ones(9).view(3, 3) for i in range(3)} | {"x": [torch.ones(3)]}, "other things"),
+        (dict.fromkeys(map(str, range(9)), torch.ones(1000)), "larger than the 1,000 numbers"),
+        ({"a": {"b": torch.ones(1)}}, "not a dictionary of tensors"),
+        ([torch.ones(1)], "not a dictionary of tensors"),
+        ({3: torch.ones(1)}, "keys are no names"),
+        ({"a": Path("x")}, "other things than tensors"),
+        ({"a": torch.nn.Linear(2, 2)}, "other things than tensors"),
+        ({"a": torch.ones(2, 2).to_sparse()}, "other things than tensors"),
+    ],
+)
+def test_pickles_of_other_things_are_refused(
+    tmp_path: Path, options: dict[str, Any], values: object, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        read(tmp_path / "pytorch_model.bin", pickled(values, **options))
+    assert str(caught.value).isprintable()
+
+
+def rezipped(content: bytes, pickle_: Callable[[bytes], bytes] = bytes, compression: int = 0) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w", compression) as new:
+        for member in old.infolist():
+            data = old.read(member)
+            new.writestr(member.filename, pickle_(data) if member.filename.endswith("data.pkl") else data)
+    return stream.getvalue()
+
+
+def test_an_archive_that_swells_is_refused(tmp_path: Path) -> None:
+    content = rezipped(pickled({"a": torch.zeros(10**6)}), compression=zipfile.ZIP_DEFLATED)
+    assert len(content) < 10**5
+    with pytest.raises(ModelError, match=r"damaged: compressed"):
+        read(tmp_path / "pytorch_model.bin", content)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"K\x07", b"J\xff\xff\xff\x7f"),  # a size
+        (b"K\x07", b"J\xff\xff\xff\xff"),
+        (b"K\x07", b"\x8a\x0a" + b"\xff" * 9 + b"\x7f"),
+        (b"K\x07", b"\x88"),
+        (b"K\x07", b"N"),
+        (b"FloatStorage", b"DoubleStorage"),
+        (b"FloatStorage", b"QInt8Storage"),
+        (b"_rebuild_tensor_v2", b"_rebuild_qtensor"),
+        (b"ctorch._utils", b"cposix"),
+        (b"X\x01\x00\x00\x00a", b"X\xff\xff\xff\xffa"),
+        (b"}q\x00", b"}r\xff\xff\xff\xff"),
+        (b"}q\x00", b"}h\x63"),
+        (b"}q\x00", b"t"),
+        (b"}q\x00", b"}q\x00I5\n"),
+        (b".", b""),
+    ],
+)
+def test_a_pickle_that_lies_is_refused(tmp_path: Path, old: bytes, new: bytes) -> None:
+    content = rezipped(pickled({"a": torch.ones(7)}), lambda data: _once(data, old, new))
+    if new == b"}r\xff\xff\xff\xff":  # a place in memory for each remembered value, however it is numbered
+        assert read(tmp_path / "pytorch_model.bin", content)["a"].shape == (7,)
+        return
+    with pytest.raises(ModelError, match=r"damaged|holds other things"):
+        read(tmp_path / "pytorch_model.bin", content)
+
+
+def _once(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert old in data
+    head, _, tail = data.rpartition(old)
+    return head + new + tail
+
+
+def test_files_that_are_cut_off_are_refused(tmp_path: Path) -> None:
+    for options in FORMS[:2]:
+        content = pickled({"a": torch.ones(7), "b": torch.zeros(3)}, **options)
+        for end in range(0, len(content) - 1, 7):
+            with pytest.raises(ModelError, match=r"pytorch_model\.bin: "):
+                read(tmp_path / "pytorch_model.bin", content[:end])
+    for other in (b"", b"hello", pickle.dumps({"a": 1}), b"\x80\x02" + b"(" * 10**5 + b"."):
+        with pytest.raises(ModelError, match=r"pytorch_model\.bin: "):
+            read(tmp_path / "pytorch_model.bin", other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v.update(architecture=["BigBirdModel"]), "settings.huggingface"),
+        (lambda v: v.update(dtype="nn"), "settings.huggingface"),
+        (lambda v: v.update(config=[]), "settings.huggingface"),
+        (lambda v: v.pop("config"), "settings.huggingface"),
+        (lambda v: v.update(tied={"classifier.dense.bias": ["/a"]}), "tied weights that no checkpoint has"),
+        (lambda v: v["config"].update(model_type="x" * 9999), "model_type"),
+        (lambda v: v["config"].update(other="\ud800"), "half a letter"),
+        (lambda v: v["config"].update(other=json.loads("[" * 50 + "]" * 50)), "nested too deeply"),
+    ],
+)
+def test_what_a_model_remembers_is_checked_when_it_is_exported(
+    checkpoint: Path, tmp_path: Path, change: Change, message: str
+) -> None:
+    import_huggingface(checkpoint, tmp_path / "ours")
+    path = tmp_path / "ours/config.json"
+    values = json.loads(path.read_text())
+    change(values["settings"]["huggingface"])
+    path.write_text(json.dumps(values))
+    (tmp_path / "ours/provenance.json").unlink()  # its checksums would tell
+    with pytest.raises(ModelError, match=message) as caught:
+        export_huggingface(tmp_path / "ours", tmp_path / "back")
+    assert str(caught.value).isprintable() and not (tmp_path / "back").exists()
+
+
+def test_weights_that_no_head_reads_are_those_of_the_architecture(
+    tokenizer: DnaTokenizer, tmp_path: Path
+) -> None:
+    settings = PretrainingSettings(next_sentence=False)
+    save(tmp_path / "own", random_model(tokenizer, SIZES, settings), {}, {}, {})
+    export_huggingface(tmp_path / "own", tmp_path / "hf")
+    import_huggingface(tmp_path / "hf", tmp_path / "ours")
+    (tmp_path / "ours/provenance.json").unlink()
+    save_file({"bert.pooler.weight": torch.zeros(10**6, 0)}, tmp_path / "ours/huggingface.safetensors")
+    with pytest.raises(ModelError, match=r"'bert\.pooler\.weight' is none of BigBirdForMaskedLM's"):
+        export_huggingface(tmp_path / "ours", tmp_path / "back")
+
+
+@pytest.mark.parametrize("content", ["[]", '{"contigs": 5}', '{"contigs": [[1]]}', '{"a": NaN}', '"\\ud800"'])
+def test_damaged_provenance_is_refused(tmp_path: Path, content: str) -> None:
+    assert read_provenance(tmp_path) == {}
+    (tmp_path / "provenance.json").write_text(content)
+    with pytest.raises(BigBirdDnaError, match=r"provenance\.json: "):
+        read_provenance(tmp_path)

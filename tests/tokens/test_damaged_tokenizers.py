@@ -1,0 +1,312 @@
+"""Tokenizer files that lie: each is refused with a sentence, before a library could crash, hang or swell."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from bigbird_dna.errors import ModelError
+from bigbird_dna.tokens.character_map import check_character_map
+from bigbird_dna.tokens.interface import LARGEST_FILE
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.tokens.piece_model import read_piece_model
+from bigbird_dna.tokens.protobuf import read_fields, read_number, write_field, write_number
+from bigbird_dna.tokens.sentence_pieces import open_model
+from bigbird_dna.tokens.text_tokenizer import TextTokenizer
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.tokens.text_model import text_model
+from tests.toys import random_dna
+
+TEXT = "the ﬁrst gene begins ½, then the  gene ends ①"
+USER_DEFINED = 4
+
+
+def piece(text: bytes, score: float = 0.0, kind: int = 1) -> bytes:
+    body = write_field(1, text) + b"\x15" + struct.pack("<f", score) + write_field(3, kind)
+    return write_field(1, body)
+
+
+@pytest.fixture(scope="module")
+def texts() -> bytes:
+    return text_model("the gene begins, then the gene ends", 24)
+
+
+def replaced(content: bytes, number: int, value: bytes) -> bytes:
+    """The message with another value of a field."""
+    return b"".join(
+        write_field(f.number, value if f.number == number else f.value) for f in read_fields(content)
+    )
+
+
+def refused(content: bytes, message: str, kind: type = TextTokenizer) -> None:
+    with pytest.raises(ModelError, match=f"^here: .*{message}") as caught:
+        kind(content, source="here")
+    assert str(caught.value).isprintable()
+
+
+def test_numbers_of_the_wire_format() -> None:
+    for number in (0, 1, 127, 128, 300, 2**32, 2**64 - 1):
+        assert read_number(write_number(number), 0) == (number, len(write_number(number)))
+    for damaged in (b"", b"\x80", b"\xff" * 9 + b"\x02", b"\xff" * 20):
+        with pytest.raises(ValueError, match="without an end"):
+            read_number(damaged, 0)
+
+
+def test_the_library_does_with_the_checked_model_what_it_does_with_the_file(
+    tokenizer: DnaTokenizer, texts: bytes
+) -> None:
+    dna = tokenizer._content
+    for content, samples in (
+        (dna, [random_dna(n, n) + "N" * (n % 40) for n in range(1, 200, 7)]),
+        (texts, [TEXT, "", " ", "a" * 99, "ﷺ" * 9]),
+    ):
+        file = sentencepiece.SentencePieceProcessor(model_proto=content)
+        checked, model = open_model(content, "here")
+        assert model.pieces == [file.id_to_piece(index) for index in range(file.get_piece_size())]
+        for sample in samples:
+            ids = file.encode(sample)
+            assert checked.encode(sample) == ids
+            assert checked.decode(ids) == file.decode(ids)
+
+
+def test_pieces_are_the_same_read_fast_or_one_by_one(tokenizer: DnaTokenizer) -> None:
+    unusual = piece(b"x" * 200)  # its size takes two bytes
+    whole = read_piece_model(tokenizer._content)
+    slow = read_piece_model(unusual + tokenizer._content)
+    assert slow.pieces == ["x" * 200, *whole.pieces] and slow.types == [1, *whole.types]
+    assert slow.serialized == unusual + whole.serialized
+
+
+def test_a_model_that_is_cut_off_is_refused_wherever_it_is_cut(tokenizer: DnaTokenizer) -> None:
+    content = tokenizer._content
+    for end in range(0, len(content) - 1, 3):
+        with pytest.raises(ModelError, match=r"^here: "):
+            DnaTokenizer(content[:end], "here")
+
+
+def test_damaged_bytes_are_refused_or_leave_a_tokenizer_that_encodes(tokenizer: DnaTokenizer) -> None:
+    rng = np.random.default_rng(0)
+    sequence = random_dna(200, 3) + "N" * 20
+    for _ in range(1500):
+        content = bytearray(tokenizer._content)
+        for place in rng.integers(0, len(content), rng.integers(1, 4)):
+            content[place] = rng.integers(0, 256)
+        try:
+            damaged = DnaTokenizer(bytes(content), "here")
+        except ModelError:
+            continue
+        assert damaged.decode(damaged.encode(sequence)) == sequence
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (piece(b"A\xff"), "isn't UTF-8"),
+        (piece(b"\xed\xa0\x80"), "isn't UTF-8"),
+        (piece(b"A\0"), "zero byte"),
+        (piece(b""), "0 bytes"),
+        (piece(b"A" * 5000), "5000 bytes"),
+        (piece(b"A") * 2, "'A' is there twice"),
+        (piece(b"A" * 4000) * 1050, "more than 4 MB of text"),
+        (piece(b"A", float("nan")), "score"),
+        (piece(b"A", float("-inf")), "score"),
+        (piece(b"A", 1e30), "score"),
+        (piece(b"A", 0, 9), "unknown type 9"),
+        (b"".join(piece(b"A" * n, 0, USER_DEFINED) for n in range(1, 99)), "begin with one another"),
+        (write_field(1, write_field(1, b"A") + write_field(1, b"B")), "has it twice"),
+        (piece(b"A") + write_field(2, write_field(3, 99)), "unknown kind of model 99"),
+        (piece(b"A") + write_field(2, write_field(3, 1)) * 2, "field 2 is there twice"),
+        (piece(b"A") + write_field(2, 5), "a number, not a message"),
+        (piece(b"A") + b"\x0b", "wire type 3"),
+        (piece(b"A") + b"\x12\xff\xff\xff\xff\x0f", "ends beyond"),
+        (piece(b"A") + write_field(2, write_field(44, b"?" * 10**5)), "too long"),
+        (piece(b"A", 0, 3), "0 pieces stand for what is unknown"),
+    ],
+)
+def test_malformed_models_are_refused(content: bytes, message: str) -> None:
+    unknown = piece(b"<unk>", 0, 2)
+    refused(content if "unknown, not" in message or "0 pieces" in message else unknown + content, message)
+
+
+def charsmap(units: list[int], texts: bytes = b"a\0") -> bytes:
+    body = np.array(units, "<u4").tobytes()
+    return struct.pack("<I", len(body)) + body + texts
+
+
+LOOP = [0] * 512
+for place in range(256):
+    LOOP[place] = place  # every unit is its own parent
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\0\0", "cut off"),
+        (struct.pack("<I", 1 << 30) + bytes(99), "bytes of"),
+        (charsmap([1 << 20] * 256), "out of their table"),
+        (charsmap([0x8000_0000] * 256), "out of their table"),
+        (charsmap([0] * 256, b"a"), "end inside a text"),
+        (charsmap([0] * 256, b"\xff\0"), "is no text"),
+        (charsmap([0] * 256, b"a" * 999 + b"\0"), "puts in more than"),
+        (charsmap([0x100 | 1] * 256, b"a\0"), "isn't there"),
+        (charsmap(LOOP), "replaces more than"),
+    ],
+)
+def test_rules_of_normalisation_are_followed_before_the_library_does(
+    texts: bytes, content: bytes, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_character_map(content)
+    refused(replaced(texts, 3, write_field(2, content)), message)
+
+
+@pytest.mark.parametrize(
+    ("number", "value", "message"),
+    [
+        (3, write_field(3, 1), "changes a text before"),
+        (3, b"", "changes a text before"),
+        (2, write_field(3, 1), "no byte-pair encoding"),
+    ],
+)
+def test_a_model_of_dna_that_would_give_other_tokens_is_refused(
+    tokenizer: DnaTokenizer, number: int, value: bytes, message: str
+) -> None:
+    refused(replaced(tokenizer._content, number, value), message, DnaTokenizer)
+
+
+def test_a_piece_of_another_type_would_change_tokens(tokenizer: DnaTokenizer) -> None:
+    fields = list(read_fields(tokenizer._content))
+    for index, (text, kind) in {30: (b"", 5), 0: (b"", 1), 5: (b"", 1)}.items():
+        bodies = [write_field(f.number, f.value) for f in fields]
+        text = tokenizer.pieces[index].encode()
+        bodies[index] = piece(text, -1, kind)
+        refused(b"".join(bodies), f"piece {index} .* is of type {kind}", DnaTokenizer)
+
+
+def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
+    for name in ("tokenizer.model", "tokenizer.json"):
+        with (tmp_path / name).open("wb") as stream:
+            stream.truncate(LARGEST_FILE + 1)
+        with pytest.raises(ModelError, match="larger than 32 MB"):
+            load_tokenizer(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocabulary": 10**12},
+        {"vocabulary": True},
+        {"vocabulary": "30"},
+        {"pad": 0.0},
+        {"mask": -1},
+        {"unk": float("inf")},
+        {"cls": None},
+    ],
+)
+def test_damaged_descriptions_are_refused(texts: bytes, tmp_path: Path, change: dict[str, Any]) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(texts)
+    described = TextTokenizer(texts).description()
+    with pytest.raises(ModelError, match=r"tokenizer\.model: "):
+        load_tokenizer(tmp_path / "tokenizer.model", described | change)
+
+
+SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+LETTERS = {name: index for index, name in enumerate([*SPECIALS, *"ACGTN"])}
+
+
+def description(**changes: Any) -> bytes:
+    model = {"type": "BPE", "unk_token": "[UNK]", "vocab": LETTERS, "merges": []} | changes.pop("model", {})
+    return json.dumps({"version": "1.0", "added_tokens": [], "model": model, **changes}).encode()
+
+
+def added(**changes: Any) -> list[dict[str, Any]]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return [{"id": 10, "content": "X", **flags, **changes}]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (description(model={"vocab": LETTERS | {"AC": 10**9}}), "1,000,000,001 ids"),
+        (description(model={"vocab": LETTERS | {"AC": 10**300}}), "more ids"),
+        (description(model={"vocab": LETTERS | {"AC": -1}}), "not a tokenizer"),
+        (description(model={"vocab": LETTERS | {"AC": True}}), "not a tokenizer"),
+        (description(model={"vocab": LETTERS | {"AC": 10.0}}), "no whole number"),
+        (description(model={"vocab": LETTERS | {"AC": 9}}), "two pieces with one id"),
+        (description(model={"vocab": LETTERS | {"AC": [10]}}), "not a tokenizer"),
+        (description(model={"vocab": LETTERS | {"\ud800": 10}}), "surrogates not allowed"),
+        (description(model={"vocab": 5}), "not a tokenizer"),
+        (description(model={"vocab": [["A", 0], [7, 0]]}), "no text"),
+        (description(model={"continuing_subword_prefix": [1]}), "no vocabulary"),
+        (description(added_tokens=[5]), "not a tokenizer"),
+        (description(added_tokens=added(id=9)), "is another piece's"),
+        (description(added_tokens=added(content="A")), "is another piece's, or it has two"),
+        (description(added_tokens=added(id="10")), "'10'"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"model": {"vocab": {"A": ' + b"9" * 5000 + b"}}}", "damaged"),
+        (b'{"model": {"vocab": {"A": 1e999}}}', "no whole number"),
+        (b"\xff", "damaged"),
+    ],
+)
+def test_malformed_json_tokenizers_are_refused(content: bytes, message: str) -> None:
+    refused(content, message, JsonTokenizer)
+
+
+def replace(pattern: dict[str, str], text: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": text}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": [replace({"String": "A"}, "AA")] * 40}},
+            "too much of a letter",
+        ),
+        ({"normalizer": replace({"String": "A"}, "A" * 10**5)}, "puts in more than"),
+        ({"normalizer": replace({"Regex": "(A+)+X"}, "-")}, "could try all divisions"),
+        ({"normalizer": replace({"Regex": "A" * 2000}, "-")}, "pattern of 2000 letters"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 99}}, "steps"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "cut off"),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "cuts into nothing"),
+        ({"pre_tokenizer": {"type": "Unheard"}}, "not a tokenizer"),
+        ({"model": {"merges": [["A", "XX"]]}}, "not a tokenizer"),
+        ({"model": {"unk_token": "[GONE]"}}, ""),
+        ({"model": {"type": "WordPiece", "max_input_chars_per_word": 10**9}}, "at most 1000"),
+        ({"model": {"end_of_word_suffix": "x" * 99}}, "longer than 64 letters"),
+    ],
+)
+def test_steps_without_end_are_refused_when_it_first_encodes(changes: dict[str, Any], message: str) -> None:
+    pytest.importorskip("tokenizers")
+    tokenizer = JsonTokenizer(description(**changes), source="here")
+    if not message:  # the library falls back on what it has
+        assert tokenizer.decode(tokenizer.encode("ACGTN")) == "ACGTN"
+        return
+    with pytest.raises(ModelError, match=f"^here: .*{message}"):
+        tokenizer.encode("ACGTN")
+
+
+def test_a_sign_put_before_a_text_covers_no_base() -> None:
+    pytest.importorskip("tokenizers")
+    step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
+    vocabulary = [[name, -float(index)] for name, index in LETTERS.items()]
+    model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary}
+    values = {"version": "1.0", "added_tokens": [], "pre_tokenizer": step, "model": model}
+    tokenizer = JsonTokenizer(json.dumps(values).encode())
+    ids, offsets = tokenizer.encode_with_offsets("ACGTN")
+    assert ids.tolist() == [5, 6, 7, 8, 9] and offsets.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_long_gaps_take_linear_time() -> None:
+    """Each N a symbol: the first covers the run, and none of the others may read it again."""
+    pytest.importorskip("tokenizers")
+    changes = {"normalizer": replace({"String": "N"}, "-"), "model": {"vocab": LETTERS | {"-": 10}}}
+    tokenizer = JsonTokenizer(description(**changes))
+    sequence = "A" + "N" * 300_000 + "C"
+    ids, offsets = tokenizer.encode_with_offsets(sequence)
+    assert len(ids) == 300_002 and offsets[:3].tolist() == [0, 1, 300_001] and offsets[-1] == len(sequence)
