@@ -21,6 +21,21 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+WHOLE = 64
+"""Elements that fill the vector registers of any machine, several times."""
+
+
+def row_sigmoid(logits: Tensor) -> Tensor:
+    """Sigmoid of (B, …), where an element's bits don't depend on its place.
+
+    torch computes what is left over of a vector register in another way, which rounds otherwise: here nothing
+    is left over of any row.
+    """
+    flat = logits.flatten(1)
+    count = flat.shape[1]
+    return F.pad(flat, (0, -count % WHOLE)).sigmoid()[:, :count].reshape(logits.shape)
+
+
 def infer_activation(name: Activation, x: Tensor) -> Tensor:
     """An activation where no gradient is asked for; it may overwrite `x`."""
     if name == "gelu_tanh":

@@ -1,6 +1,6 @@
 """A chromatin model: from windows to probabilities of tracks. Evaluation, regions and variants share it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.model.activation import row_sigmoid
 from bigbird_dna.model.bin_rows import bin_rows, bins_shown, centred_bins, middle_bins
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.device import choose_device
@@ -76,7 +77,7 @@ class ChromatinModel(Model):
         both_strands
             Mean of the window and its reverse complement, which has the same bins in its middle.
         batch_size
-            Windows run together; it changes no probability by more than float32's rounding.
+            Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
         device
             auto, cpu or cuda.
 
@@ -109,11 +110,19 @@ class ChromatinModel(Model):
         window, size = self.settings.window, self.settings.bin
         bins = centred_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
         network = self.network.to(device).eval()
-        logits = bin_logits(
-            network, self.tokenizer, sequences, bins, count, size, self.config.positions, batch_size, device
+        positions = self.config.positions
+        return bin_logits(
+            network,
+            self.tokenizer,
+            sequences,
+            bins,
+            count,
+            size,
+            positions,
+            batch_size,
+            device,
+            finish=row_sigmoid,
         )
-        probabilities: npt.NDArray[np.float32] = torch.sigmoid(torch.from_numpy(logits)).numpy()
-        return probabilities
 
 
 def bin_logits(
@@ -126,8 +135,13 @@ def bin_logits(
     positions: int,
     batch_size: int,
     device: torch.device,
+    *,
+    finish: Callable[[Tensor], Tensor] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of the network's `bins` of each window."""
+    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of the network's `bins` of each window.
+
+    Or what `finish` makes of those of a call, element by element.
+    """
     middle = slice(len(bins) // 2 - count // 2, len(bins) // 2 + count // 2 + 1)
     starts = np.broadcast_to(bins, (len(sequences), len(bins)))
     rows = bin_rows(tokenizer, sequences, starts, bin_size, positions)
@@ -135,7 +149,8 @@ def bin_logits(
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
         spans = torch.from_numpy(rows.spans[chosen])
         logits: Tensor = network(ids, lengths, spans.to(device))
-        return logits[:, middle]
+        logits = logits[:, middle]
+        return logits if finish is None else finish(logits.float())
 
     pad_id, empty = tokenizer.pad_id, (count, 0)
     return run_rows(network, rows.ids, run, pad_id=pad_id, batch_size=batch_size, device=device, empty=empty)

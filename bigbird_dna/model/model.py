@@ -62,7 +62,7 @@ class Model:
         pooling
             "mean": over all tokens, [CLS] and [SEP] included; "cls": the vector of [CLS].
         batch_size
-            Sequences run together; it changes no number by more than float32's rounding.
+            Sequences run at the same time, each by itself (see `run_rows`); it changes no bit of a number.
         device
             auto, cpu or cuda.
 

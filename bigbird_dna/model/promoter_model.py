@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.model.activation import row_sigmoid
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.model import Model
@@ -32,7 +33,7 @@ class PromoterModel(Model):
         sequences
             Windows of `settings.window` bp in transcription order, over A C G T N.
         batch_size
-            Windows run together; it doesn't change any probability by more than float32's rounding.
+            Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
         device
             auto, cpu or cuda.
 
@@ -79,6 +80,6 @@ def promoter_probabilities(
     """Probabilities (N,) that a classifier with one output gives rows of token ids."""
 
     def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
-        return torch.sigmoid(network(ids, lengths)[:, 0].float())
+        return row_sigmoid(network(ids, lengths)[:, :1].float())[:, 0]
 
     return run_rows(network, rows, run, pad_id=pad_id, batch_size=batch_size, device=device)

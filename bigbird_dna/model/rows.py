@@ -1,16 +1,27 @@
-"""Rows of token ids: made from sequences, padded, and run through a network a batch at a time.
+"""Rows of token ids: made from sequences, and run through a network so that none depends on the others.
 
-Axes: N rows, B rows of a batch, L tokens.
+Floating-point sums are rounded in an order that libraries choose by the shape of a call and the number of
+threads. What surrounds a row therefore must not shape its call:
+
+* On a CPU every row is a call of its own, without padding, on one thread; several threads work on as many
+  rows. Its result is a function of the row and the network alone, by construction. Only a row of more than
+  `LONG` tokens has all threads to itself.
+* Elsewhere calls have a fixed shape, by the row's own length: a call that rows don't fill is filled up.
+
+Axes: N rows, B rows of a call, L tokens.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
@@ -18,12 +29,27 @@ from bigbird_dna.tokens.interface import Tokenizer, require_dna
 Ids = npt.NDArray[np.int32]
 Run = Callable[[Tensor, Tensor, npt.NDArray[np.intp]], Tensor]
 """From padded ids (B, L), true lengths (B,) and the numbers of the rows (B,) to results (B, …)."""
+Result = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
+"""Numbers of rows and what was found for each."""
+
+LONG = 4096
+"""Tokens. Longer rows take memory that one can have and several at a time may not."""
+
+CALL_TOKENS = 1 << 14
+"""Tokens of a call on a GPU: enough to keep it busy, and little of its memory."""
+
+WIDTH = 64
+"""On a GPU lengths are rounded up to a multiple of this, in tokens, so that calls have few shapes."""
 
 
 def pad(rows: Sequence[npt.NDArray[np.integer]], value: int) -> tuple[Tensor, Tensor]:
     """Rows of different lengths → (ids (B, L) padded on the right with `value`, lengths (B,))."""
+    return _padded(rows, value, max(map(len, rows)))
+
+
+def _padded(rows: Sequence[npt.NDArray[np.integer]], value: int, width: int) -> tuple[Tensor, Tensor]:
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.full((len(rows), int(lengths.max())), value, dtype=np.int64)
+    ids = np.full((len(rows), width), value, dtype=np.int64)
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     return torch.from_numpy(ids), torch.from_numpy(lengths)
@@ -59,57 +85,94 @@ def run_rows(
     device: torch.device,
     empty: tuple[int, ...] = (),
 ) -> npt.NDArray[np.float32]:
-    """Results (N, …) of rows of token ids, in their order; rows of like lengths are run together.
+    """Results (N, …) of rows of token ids, in their order; what each is depends on no other row.
 
     Parameters
     ----------
     network
-        What `run` calls.
+        What `run` calls; nothing of `run` may mix the rows of a call.
     batch_size
-        Rows run together; it changes no result by more than float32's rounding.
+        Most rows that are run at the same time on a CPU, each by a thread. It bounds memory and changes no
+        bit. A GPU's calls have a size of their own.
     empty
         Shape of a result, for no rows.
 
     Raises
     ------
     UsageError
-        The device's memory is too small for a batch.
+        The device's memory is too small for a call.
     """
-    order = np.argsort([len(row) for row in rows], kind="stable")
-    graphs = _graphs(network, [len(rows[index]) for index in order])
-    bounds = [0, *(np.flatnonzero(np.diff(graphs)) + 1).tolist(), len(order)]
     result = np.empty((0, *empty), np.float32)
-    with torch.inference_mode():
-        for start, stop in _batches(bounds, batch_size):
-            chosen = order[start:stop]
-            ids, lengths = pad([rows[index] for index in chosen], pad_id)
-            try:
-                values = run(ids.to(device), lengths.to(device), chosen).float().cpu().numpy()
-            except torch.OutOfMemoryError:
-                raise UsageError(
-                    f"batch_size {batch_size}: the device's memory is too small for it"
-                ) from None
-            if not len(result):
-                result = np.empty((len(rows), *values.shape[1:]), np.float32)
-            result[chosen] = values
+    on_cpu = device.type == "cpu"
+    results = _alone(rows, run, batch_size) if on_cpu else _in_calls(network, rows, run, pad_id, device)
+    for chosen, values in results:
+        if not len(result):
+            result = np.empty((len(rows), *values.shape[1:]), np.float32)
+        result[chosen] = values
     return result
 
 
-def _graphs(network: nn.Module, lengths: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Numbers (N,) that differ between rows that can't be run together.
+def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iterator[Result]:
+    """Results of single rows, of short and then of long ones, as a CPU makes them."""
+    threads = torch.get_num_threads()
 
-    In HuggingFace's arithmetic what a row sees depends on the number of blocks of the padded input: only rows
-    of as many blocks leave each other's results alone.
+    def one(number: int) -> Result:
+        chosen = np.array([number])
+        with torch.inference_mode():
+            return chosen, _values(run, *_padded([rows[number]], 0, len(rows[number])), chosen)
+
+    short = [number for number, row in enumerate(rows) if len(row) <= LONG]
+    if threads == 1:
+        yield from map(one, short)
+    elif short:
+        try:
+            # Rows side by side also take less time than one after the other by all threads.
+            with ThreadPoolExecutor(min(threads, most, len(short)), initializer=_work_alone) as pool:
+                yield from pool.map(one, short)
+        finally:
+            torch.set_num_threads(threads)  # a worker has changed what new threads begin with
+    yield from (one(number) for number, row in enumerate(rows) if len(row) > LONG)
+
+
+def _work_alone() -> None:
+    torch.set_num_threads(1)
+
+
+def _in_calls(
+    network: nn.Module, rows: Sequence[npt.NDArray[np.integer]], run: Run, pad_id: int, device: torch.device
+) -> Iterator[Result]:
+    """Results of rows of like lengths, a call's at a time."""
+    width_of = partial(_width, next((m.config for m in network.modules() if isinstance(m, Encoder)), None))
+    order = sorted(range(len(rows)), key=lambda number: width_of(len(rows[number])))
+    for width, group in groupby(order, key=lambda number: width_of(len(rows[number]))):
+        size = max(1, CALL_TOKENS // width)
+        alike = np.array(list(group))
+        for start in range(0, len(alike), size):
+            chosen = alike[start : start + size]
+            filled = np.resize(chosen, size)  # repeats them
+            ids, lengths = _padded([rows[number] for number in filled], pad_id, width)
+            try:
+                with torch.inference_mode():
+                    values = _values(run, ids.to(device), lengths.to(device), filled)
+            except torch.OutOfMemoryError:
+                raise UsageError(
+                    f"the device's memory is too small for {size} sequences of {width} tokens at a time"
+                ) from None
+            yield chosen, values[: len(chosen)]
+
+
+def _width(config: EncoderConfig | None, length: int) -> int:
+    """What a row's length is padded to in a call, tokens.
+
+    In HuggingFace's arithmetic what a row sees depends on the number of blocks of the padded input: it
+    stays the row's own.
     """
-    config = next((part.config for part in network.modules() if isinstance(part, Encoder)), None)
-    if config is None or config.compatibility != "huggingface":
-        return np.zeros(len(lengths), dtype=np.int64)
-    blocks: npt.NDArray[np.int64] = -(-np.array(lengths, dtype=np.int64) // config.block_size)
-    return blocks
+    if config is None:
+        return -(-length // WIDTH) * WIDTH
+    step = config.block_size if config.compatibility == "huggingface" else WIDTH
+    return min(-(-length // step) * step, config.positions)
 
 
-def _batches(bounds: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of at most `size` within each of the ranges between neighbouring `bounds`."""
-    for begin, end in pairwise(bounds):
-        for start in range(begin, end, size):
-            yield start, min(start + size, end)
+def _values(run: Run, ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+    values: npt.NDArray[np.float32] = run(ids, lengths, chosen).float().cpu().numpy()
+    return values

@@ -15,6 +15,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.sequence import clean, reverse_complement
 from bigbird_dna.genome.windows import centred_tiles
+from bigbird_dna.tasks.promoters import scan as scan_module
 from bigbird_dna.tasks.promoters.scan import ScoredWindow, expected_windows, scan_promoters
 from bigbird_dna.tasks.promoters.signal import Span, signal_spans
 from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
@@ -179,6 +180,27 @@ def test_short_record_is_centred_and_noted() -> None:
     assert seen == ["NNACGANN", "NNTCGTNN", "NNACGNN", "NNCGTNN"]
     assert [(r.start, r.end, r.note) for r in rows] == [(0, 4, "short")] * 2 + [(0, 3, "short")] * 2
     assert all(row.score is not None for row in rows)
+
+
+@pytest.mark.parametrize("kept_bases", [1, 1 << 24])
+def test_a_window_that_comes_again_is_not_predicted_again(
+    kept_bases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_module, "KEPT_BASES", kept_bases)
+    rng = np.random.default_rng(0)
+    records = {f"r{number}": "".join(rng.choice(list("ACGT"), 3)) for number in range(2000)}
+    records["full"] = "ACGTTGCA" * 20
+    seen: list[str] = []
+
+    def predict(sequences: Sequence[str]) -> np.ndarray:
+        assert len(set(sequences)) == len(sequences)
+        seen.extend(sequences)
+        return toy(sequences)
+
+    rows = scan(records, window=8, stride=8, predict=predict, batch_sequences=100)
+    assert [tuple(row) for row in rows] == expected(records, 8, 8, 0.25, "+-")
+    # 64 records differ, and so do the windows of `full` on both strands.
+    assert (len(seen) <= 66) == (kept_bases > 1)
 
 
 def test_windows_full_of_n_are_listed_without_a_score() -> None:

@@ -77,7 +77,7 @@ def predict_tracks(
     output = named_output(output)
     request = _Request(output, tracks, summary, middle, max_n)
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [Path(regions), Path(reference)])
+    check_output(output, [model, regions, reference])
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, middle=middle, batch_size=batch_size, device=device)

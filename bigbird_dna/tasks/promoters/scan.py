@@ -2,7 +2,7 @@
 
 A record is tiled with windows of the model's own size, mirror-symmetrically, so that the reverse complement
 of a record is cut into the same windows. Memory does not grow with the length of the records: one chunk of
-sequence and one batch of windows are held.
+sequence, one batch of windows and the scores of some windows that may come again are held.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,6 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
@@ -22,6 +20,8 @@ from bigbird_dna.tasks.predictor import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 SHORT = "short"
+KEPT_BASES = 1 << 24
+"""Most bases of the windows whose scores are remembered: a repeat, or one more tiny record, costs no run."""
 
 
 class ScoredWindow(NamedTuple):
@@ -51,7 +51,10 @@ class ScoredWindow(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """A window before it is scored; `sequence` is the forward strand's, None if it stays unscored."""
+    """A window before it is scored; `sequence` is the forward strand's, None if it stays unscored.
+
+    That of a record shorter than the window is the record's, not filled up yet.
+    """
 
     contig: str
     start: int
@@ -100,13 +103,14 @@ def scan_promoters(
     """
     if window < 1 or stride < 1 or not 0 <= max_n <= 1:
         raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
+    scores = _Scores(window, predict)
     batch: list[_Window] = []
     for item in _windows(fasta, contigs, window, stride, max_n, chunk_bases):
         batch.append(item)
         if len(batch) * len(strands) >= batch_sequences:
-            yield from _score(batch, strands, predict)
+            yield from _score(batch, strands, scores)
             batch = []
-    yield from _score(batch, strands, predict)
+    yield from _score(batch, strands, scores)
 
 
 def expected_windows(contigs: Mapping[str, int], *, window: int, stride: int) -> int:
@@ -137,8 +141,7 @@ def _window(contig: str, start: int, sequence: str, size: int, max_n: float) -> 
     if n_fraction > max_n:
         notes.append(f"n_fraction={n_fraction:.4g}")
         return _Window(contig, start, end, None, ";".join(notes))
-    filling = "N" * (missing // 2)
-    return _Window(contig, start, end, filling + sequence + filling, ";".join(notes))
+    return _Window(contig, start, end, sequence, ";".join(notes))
 
 
 def _cut(pieces: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[tuple[int, str]]:
@@ -160,16 +163,43 @@ def _cut(pieces: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[
         yield start, held[max(0, start - held_from) :]
 
 
-def _score(batch: Sequence[_Window], strands: Sequence[Strand], predict: Predictor) -> Iterator[ScoredWindow]:
+class _Scores:
+    """The model's scores of windows; one that comes again soon is not predicted again.
+
+    A score is a function of the window alone (see `Predictor`), so that this changes none.
+    """
+
+    def __init__(self, size: int, predict: Predictor) -> None:
+        self.size, self.predict = size, predict
+        self.known: dict[str, float] = {}
+        self.bases = 0  # of the windows in `known`
+
+    def of(self, windows: Sequence[str]) -> Iterator[float]:
+        """A score for each, in their order. They may be shorter than `size`: what lacks is N."""
+        if self.bases > KEPT_BASES:
+            self.known, self.bases = {}, 0
+        known = self.known
+        new = list(dict.fromkeys(window for window in windows if window not in known))
+        if new:
+            scores = self.predict([self._filled(window) for window in new])
+            assert scores.shape == (len(new),), f"{scores.shape} scores for {len(new)} sequences"
+            known.update(zip(new, scores.tolist(), strict=True))
+            self.bases += sum(map(len, new))
+        return map(known.__getitem__, windows)
+
+    def _filled(self, window: str) -> str:
+        filling = "N" * ((self.size - len(window)) // 2)
+        return filling + window + filling
+
+
+def _score(batch: Sequence[_Window], strands: Sequence[Strand], scores: _Scores) -> Iterator[ScoredWindow]:
     sequences = [
         item.sequence if strand == "+" else reverse_complement(item.sequence)
         for item in batch
         if item.sequence is not None
         for strand in strands
     ]
-    scores = predict(sequences) if sequences else np.empty(0, np.float32)
-    assert scores.shape == (len(sequences),), f"{scores.shape} scores for {len(sequences)} sequences"
-    upcoming = iter(scores.tolist())
+    upcoming = scores.of(sequences)
     for contig, start, end, sequence, note in batch:
         for strand in strands:
             score = None if sequence is None else next(upcoming)

@@ -74,7 +74,7 @@ def score_promoters(
     output = named_output(output)
     scan = _Scan(output, format or format_for(output, SCORE_FORMATS, "tsv"), stride, strand, max_n)
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [Path(fasta)])
+    check_output(output, [model, fasta])
     choose_device(device)
     opened = load_promoter_model(model)
     predict = partial(opened.predict, batch_size=batch_size, device=device)

@@ -98,7 +98,7 @@ def score_variants(
     chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
     request = _Request(output, chosen, tracks, tuple(contigs), offsets, max_n)
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [Path(vcf), Path(reference)])
+    check_output(output, [model, vcf, reference])
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, both_strands=False, batch_size=batch_size, device=device)

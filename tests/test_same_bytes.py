@@ -1,0 +1,308 @@
+"""The same bytes whatever else is scored, how many windows run together, and wherever a file is written."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import bigbird_dna
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.model import rows as calls
+from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from tests.cli.command import Run
+from tests.toys import predictions, random_dna, random_model
+
+WINDOW = 120
+PROMOTER = PromoterSettings(upstream=80, downstream=40, pooling="mean", jitter=4, views=1)
+CHROMATIN = ChromatinSettings(
+    window=WINDOW,
+    bin=20,
+    pooling="bin",
+    bin_layers=1,
+    members=2,
+    tracks=tuple(NamedTrack(track=f"t{number}", group="TF") for number in range(13)),
+)
+RECORDS = {
+    "long": random_dna(700, 2),
+    "short": random_dna(77, 3),
+    "tiny": "ACGTA",
+    "again": "ACGTA",
+    "gap": random_dna(190, 4) + "N" * 40 + random_dna(151, 5),
+    "window": random_dna(WINDOW, 6),
+}
+
+
+VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+METRICS = {
+    **{"bits_per_base": 1.91, "masked_accuracy": 0.05, "ngram_bits_per_base": 1.95, "ngram_order": 6},
+    **{"uniform_bits_per_base": 2.0, "steps": 100, "tokens_seen": 5, "split": "valid"},
+}
+OTHERWISE = {"auc-report": ("--threads", 1)}
+"""Options that decide nothing about a command's result."""
+
+
+class Home(NamedTuple):
+    """Models of random weights, and what they score."""
+
+    path: Path
+
+    @property
+    def genome(self) -> Path:
+        return self.path / "genome.fa.gz"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    home = tmp_path_factory.mktemp("same-bytes")
+    tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 48)
+    sizes = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 48, "heads": 3}
+    config = EncoderConfig(**sizes, positions=160, block_size=8)
+    for name, settings in (("promoter", PROMOTER), ("chromatin", CHROMATIN)):
+        save(home / name, random_model(tokenizer, config, settings, scale=2.0), {}, {}, {})
+    write(home / "genome.fa", RECORDS)
+    prepare_reference(home / "genome.fa", home / "genome.fa.gz")
+    return Home(home)
+
+
+def write(path: Path, records: dict[str, str]) -> Path:
+    path.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in records.items()))
+    return path
+
+
+def windows(count: int, seed: int = 0) -> list[str]:
+    """Windows whose numbers of tokens differ."""
+    rng = np.random.default_rng(seed)
+    some = []
+    for number in range(count):
+        unknown = int(rng.integers(0, WINDOW // 2))
+        some.append("N" * unknown + random_dna(WINDOW - unknown, 100 * seed + number))
+    return some
+
+
+def without_origin(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("## ")]
+
+
+@pytest.mark.parametrize("name", ["promoter", "chromatin"])
+def test_a_window_has_the_same_bits_in_any_company(home: Home, name: str) -> None:
+    model = bigbird_dna.load(home.path / name)
+    assert isinstance(model, PromoterModel | ChromatinModel)
+    some = windows(24)
+    methods: list[Callable[..., np.ndarray]] = [model.predict]
+    if isinstance(model, ChromatinModel):
+        methods += [partial(model.predict, middle=1.0)]
+    else:
+        methods += [model.embed, partial(model.embed, pooling="cls")]
+    rng = np.random.default_rng(1)
+    for method in methods:
+        with cpu_threads(1):
+            alone = np.concatenate([method([one], device="cpu") for one in some])
+        assert np.ptp(alone, axis=0).max() > 1e-3
+        for threads in (1, 2, 3):
+            chosen = rng.permutation(24)[: rng.integers(2, 25)]
+            size = int(rng.integers(1, 30))
+            with cpu_threads(threads):
+                found = method([some[i] for i in chosen], batch_size=size, device="cpu")
+                assert torch.get_num_threads() == threads
+            np.testing.assert_array_equal(found, alone[chosen])
+
+
+def test_long_rows_too(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bigbird_dna.load(home.path / "promoter")
+    assert isinstance(model, PromoterModel)
+    some = windows(9)
+    with cpu_threads(2):
+        expected = model.predict(some, device="cpu")
+        monkeypatch.setattr(calls, "LONG", 45)  # some of them are
+        np.testing.assert_allclose(model.predict(some, device="cpu"), expected, atol=1e-6)
+        single = [model.predict([one], device="cpu")[0] for one in some]
+        np.testing.assert_array_equal(model.predict(some, device="cpu", batch_size=2), single)
+
+
+@pytest.mark.parametrize("compatibility", ["none", "huggingface"])
+def test_shapes_of_a_gpus_calls_are_by_the_rows_own_length(
+    compatibility: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "CALL_TOKENS", 200)
+    sizes = {"vocabulary": 32, "layers": 1, "hidden": 16, "heads": 2, "block_size": 8, "positions": 150}
+    encoder = calls.Encoder(EncoderConfig(**sizes, compatibility=compatibility)).eval()
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 80, 64, 65, 131, 66, 149, 31, 30, 12)]
+    shapes: dict[int, set[tuple[int, ...]]] = {}
+
+    def run(ids: torch.Tensor, lengths: torch.Tensor, chosen: np.ndarray) -> torch.Tensor:
+        for number in chosen:
+            shapes.setdefault(int(number), set()).add(tuple(ids.shape))
+        return encoder(ids, lengths)[:, 0]
+
+    here = torch.device("cpu")
+    options = {"pad_id": 0, "batch_size": 1, "device": here}
+    expected = calls.run_rows(encoder, rows, run, **options)
+    shapes.clear()
+    for subset in (range(10), [0], [4, 0, 9], [1, 3, 5, 6]):
+        found = np.empty_like(expected)
+        given = [rows[number] for number in subset]
+        for chosen, values in calls._in_calls(
+            encoder, given, lambda i, n, c, subset=subset: run(i, n, np.array(subset)[c]), 0, here
+        ):
+            found[np.array(subset)[chosen]] = values
+        np.testing.assert_allclose(found[subset], expected[subset], atol=1e-5)
+    assert all(len(seen) == 1 for seen in shapes.values()) and len(shapes) == 10
+
+
+@pytest.mark.parametrize("format", ["tsv", "bed", "bedgraph", "bigwig", "parquet"])
+def test_scores_of_any_batch_size_and_threads_are_one_file(
+    run: Run, home: Home, tmp_path: Path, format: str
+) -> None:
+    found = set()
+    for number, words in enumerate(((), ("--batch-size", 1), ("--batch-size", 7, "--threads", 1))):
+        path = tmp_path / f"{number}.{format}"
+        outcome = run(
+            "score-promoters", home.path / "promoter", home.genome, "--stride", 9, "-o", path, *words
+        )
+        assert outcome.code == 0, outcome.err
+        found.add(path.read_bytes())
+    assert len(found) == 1
+
+
+def test_a_record_has_the_same_lines_whatever_the_file_holds_besides(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    def scored(records: dict[str, str], *words: object) -> list[str]:
+        path = write(tmp_path / "some.fa", records)
+        outcome = run("score-promoters", home.path / "promoter", path, "--stride", 7, *words)
+        assert outcome.code == 0, outcome.err
+        return without_origin(outcome.out)[1:]
+
+    whole = scored(RECORDS)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        names = rng.permutation(list(RECORDS))[: rng.integers(1, len(RECORDS))]
+        words = ("--batch-size", rng.integers(1, 40), "--threads", rng.integers(1, 3))
+        lines = scored({str(name): RECORDS[name] for name in names}, *words)
+        assert lines == [line for name in names for line in whole if line.split("\t")[0] == name]
+
+
+def test_a_region_has_the_same_line_whatever_the_file_holds_besides(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    starts = rng.integers(0, 600, 30)
+    regions = [f"long\t{start}\t{start + rng.integers(5, 90)}\tr{i}\n" for i, start in enumerate(starts)]
+
+    def predicted(some: Sequence[str], *words: object) -> list[str]:
+        path = tmp_path / "some.bed"
+        path.write_text("".join(some))
+        outcome = run("predict-tracks", home.path / "chromatin", path, "--reference", home.genome, *words)
+        assert outcome.code == 0, outcome.err
+        return without_origin(outcome.out)[1:]
+
+    for options in (("--summary", "mean"), ("--middle", 1)):
+        whole = predicted(regions, *options)
+        for _ in range(2):
+            order = rng.permutation(30)[: rng.integers(1, 30)]
+            words = ("--batch-size", rng.integers(1, 20), "--threads", rng.integers(1, 3))
+            lines = predicted([regions[i] for i in order], *options, *words)
+            assert lines == [whole[i] for i in order]
+
+
+def test_a_variant_has_the_same_line_whatever_the_file_holds_besides(
+    run: Run, home: Home, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    sequence = RECORDS["long"]
+    records = []
+    for position in sorted(rng.choice(np.arange(10, 690), 12, replace=False).tolist()):
+        ref = sequence[position - 1]
+        records.append(f"long\t{position}\tv{position}\t{ref}\t{'ACGT'.replace(ref, '')[0]}\t.\t.\t.\n")
+
+    def effects(some: Sequence[str], *words: object) -> list[str]:
+        path = tmp_path / "some.vcf"
+        path.write_text(VCF + "".join(some))
+        words = (*words, "--reference", home.genome, "--tracks", "*")
+        outcome = run("score-variants", home.path / "chromatin", path, *words)
+        assert outcome.code == 0, outcome.err
+        return [line for line in outcome.out.splitlines() if not line.startswith("#")]
+
+    for format in ("vcf", "tsv"):
+        whole = effects(records, "--format", format)
+        order = rng.permutation(12)[:7]
+        words = ("--batch-size", rng.integers(1, 20), "--threads", 1)
+        assert effects([records[i] for i in order], "--format", format, *words) == [whole[i] for i in order]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Bytes of a file, or of all files of a directory."""
+    if path.is_file():
+        return {"": path.read_bytes()}
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.fixture
+def inputs(run: Run, home: Home, tmp_path: Path) -> Path:
+    """Directory of a file of every kind that commands read."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    (inputs / "r.bed").write_text("long\t100\t130\tx\n")
+    ref, *alts = sorted("ACGT", key=lambda letter: letter != RECORDS["long"][299])
+    (inputs / "v.vcf").write_text(
+        f"{VCF}long\t300\t.\t{ref}\t{alts[0]}\t.\t.\tEFFECT=gain;TRACK=t0\n"
+        f"long\t300\t.\t{ref}\t{alts[1]}\t.\t.\tEFFECT=none;TRACK=t0\n"
+    )
+    labels = np.random.default_rng(0).random((200, 3)) < 0.3
+    np.save(inputs / "p.npy", np.random.default_rng(1).random((200, 3)) + labels)
+    np.save(inputs / "l.npy", labels.astype(np.uint8))
+    predictions("genomic", 40, 1.0, 1).to_parquet(inputs / "genomic.parquet", index=False)
+    lines = [{"step": step, "loss": 5 - step / 100} for step in range(10, 110, 10)]
+    (inputs / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (inputs / "metrics.json").write_text(json.dumps(METRICS))
+    variants = ("score-variants", home.path / "chromatin", inputs / "v.vcf", "--reference", home.genome)
+    for name, words in {
+        "scores.tsv": ("score-promoters", home.path / "promoter", home.genome),
+        "scored.vcf": (*variants, "--tracks", "*"),
+    }.items():
+        outcome = run(*words, "-o", inputs / name)
+        assert outcome.code == 0, outcome.err
+    return inputs
+
+
+def test_a_result_does_not_say_where_it_was_written(
+    run: Run, home: Home, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = ("score-promoters", home.path / "promoter", home.genome)
+    chromatin, reference = home.path / "chromatin", ("--reference", home.genome)
+    variants = ("score-variants", chromatin, inputs / "v.vcf", *reference, "--tracks", "*")
+    loss = ("draw-loss", f"one={inputs / 'training.jsonl'}")
+    commands = {
+        **{f"s.{ending}": scores for ending in ("tsv", "bed.gz", "bw", "bg", "parquet")},
+        "r.tsv": ("predict-tracks", chromatin, inputs / "r.bed", *reference),
+        **{f"v.{ending}": variants for ending in ("vcf", "vcf.gz", "tsv")},
+        "tracks": ("auc-report", inputs / "p.npy", inputs / "l.npy", "--compare", f"k={inputs / 'p.npy'}"),
+        "promoters": ("report-promoters", "--predictions", f"genomic={inputs / 'genomic.parquet'}"),
+        "variants": ("report-variants", inputs / "scored.vcf"),
+        "pretraining": ("report-pretraining", inputs),
+        **{f"loss.{ending}": loss for ending in ("svg", "png", "pdf")},
+        "scores.svg": ("draw-scores", inputs / "scores.tsv"),
+        "attention.svg": ("draw-attention", home.path / "promoter"),
+        "summary.tsv": ("summarize", "--pretraining", inputs / "metrics.json"),
+    }
+    (tmp_path / "other/deeper").mkdir(parents=True)
+    for name, words in commands.items():
+        found = []
+        for here, target in ((tmp_path / "other", Path(name)), (tmp_path, tmp_path / "other/deeper" / name)):
+            monkeypatch.chdir(here)
+            outcome = run(*words, "-o", target, *(() if here == tmp_path else OTHERWISE.get(words[0], ())))
+            assert outcome.code == 0, (words, outcome.err)
+            found.append(contents(target))
+        assert found[0] == found[1] and found[0], name
