@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, printable
 from bigbird_dna.reporting.summary_rows import (
     Row,
     group_rows,
@@ -63,7 +63,7 @@ def summarise(
         (tracks, lead_rows),
         (variants, variant_rows),
     )
-    rows = [row for path, read in sources if path is not None for row in read(path)]
+    rows = [_plain(row) for path, read in sources if path is not None for row in read(path)]
     if not rows:
         raise UsageError("nothing to sum up: give metrics.json, promoters.tsv, groups.tsv or another file")
     if output is not None:
@@ -84,6 +84,13 @@ def summary_text(rows: list[Row], report: Path | None) -> str:
     if report is not None:
         lines += ["", f"Report: {report}"]
     return "\n".join(lines)
+
+
+def _plain(row: Row) -> Row:
+    """The row with names that a terminal shows as they are, whatever the files hold."""
+    return row._replace(
+        section=printable(row.section), figure=printable(row.figure), note=printable(row.note)
+    )
 
 
 def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:

@@ -11,7 +11,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.metrics.auroc import ENDS, Estimate
 from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL
 from bigbird_dna.reporting.promoters.table import DIFFERENCE
-from bigbird_dna.reporting.tables import check_columns, number, read_object, read_tsv
+from bigbird_dna.reporting.tables import check_columns, number, read_object, read_tsv, whole_number
 from bigbird_dna.reporting.tracks.tables import PUBLISHED
 from bigbird_dna.reporting.variants.table import ALL, COLUMNS, HELD_OUT
 
@@ -40,12 +40,14 @@ def token_rows(source: Path) -> list[Row]:
     statistics = read_object(source)
     genome = _object(statistics, "genome", source)
     per_token = number(genome, "bases_per_token", source)
-    bases = f"{int(number(genome, 'bases', source)):,} bp"
+    bases = f"{whole_number(genome, 'bases', source):,} bp"
     rows = [
         Row("tokens", "vocabulary", number(statistics, "vocabulary", source)),
         Row("tokens", "bases a token, genome", per_token, note=bases),
     ]
-    for name, region in _object(statistics, "regions", source).items():
+    regions = _object(statistics, "regions", source)
+    for name in regions:
+        region = _object(regions, name, source)
         if region.get("bases_per_token") is not None:
             rows.append(Row("tokens", f"bases a token, {name}", number(region, "bases_per_token", source)))
     unknown = number(genome, "unknown_rate", source)
@@ -89,7 +91,7 @@ def promoter_rows(source: Path) -> list[Row]:
         for line in chosen.to_dict("records"):
             areas = {name: _estimate(line, name, source) for name in (*_METRICS, DIFFERENCE)}
             if line["model"] == MODEL:
-                note = f"{int(line['n']):,} test windows"
+                note = f"{_cell(line, 'n', source):,.0f} test windows"
                 rows += [Row(section, f"{_METRICS[name]}, model", *areas[name], note) for name in _METRICS]
                 if not math.isnan(areas[DIFFERENCE].value):
                     figure = "AUROC, model minus k-mer"
@@ -175,8 +177,8 @@ def _cell(line: Line, name: str, source: Path) -> float:
     """A cell that is a number or empty (NaN)."""
     try:
         return float(line[name])
-    except ValueError:
-        raise DataError(f"{source}: {name} {line[name]!r} is no number") from None
+    except (ValueError, TypeError, OverflowError):
+        raise DataError(f"{source}: {name} {line[name]!r:.60} is no number") from None
 
 
 def _estimate(line: Line, name: str, source: Path) -> Estimate:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbird_dna.errors import DataError, error_text
-from bigbird_dna.files import atomic_path, read_json
+from bigbird_dna.errors import DataError
+from bigbird_dna.files import atomic_path, read_json, reading
 from bigbird_dna.genome.compression import read_lines
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Beyond it floats skip whole numbers.
+_LARGEST = 2.0**53
 
 
 def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
@@ -34,11 +37,30 @@ def read_tsv(path: Path, columns: Sequence[str] = (), *, text: bool = False) -> 
     """
     import pandas as pd
 
+    _check_lines(Path(path))
     options: dict[str, Any] = {"dtype": str, "keep_default_na": False} if text else {}
-    with reading(path, "not readable as a table", ValueError):
+    with reading(path, "not readable as a table", Exception):
         table: pd.DataFrame = pd.read_csv(path, sep="\t", **options)
     check_columns(path, table, columns)
     return table
+
+
+def _check_lines(path: Path) -> None:
+    """Refuse columns of one name, and lines with more cells than the header.
+
+    Pandas would give the columns other names, and take the first cells of such lines for names of rows; and
+    of thousands it does so for minutes.
+    """
+    columns = 0
+    for place, line in read_lines(path):
+        cells = line.split("\t")
+        if not columns and line.strip():
+            columns = len(cells)
+            name, count = Counter(filter(None, cells)).most_common(1)[0]
+            if count > 1:
+                raise DataError(f"{path}: line {place}: {count:,} columns called {name!r:.60}")
+        elif columns and len(cells) > columns:
+            raise DataError(f"{path}: line {place}: {len(cells):,} columns, the header has {columns:,}")
 
 
 def read_cells(path: Path) -> Iterator[tuple[str, list[str]]]:
@@ -55,18 +77,6 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
             raise DataError(f"{path}: no column {name!r} (found: {', '.join(map(str, table.columns))})")
 
 
-@contextmanager
-def reading(path: str | Path, fault: str, *errors: type[Exception]) -> Iterator[None]:
-    """Make a `DataError` that names file and `fault` of the system's errors, and of a library's `errors`."""
-    caught: tuple[type[Exception], ...] = (OSError, *errors)
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except caught as error:
-        raise DataError(f"{path}: {fault}: {error_text(error)}") from None
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that must hold an object."""
     value = read_json(path)
@@ -80,7 +90,18 @@ def number(values: Any, key: str, where: object) -> float:
     value = values.get(key) if isinstance(values, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DataError(f"{where}: {key!r} is no number but {value!r:.60}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # JSON's whole numbers have no end
+        raise DataError(f"{where}: {key!r} is too large a number") from None
+
+
+def whole_number(values: Any, key: str, where: object) -> int:
+    """`values[key]`, which must be a whole number that a table can hold; `where` as in `number`."""
+    value = number(values, key, where)
+    if not (value.is_integer() and abs(value) < _LARGEST):
+        raise DataError(f"{where}: {key!r} is no whole number but {value!r:.60}")
+    return int(value)
 
 
 def _cell(value: float, digits: int) -> str:

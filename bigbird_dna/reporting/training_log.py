@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.tables import number, reading
+from bigbird_dna.files import reading
+from bigbird_dna.reporting.tables import number, whole_number
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,20 @@ def read_training_log(path: Path) -> TrainingCurves:
         where = f"{path}: line {place}"
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, thousands of digits, or nested without end
             if place == len(lines) and not line.endswith("\n"):
                 log(f"{where} is cut short and left out")
                 continue
             raise DataError(f"{where}: not JSON: {line.strip()[:60]!r}") from None
-        step = number(record, "step", where)
+        step = whole_number(record, "step", where)
         if "loss" in record:
-            loss[int(step)] = number(record, "loss", where)
+            loss[step] = number(record, "loss", where)
         if "evaluation" in record:
             values = record["evaluation"]
             if not isinstance(values, dict):
                 raise DataError(f"{where}: 'evaluation' is no object but {values!r:.60}")
             for name in values:
-                evaluation.setdefault(name, {})[int(step)] = number(values, name, where)
+                evaluation.setdefault(name, {})[step] = number(values, name, where)
     if not loss and not evaluation:
         raise DataError(f"{path}: no training step in it")
     return TrainingCurves(_curve(loss), {name: _curve(points) for name, points in evaluation.items()})

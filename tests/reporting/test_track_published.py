@@ -34,7 +34,9 @@ def test_published_by_name_or_order(tmp_path):
         ("track\tauc\na\t1\na\t1\n", "track 'a' stands in it twice"),
         ("track\tauc\nc\t1\n", "none of its tracks"),
         ("auc\nNA\nNA\n", "column 'auc' has no figure for any track"),
-        ("", "not readable as a table"),
+        ("", "the file is empty"),
+        ("track\tauroc\tauroc\na\t0.5\t0.6\n", "line 1: 2 columns called 'auroc'"),
+        ("track\tauroc\na\t0.5\t\n", "line 2: 3 columns, the header has 2"),
     ],
 )
 def test_bad_published_tables(tmp_path, text, message):

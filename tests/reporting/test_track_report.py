@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.reporting.metrics.auroc import auroc_difference
@@ -20,7 +21,7 @@ from bigbird_dna.reporting.tracks import slices
 from bigbird_dna.reporting.tracks.arrays import array as track_array
 from bigbird_dna.reporting.tracks.report import AucReport, auc_report
 
-EVIL = "<script>alert(1)</script>&\"'|</table><!--\u2028{{ 1 }}"
+EVIL = "<script>alert(1)</script>&\"'|</table><!--{{ 1 }}"
 
 
 class Made(NamedTuple):
@@ -59,20 +60,20 @@ def made(tmp_path_factory) -> Made:
     folder = tmp_path_factory.mktemp("report")
     scores, labels, other = arrays()
     np.save(folder / "p.npy", scores)
-    np.save(folder / "l.npy", labels)
+    np.save(folder / "l<img src=x>.npy", labels)
     out = folder / "out"
     write_tracks(folder / "t.tsv", table_of())
     report = auc_report(
         folder / "p.npy",
-        folder / "l.npy",
+        folder / "l<img src=x>.npy",
         out,
         tracks=folder / "t.tsv",
         compare={"k-mer": other},
-        title=f"Title {EVIL}",
+        title=f"Title {EVIL}\u2028",
         command="bigbird-dna auc-report <x>",
         threads=2,
     )
-    assert {path.name for path in out.iterdir()} == {"tracks.tsv", "groups.tsv", "report.html"}
+    assert {path.name for path in out.iterdir()} == {"tracks.tsv", "groups.tsv", "report.html", MARKER}
     return Made(
         report,
         pd.read_csv(out / "tracks.tsv", sep="\t", keep_default_na=False, na_values=[""]),
@@ -167,8 +168,9 @@ def test_page_needs_no_network_and_runs_no_foreign_script(made):
 
 def test_names_are_escaped(made):
     assert "<script>alert" not in made.page and "</table>&" not in made.page
+    assert "<img" not in made.page and "l&lt;img src=x&gt;.npy" in made.page, "the name of a file"
     reader = _Reader(made.page)
-    assert ("title", f"Title {EVIL}") in reader.texts
+    assert ("title", f"Title {EVIL}\u2028") in reader.texts
     labels = [a["aria-label"] for t, a in reader.tags if t == "input" and "aria-label" in a]
     assert f"Curves of {EVIL}" in labels
     assert ("p", f"left out {EVIL}") in reader.texts

@@ -149,5 +149,5 @@ def test_missing_damaged_and_absent_sets_are_named(tiny_config: Path, tmp_path: 
     with pytest.raises(DataError, match="has no negative set 'permuted', only genomic"):
         read_windows(tmp_path, "permuted")
     (tmp_path / "windows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="damaged promoter windows"):
+    with pytest.raises(DataError, match="not readable as Parquet"):
         read_windows(tmp_path, "genomic")

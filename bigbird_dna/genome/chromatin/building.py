@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log, progress
+from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import check_writable
 from bigbird_dna.genome.assembly import Assembly, shown
 from bigbird_dna.genome.chromatin.dataset import (
     ChromatinData,
@@ -71,7 +71,7 @@ def build_dataset(
     """
     if not tracks:
         raise DataError("no tracks to label bins with")
-    check_writable(out, directory=True)
+    check_directory(out, [reference.path] if blacklist is None else [reference.path, blacklist])
     contigs = reference.contigs
     peaks, sources = _place_tracks(tracks, contigs, assembly, labelling.widen)
     if not any(peaks):

@@ -17,14 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.directories import atomic_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_directory, checksum, read_json, write_json
+from bigbird_dna.files import checksum, read_json, write_json
 from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.region_splits import SPLITS
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, write_tracks
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.splits import Split
+from bigbird_dna.parquet import check_cells, read_frame
 
 COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1
@@ -132,16 +134,19 @@ def read_dataset(directory: Path) -> ChromatinData:
         if not (directory / name).is_file():
             raise DataError(f"{directory / name}: no such file; is {directory} a chromatin data set?")
     info = read_json(directory / "dataset.json")
-    if not isinstance(info, dict) or info.get("format") != FORMAT or "bin_size" not in info:
+    if not isinstance(info, dict) or info.get("format") != FORMAT or not _is_size(info.get("bin_size")):
         raise DataError(f"{directory / 'dataset.json'}: not the description of a chromatin data set")
     path = directory / "bins.parquet"
-    try:
-        bins = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: can't be read: {error}") from None
-    if list(bins.columns) != COLUMNS or set(bins["split"]) - set(SPLITS):
+    bins = read_frame(path)
+    if list(bins.columns) != COLUMNS:
         raise DataError(f"{path}: not a table of bins ({', '.join(COLUMNS)})")
-    labels = PackedLabels.load(directory / "labels.npz")
+    check_cells(path, bins, ("contig", "split"), ("start", "end"))
+    strange = set(bins["split"].unique()) - set(SPLITS)
+    if strange:
+        raise DataError(f"{path}: split {min(strange)!r:.60} is none of {', '.join(SPLITS)}")
+    if (bins["end"] - bins["start"] != info["bin_size"]).any():
+        raise DataError(f"{path}: a bin hasn't the {info['bin_size']} bp of {directory / 'dataset.json'}")
+    labels = PackedLabels.load(directory / "labels.npz", len(bins))
     tracks = read_tracks(directory / "tracks.tsv")
     if labels.shape != (len(bins), len(tracks)):
         raise DataError(
@@ -149,3 +154,7 @@ def read_dataset(directory: Path) -> ChromatinData:
             f"{labels.shape[1]:,} tracks, {len(bins):,} bins, {len(tracks):,} tracks"
         )
     return ChromatinData(bins, labels, tracks, info)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 < value < 2**31

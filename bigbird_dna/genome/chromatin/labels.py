@@ -4,8 +4,6 @@ N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, coun
 of byte t // 8; the bits above T are zero.
 """
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,22 +11,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from bigbird_dna.arrays import open_npz
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_path
+from bigbird_dna.files import atomic_path, reading
 
 Bytes = npt.NDArray[np.uint8]
 
 _ROWS = 65_536  # unpacked at a time
-_FAULTS = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    EOFError,
-    AttributeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 # Row b: the bits of byte b.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 
@@ -96,21 +85,22 @@ class PackedLabels:
             np.savez_compressed(temporary, packed=self.packed, tracks=np.array(self.tracks))
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read what `save` wrote.
+    def load(cls, path: Path, rows: int | None = None) -> Self:
+        """Read what `save` wrote; `rows`, where it is known, is looked at before the labels are read.
 
         Raises
         ------
         DataError
-            The file is missing, damaged, or holds something else.
+            The file is missing, damaged, or holds something else or other rows.
         """
-        try:
-            with path.open("rb") as stream, np.load(stream) as stored:
-                labels = cls(stored["packed"], int(stored["tracks"]))
-        except FileNotFoundError:
-            raise DataError(f"{path}: no such file") from None
-        except _FAULTS as error:
-            raise DataError(f"{path}: damaged or not a file of packed labels: {error}") from None
+        with reading(path, "damaged or not a file of packed labels", Exception), open_npz(path) as stored:
+            found = stored.header("packed").shape[:1]
+            if rows is not None and found != (rows,):
+                count = found[0] if found else 0
+                raise DataError(
+                    f"{path}: the files don't belong together: labels of {count:,} bins, {rows:,} bins"
+                )
+            labels = cls(stored.read("packed"), int(stored.read("tracks")))
         spare = labels.tracks % 8
         if spare and labels.packed.size and (labels.packed[:, -1] >> spare).any():
             raise DataError(f"{path}: damaged: bits are set beyond track {labels.tracks}")

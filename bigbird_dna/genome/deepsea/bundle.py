@@ -1,9 +1,6 @@
 """The files of DeepSEA's bundle: found or unpacked, and their contents checked for shape."""
 
-import lzma
 import tarfile
-import tempfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,18 +11,20 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log
-from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_path
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.files import atomic_path, reading
 from bigbird_dna.genome.assembly import Assembly, shown
 from bigbird_dna.genome.chromatin.peaks import Positions, read_intervals
 from bigbird_dna.genome.chromatin.region_splits import SPLITS
 from bigbird_dna.genome.deepsea.matlab import MatArray
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.splits import Split
+from bigbird_dna.scratch import scratch_directory
 
 CHANNELS = "AGCT"
 BIN = 200  # bp
 WINDOW = 1000  # bp
+_SMALLEST = 10_000  # no packing makes a matrix smaller than by this factor
 MEMBERS = tuple(f"{split}.mat" for split in SPLITS)
 
 
@@ -77,35 +76,42 @@ def unpack_bundle(archive: Path, directory: Path) -> None:
 
     Raises
     ------
+    UsageError
+        A file of that name and another size is there.
     DataError
         The archive is missing, damaged or truncated, or lacks one of them.
     """
     found = set()
-    try:
-        with tarfile.open(archive, "r|*") as tar:
-            for member in tar:
-                name = Path(member.name).name
-                if name not in MEMBERS or not member.isfile():
-                    continue
-                target = directory / name
-                source = tar.extractfile(member)
-                assert source is not None, "a regular file has content"
-                if not (target.is_file() and target.stat().st_size == member.size):
-                    log(f"unpacking {name} ({member.size / 1e6:,.0f} MB)")
-                    with atomic_path(target) as temporary, temporary.open("wb") as stream:
-                        while block := source.read(1 << 22):
-                            stream.write(block)
-                        if stream.tell() != member.size:
-                            raise EOFError("unexpected end of data")
-                found.add(name)
-                if found == set(MEMBERS):
-                    return
-    except FileNotFoundError:
-        raise DataError(f"{archive}: no such file") from None
-    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{archive}: not a complete tar archive: {error}") from None
+    with reading(archive, "not a complete tar archive", Exception), tarfile.open(archive, "r|*") as tar:
+        for member in tar:
+            name = Path(member.name).name
+            if name not in MEMBERS or not member.isfile():
+                continue
+            target = directory / name
+            if target.exists() and not (target.is_file() and target.stat().st_size == member.size):
+                raise UsageError(f"{target}: is there, and not of the archive's size: move it away")
+            if not target.exists():
+                log(f"unpacking {name} ({member.size / 1e6:,.0f} MB)")
+                with atomic_path(target) as temporary:
+                    _unpack(tar, member, archive, temporary)
+            found.add(name)
+            if found == set(MEMBERS):
+                return
     missing = ", ".join(name for name in MEMBERS if name not in found)
     raise DataError(f"{archive}: no {missing} in the archive")
+
+
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target: Path) -> None:
+    """Write a file of an archive; one that claims to have more than the archive can hold is refused."""
+    if member.issparse() or member.size > _SMALLEST * archive.stat().st_size:
+        raise DataError(f"{archive}: {member.name}: {member.size:,} bytes are more than the archive can hold")
+    source = tar.extractfile(member)
+    assert source is not None, "a regular file has content"
+    with target.open("wb") as stream:
+        while block := source.read(1 << 22):
+            stream.write(block)
+        if stream.tell() != member.size:
+            raise EOFError("unexpected end of data")
 
 
 @contextmanager
@@ -114,9 +120,9 @@ def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
     if bundle.is_dir():
         yield find_files(bundle)
         return
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as directory:
-        unpack_bundle(bundle, Path(directory))
-        yield find_files(Path(directory))
+    with scratch_directory(out.parent) as directory:
+        unpack_bundle(bundle, directory)
+        yield find_files(directory)
 
 
 def find_files(directory: Path) -> dict[Split, Path]:
@@ -173,26 +179,22 @@ def bundle_arrays(
 @contextmanager
 def _plain_bed(path: Path) -> Iterator[Path]:
     """The file of bins itself, or the one in a tar archive."""
-    if not (path.is_file() and tarfile.is_tarfile(path)):
+    fault = "not a complete tar archive"
+    with reading(path, fault, Exception):
+        packed = path.is_file() and tarfile.is_tarfile(path)
+    if not packed:
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="bigbird-dna-") as directory:
-        try:
-            with tarfile.open(path) as tar:
-                # The archive may hold a Mac's resource fork (._name) beside the file.
-                members = [
-                    member
-                    for member in tar.getmembers()
-                    if member.isfile() and not Path(member.name).name.startswith(".")
-                ]
-                if len(members) != 1:
-                    raise DataError(f"{path}: {len(members)} files in the archive, one is expected")
-                source = tar.extractfile(members[0])
-                assert source is not None, "a regular file has content"
-                target = Path(directory, Path(members[0].name).name)
-                target.write_bytes(source.read())
-        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{path}: not a complete tar archive: {error}") from None
+    with scratch_directory() as directory:
+        with reading(path, fault, Exception), tarfile.open(path) as tar:
+            # The archive may hold a Mac's resource fork (._name) beside the file.
+            members = [
+                member for member in tar if member.isfile() and not Path(member.name).name.startswith(".")
+            ]
+            if len(members) != 1:
+                raise DataError(f"{path}: {len(members)} files in the archive, one is expected")
+            target = directory / Path(members[0].name).name
+            _unpack(tar, members[0], path, target)
         try:
             yield target
         except DataError as error:

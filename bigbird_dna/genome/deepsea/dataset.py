@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log
+from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import check_writable
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins, source_entry, write_dataset
 from bigbird_dna.genome.chromatin.labels import Bytes, LabelBuilder, PackedLabels
@@ -76,7 +76,7 @@ def build_deepsea(
 
     A list of tracks with other shares of positives than the labels is warned of (`check_prevalence`).
     """
-    check_writable(out, directory=True)
+    check_directory(out, [bundle, bed, reference.path])
     bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking
     with unpacked(Path(bundle), Path(out)) as files:
         rows = _split_rows(files, bins, bed, assembly)

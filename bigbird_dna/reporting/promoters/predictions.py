@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.tables import check_columns, reading
+from bigbird_dna.parquet import read_frame
+from bigbird_dna.reporting.tables import check_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +47,7 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     """
     import pandas as pd
 
-    with reading(path, "not readable as Parquet", ValueError):
-        frame = pd.read_parquet(path)
+    frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
     frame = frame[list(COLUMNS)].reset_index(drop=True)
     for name in COLUMNS:

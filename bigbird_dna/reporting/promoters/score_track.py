@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tables import read_cells
 
+_LONGEST = 2**31  # bp of a contig
 COLUMNS = ["contig", "start", "end", "name", "score", "strand"]
 
 
@@ -108,6 +109,11 @@ def _parse(cells: list[str], where: str) -> _Row:
         raise DataError(f"{where}: strand {strand!r} is not + or -")
     try:
         value = math.nan if score in ("NA", ".", "") else float(score)
-        return _Row(contig, int(start), int(end), value, strand)
+        row = _Row(contig, int(start), int(end), value, strand)
     except ValueError:
-        raise DataError(f"{where}: start {start!r}, end {end!r} or score {score!r} is no number") from None
+        raise DataError(
+            f"{where}: start {start!r:.60}, end {end!r:.60} or score {score!r:.60} is no number"
+        ) from None
+    if not 0 <= row.start < row.end < _LONGEST:
+        raise DataError(f"{where}: start {start!r:.60} and end {end!r:.60} are no interval")
+    return row

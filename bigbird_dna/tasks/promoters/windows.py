@@ -6,7 +6,6 @@ number in `pair` and the split.
 """
 
 import math
-import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -17,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bigbird_dna.arrays import open_npz
 from bigbird_dna.config import Config, PromoterWindowsConfig
 from bigbird_dna.console import log
+from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_path, write_json
+from bigbird_dna.files import reading, write_json
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import read_loci
@@ -28,6 +29,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.parquet import check_cells, read_frame
 from bigbird_dna.reporting.promoters.predictions import POSITIVE
 from bigbird_dna.tasks.promoters.negatives import (
     CANDIDATES_PER_NEGATIVE,
@@ -192,13 +194,12 @@ def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 def _write(directory: Path, rows: pd.DataFrame, counts: dict[str, int]) -> None:
     """Write `windows.parquet`, `labels.npz` (packed bits) and `windows.json` (what was left out)."""
-    with atomic_path(directory / "windows.parquet") as path:
-        rows.to_parquet(path, index=False)
     labels = (rows["negative_set"] == POSITIVE).to_numpy()
-    with atomic_path(directory / "labels.npz") as path:
-        packed = np.packbits(labels[:, None], axis=1)  # (N, ceil(tracks / 8))
-        np.savez_compressed(path, packed=packed, tracks=np.array(["promoter"]))
-    write_json(directory / "windows.json", counts)
+    packed = np.packbits(labels[:, None], axis=1)  # (N, ceil(tracks / 8))
+    with into_directory(directory) as files:
+        rows.to_parquet(files / "windows.parquet", index=False)
+        np.savez_compressed(files / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+        write_json(files / "windows.json", counts)
     for reason, count in counts.items():
         log(f"{count:,} {reason}")
 
@@ -209,14 +210,16 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
             raise DataError(f"{needed}: no such file; `bigbird-dna prepare-windows` makes it")
-    try:
-        rows = pd.read_parquet(path)
-        with np.load(directory / "labels.npz") as stored:
-            labels = np.unpackbits(stored["packed"], axis=1)[:, 0]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{directory}: damaged promoter windows: {error}") from None
-    if list(rows.columns) != COLUMNS or len(rows) != len(labels):
+    rows = read_frame(path)
+    with (
+        reading(directory / "labels.npz", "damaged", Exception),
+        open_npz(directory / "labels.npz") as stored,
+    ):
+        fitting = stored.header("packed").shape == (len(rows), 1)
+        labels = np.unpackbits(stored.read("packed"), axis=1)[:, 0] if fitting else np.zeros(0, np.uint8)
+    if list(rows.columns) != COLUMNS or not fitting:
         raise DataError(f"{path}: not a file of promoter windows, or labels.npz belongs to another one")
+    check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
     if negative_set not in set(rows["negative_set"]):
         made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
         raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.tracks import Track
@@ -120,7 +120,11 @@ def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
     unpack_bundle(archive, tmp_path / "kept")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
     assert {path.name for path in times} == {"train.mat", "valid.mat", "test.mat"}
-    (tmp_path / "kept" / "valid.mat").write_bytes(b"cut")
+    (tmp_path / "kept" / "valid.mat").write_bytes(b"mine")
+    with pytest.raises(UsageError, match=r"valid\.mat: is there, and not of the archive's size"):
+        unpack_bundle(archive, tmp_path / "kept")
+    assert (tmp_path / "kept" / "valid.mat").read_bytes() == b"mine"
+    (tmp_path / "kept" / "valid.mat").unlink()
     unpack_bundle(archive, tmp_path / "kept")
     same = [path.name for path, time in times.items() if path.stat().st_mtime_ns == time]
     assert sorted(same) == ["test.mat", "train.mat"]
@@ -313,3 +317,14 @@ def test_a_list_in_another_order_is_noticed(
     assert f"the first is t{high}" in error
     build(bundle)
     assert "warning" not in capsys.readouterr().err
+
+
+def test_members_that_claim_more_than_their_archive_holds_are_refused(tmp_path):
+    archive = tmp_path / "bundle.tar"
+    with tarfile.open(archive, "w") as tar:
+        info = tarfile.TarInfo("deepsea_train/train.mat")
+        info.size = 10**12
+        tar.addfile(info)  # its header alone
+    with pytest.raises(DataError, match=r"train\.mat: 1,000,000,000,000 bytes are more than the archive"):
+        unpack_bundle(archive, tmp_path)
+    assert not (tmp_path / "train.mat").exists()

@@ -199,3 +199,49 @@ def test_complex_numbers_are_refused(tmp_path):
     scipy.io.savemat(path, {"data": arrays()["data"] * 1j})
     with pytest.raises(DataError, match="with imaginary parts"), open_mat(path):
         pass
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    ("place", "value", "text"),
+    [
+        (28, 200, "dimensions have 200 bytes"),
+        (32, 2**30, r"an array \(1073741824, 11\) of 407 bytes"),
+        (32, 2**32 - 37, r"an array \(-37, 11\) of 407 bytes"),
+        (44, 1 << 30, "name have 1,073,741,824 bytes"),
+    ],
+)
+def test_sizes_that_the_file_cannot_hold_are_refused(tmp_path, place, value, text, compress):
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"long_name": arrays()["data"]})
+    raw = bytearray(path.read_bytes())
+    struct.pack_into("<I", raw, 128 + place, value)
+    if compress:
+        packed = zlib.compress(raw[128:])
+        raw[128:] = struct.pack("<2I", 15, len(packed)) + packed
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=text), open_mat(path):
+        pass
+
+
+def test_a_file_that_scipy_takes_for_version_4_is_refused(tmp_path):
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, arrays())
+    path.write_bytes(b"\0" + path.read_bytes()[1:])
+    with pytest.raises(DataError, match=r"not a MATLAB file of version 5 or 7\.3"), open_mat(path):
+        pass
+
+
+def test_arrays_of_other_files_and_impossible_ones_are_not_read(tmp_path):
+    path, other = tmp_path / "a.mat", tmp_path / "other.h5"
+    write_hdf5(other, arrays())
+    write_hdf5(path, arrays())
+    with h5py.File(path, "a") as file:
+        file["outside"] = h5py.ExternalLink(str(other), "/data")
+        file.create_dataset("huge", (919, 10**9), "u1", chunks=(919, 64))
+    with open_mat(path) as found:
+        assert sorted(found) == ["data", "huge", "xdata"]
+        with pytest.raises(DataError, match=r"huge: .* is more than a file of"):
+            next(found["huge"].parts(10**9))
+        with pytest.raises(DataError, match=r"huge: .* is more than a file of"):
+            found["huge"].pick(np.arange(3))

@@ -4,46 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from bigbird_dna.reporting.tables import reading
+from bigbird_dna.hdf5 import check_array, open_hdf5, own_arrays, read_text
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, row_step
 from bigbird_dna.reporting.tracks.arrays.members import NAMES, choose_array, track_names
-
-_ERRORS = (KeyError, RuntimeError)
 
 
 class Hdf5Array(TrackArray):
     """One data set of an HDF5 file."""
 
     def __init__(self, path: Path, name: str, kind: str) -> None:
-        import h5py
 
         self._file = path
-        with reading(path, "not readable as HDF5", *_ERRORS), h5py.File(path, "r") as stored:
-            found: dict[str, int] = {}
-
-            def look(key: str, item: Any) -> None:
-                if isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub":
-                    found[key] = item.ndim
-
-            stored.visititems(look)
-            self._name = choose_array(path, name.strip("/"), kind, found)
-            data = stored[self._name]
+        with open_hdf5(path) as stored:
+            arrays = dict(own_arrays(stored))
+            numbers = {key: item.ndim for key, item in arrays.items() if item.dtype.kind in "fiub"}
+            self._name = choose_array(path, name.strip("/"), kind, numbers)
+            data = arrays[self._name]
             super().__init__(f"{path}::{self._name}", data.dtype, data.shape)
+            check_array(path, self._name, data)
             # Whole chunks of the file, so that none is decompressed twice in one reading.
             height = data.chunks[0] if data.chunks else 1
             step = row_step(self.tracks, self.dtype)
             self._step = -(-step // height) * height
-            names = data.attrs.get(NAMES)
-            if names is None and isinstance(stored.get(NAMES), h5py.Dataset):
-                names = stored[NAMES][()]
+            names = read_text(path, data, NAMES)
+            if names is None and NAMES in arrays:
+                check_array(path, NAMES, arrays[NAMES])
+                names = read_text(path, arrays[NAMES])
         self.names = track_names(self.path, names, self.tracks)
 
     def chunks(self, first: int, last: int) -> Iterator[Values]:
-        import h5py
-
-        with reading(self.path, "damaged", *_ERRORS), h5py.File(self._file, "r") as stored:
+        with open_hdf5(self._file) as stored:
             data = stored[self._name]
             for start in range(0, self.rows, self._step):
                 yield data[start : start + self._step, first:last]

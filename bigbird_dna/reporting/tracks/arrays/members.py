@@ -38,7 +38,10 @@ def track_names(path: str, values: Any, tracks: int) -> tuple[str, ...] | None:
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "SUOT":
         return None
-    names = tuple(v.decode() if isinstance(v, bytes) else str(v) for v in array.tolist())
+    try:
+        names = tuple(v.decode() if isinstance(v, bytes) else str(v) for v in array.tolist())
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: the name of a track is no UTF-8") from None
     if len(names) != tracks:
         raise DataError(f"{path}: {len(names)} names of tracks beside {tracks} columns")
     return names

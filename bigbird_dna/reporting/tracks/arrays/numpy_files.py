@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from bigbird_dna.arrays import Header, open_npz, read_header
 from bigbird_dna.errors import DataError
+from bigbird_dna.files import reading
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.reporting.tables import reading
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, row_step
 from bigbird_dna.reporting.tracks.arrays.members import NAMES, choose_array, track_names
 
-_ERRORS = (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+# Bytes of a name of a track, as numpy keeps text: what has more is no name.
+_LONGEST_NAME = 4 * 4096
 
 
 class NumpyArray(TrackArray):
@@ -30,25 +29,26 @@ class NumpyArray(TrackArray):
 
     def __init__(self, path: Path, member: str = "") -> None:
         self._file, self._member = path, member
-        with reading(path, f"not readable as {path.suffix.lower()}", *_ERRORS), self._open() as stream:
-            shape, self._fortran, dtype = _header(stream)
-            super().__init__(f"{path}::{member}" if member else str(path), dtype, shape)
-            needed = stream.tell() + math.prod(shape) * dtype.itemsize
+        with (
+            reading(path, f"not readable as {path.suffix.lower()}", Exception),
+            self._open() as (header, stream),
+        ):
+            super().__init__(f"{path}::{member}" if member else str(path), header.dtype, header.shape)
+            self._fortran = header.fortran
+            needed = stream.tell() + header.nbytes
         size = path.stat().st_size
         if not member and size < needed:
             raise DataError(f"{path}: truncated: {size:,} bytes, its header promises {needed:,}")
 
     def chunks(self, first: int, last: int) -> Iterator[Values]:
         step = row_step(self.tracks, self.dtype)
-        with reading(self.path, "damaged", *_ERRORS):
+        with reading(self.path, "damaged", Exception):
             if self._fortran:
-                stored = np.load(self._file, mmap_mode="r")
-                whole = stored[self._member] if self._member else stored
+                whole = self._whole()
                 for start in range(0, self.rows, step):
                     yield whole[start : start + step, first:last]
                 return
-            with self._open() as stream:
-                _header(stream)
+            with self._open() as (_, stream):
                 for start in range(0, self.rows, step):
                     count = min(step, self.rows - start)
                     wanted = count * self.tracks * self.dtype.itemsize
@@ -59,14 +59,20 @@ class NumpyArray(TrackArray):
                     yield values[:, first:last]
 
     @contextmanager
-    def _open(self) -> Iterator[IO[bytes]]:
+    def _open(self) -> Iterator[tuple[Header, IO[bytes]]]:
+        """The header, and the stream of values that follows it."""
         if not self._member:
             with self._file.open("rb") as stream:
-                yield stream
+                yield read_header(stream), stream
         else:
-            name = f"{self._member}.npy"
-            with zipfile.ZipFile(self._file) as archive, archive.open(name) as member:
-                yield member
+            with open_npz(self._file) as stored, stored.open(self._member) as member:
+                yield stored.header(self._member), member
+
+    def _whole(self) -> Values:
+        if not self._member:
+            return np.asarray(np.load(self._file, mmap_mode="r"))
+        with open_npz(self._file) as stored:
+            return stored.read(self._member)
 
 
 class _PackedArray(TrackArray):
@@ -84,32 +90,18 @@ class _PackedArray(TrackArray):
             yield PackedLabels(packed, last - 8 * low).rows()[:, first - 8 * low :]
 
 
-def open_npz(path: Path, name: str, kind: str) -> TrackArray:
+def open_archive(path: Path, name: str, kind: str) -> TrackArray:
     """The array `name` of a .npz file, or the one meant by `kind`; labels of a data set as they are."""
-    axes: dict[str, int] = {}  # of each array of numbers
     names = None
-    with reading(path, "not readable as .npz", *_ERRORS), zipfile.ZipFile(path) as archive:
-        members = [m.removesuffix(".npy") for m in archive.namelist() if m.endswith(".npy")]
-        if {"packed", NAMES} <= set(members) and not name:
+    with reading(path, "not readable as .npz", Exception), open_npz(path) as stored:
+        if {"packed", NAMES} <= set(stored.names) and not name:
             return _PackedArray(path)
-        for member in members:
-            with archive.open(f"{member}.npy") as stream:
-                shape, _, dtype = _header(stream)
-            if dtype.kind in "fiub":
-                axes[member] = len(shape)
-        chosen = choose_array(path, name, kind, axes)
-        if NAMES in members and chosen != NAMES:
-            with archive.open(f"{NAMES}.npy") as stream:
-                names = np.lib.format.read_array(stream)
+        headers = {member: stored.header(member) for member in stored.names}
+        numbers = {member: len(one.shape) for member, one in headers.items() if one.dtype.kind in "fiub"}
+        chosen = choose_array(path, name, kind, numbers)
+        listed = headers.get(NAMES)
+        if listed is not None and chosen != NAMES and listed.dtype.itemsize <= _LONGEST_NAME:
+            names = stored.read(NAMES)
     array = NumpyArray(path, chosen)
     array.names = track_names(array.path, names, array.tracks)
     return array
-
-
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(stream)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(stream)
-    raise ValueError(f"version {version} of the format is not known")

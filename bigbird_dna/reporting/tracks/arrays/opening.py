@@ -13,7 +13,7 @@ import numpy as np
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tracks.arrays.array import MemoryArray, TrackArray, Values
 from bigbird_dna.reporting.tracks.arrays.hdf5_files import Hdf5Array
-from bigbird_dna.reporting.tracks.arrays.numpy_files import NumpyArray, open_npz
+from bigbird_dna.reporting.tracks.arrays.numpy_files import NumpyArray, open_archive
 from bigbird_dna.reporting.tracks.arrays.table_files import ParquetArray, read_table
 
 
@@ -47,7 +47,7 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
     if suffixes.endswith(".npy"):
         return NumpyArray(path)
     if suffixes.endswith(".npz"):
-        return open_npz(path, name, kind)
+        return open_archive(path, name, kind)
     if suffixes.endswith((".h5", ".hdf5")):
         return Hdf5Array(path, name, kind)
     if suffixes.endswith(".parquet"):

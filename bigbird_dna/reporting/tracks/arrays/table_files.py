@@ -5,16 +5,17 @@ Columns called as in `PLACES` say which interval a row is; every other column is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.files import reading
 from bigbird_dna.genome.compression import open_bytes, read_lines
-from bigbird_dna.reporting.tables import reading
+from bigbird_dna.parquet import open_parquet, read_frame
 from bigbird_dna.reporting.tracks.arrays.array import MemoryArray, TrackArray, Values, row_step
 
 if TYPE_CHECKING:
@@ -29,15 +30,17 @@ class ParquetArray(TrackArray):
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        with reading(path, "not readable as Parquet", pa.ArrowException), pq.ParquetFile(path) as stored:
+        with open_parquet(path) as stored:
             schema, rows = stored.schema_arrow, stored.metadata.num_rows
-            places = [name for name in schema.names if name in PLACES]
-            if places:
-                self.places = stored.read(columns=places).to_pandas()
+        doubled = [name for name, count in Counter(schema.names).items() if count > 1]
+        if doubled:
+            raise DataError(f"{path}: two columns called {min(doubled)!r}")
+        places = [name for name in schema.names if name in PLACES]
+        if places:
+            self.places = read_frame(path, places)
         names = tuple(name for name in schema.names if name not in PLACES)
-        kinds = [schema.field(name).type for name in names]
+        kinds = [kind for name, kind in zip(schema.names, schema.types, strict=True) if name not in PLACES]
         for name, kind in zip(names, kinds, strict=True):
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
                 raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
@@ -50,12 +53,11 @@ class ParquetArray(TrackArray):
 
     def chunks(self, first: int, last: int) -> Iterator[Values]:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         assert self.names is not None
         names = list(self.names[first:last])
         step = max(row_step(len(names), self.dtype), 1024)
-        with reading(self.path, "damaged", pa.ArrowException), pq.ParquetFile(self.path) as stored:
+        with open_parquet(Path(self.path)) as stored:
             for batch in stored.iter_batches(step, columns=names, use_threads=False):
                 values = np.empty((batch.num_rows, len(names)), self.dtype)
                 for column, name in enumerate(names):
@@ -73,14 +75,13 @@ def read_table(path: Path) -> TrackArray:
     and may begin with `#`. Empty cells and NA are NaN.
     """
     import pandas as pd
-    import pyarrow as pa
     from pyarrow import csv
 
-    with reading(path, "not readable as a table", ValueError, pa.ArrowException):
+    with reading(path, "not readable as a table", Exception):
         header, skipped = _first_line(path)
         named = not all(_is_number(text) for text in header)
         with open_bytes(path) as stream:
-            table = csv.read_csv(
+            stored = csv.read_csv(
                 stream,
                 # One thread, whose errors have the number of the row.
                 csv.ReadOptions(
@@ -90,34 +91,42 @@ def read_table(path: Path) -> TrackArray:
                 ),
                 csv.ParseOptions(delimiter="\t", quote_char=False),
                 csv.ConvertOptions(null_values=_MISSING, strings_can_be_null=True),
-            ).to_pandas()
+            )
+            table = stored.to_pandas()
     first_line = skipped + named + 1
     names = [text.strip() if named else str(number) for number, text in enumerate(header, start=1)]
     names[0] = names[0].lstrip("#").strip()
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled or "" in names:
         raise DataError(f"{path}: line {first_line - 1}: two columns called {(doubled or [''])[0]!r}")
     table.columns = pd.Index(names)
     tracks = [name for name in names if name not in PLACES]
     places = table[[name for name in names if name in PLACES]]
-    values = _numbers(path, table[tracks], first_line)
+    for name, column in zip(names, stored.columns, strict=True):
+        if name not in PLACES and not _is_numeric(column):
+            _refuse_text(path, name, table[name], first_line)
+    values = table[tracks].to_numpy(np.float64)
     return MemoryArray(
         str(path), values, tuple(tracks) if named else None, places if places.shape[1] else None
     )
 
 
-def _numbers(path: Path, table: pd.DataFrame, first_line: int) -> NDArray[np.float64]:
+def _is_numeric(column: Any) -> bool:
+    """Whether a column of Arrow holds numbers, or nothing."""
+    import pyarrow as pa
+
+    kind = column.type
+    numeric = pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    return bool(numeric or column.null_count == len(column))
+
+
+def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) -> NoReturn:
+    """Raise for the first cell that is no number."""
     import pandas as pd
 
-    for name, cells in table.items():
-        if pd.api.types.is_numeric_dtype(cells) or not cells.notna().any():
-            continue
-        bad = cells.notna() & pd.to_numeric(cells, errors="coerce").isna()
-        row = int(bad.to_numpy().argmax())
-        raise DataError(
-            f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is no number"
-        )
-    return table.to_numpy(np.float64)
+    bad = cells.notna() & pd.to_numeric(cells, errors="coerce").isna()
+    row = int(bad.to_numpy().argmax())
+    raise DataError(f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is no number")
 
 
 def _first_line(path: Path) -> tuple[list[str], int]:

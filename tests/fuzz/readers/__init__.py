@@ -1,0 +1,18 @@
+"""All readers of files that others made, by the package's rooms."""
+
+from tests.fuzz.reader import Reader
+from tests.fuzz.readers import arrays, config, data_sets, downloads, genome, integrity, models, reports
+
+ROOMS = (config, integrity, genome, arrays, data_sets, reports, models, downloads)
+
+
+def _collected() -> dict[str, Reader]:
+    collected: dict[str, Reader] = {}
+    for room in ROOMS:
+        for reader in room.READERS:
+            assert reader.name not in collected, f"two readers are called {reader.name}"
+            collected[reader.name] = reader
+    return collected
+
+
+READERS = _collected()
