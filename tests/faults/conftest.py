@@ -1,0 +1,37 @@
+"""What the tests of faults share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bigbird_dna.genome.sources import public
+from bigbird_dna.genome.sources.catalogue import Source
+from tests.faults.server import FaultyServer, running
+from tests.faults.world import World, make_world
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The small run; don't write there."""
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def own_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For results of these tests, by the names of commands."""
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultyServer]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def catalogue(monkeypatch: pytest.MonkeyPatch) -> dict[str, Source]:
+    """The public files by key: none, to be filled by a test."""
+    entries: dict[str, Source] = {}
+    monkeypatch.setattr(public, "load_sources", lambda: entries)
+    return entries

@@ -1,0 +1,138 @@
+"""Commands that are ended at any moment leave nothing half-written, and nothing behind once run again."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bigbird_dna.directories import MARKER
+from bigbird_dna.scratch import PREFIX
+from tests.faults.nursery import REPOSITORY, Nursery
+from tests.faults.world import COMMANDS, World
+
+KILLS = int(os.environ.get("BIGBIRD_DNA_KILLS", "60"))
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+# Say how long they took, or hold such a file's checksum.
+TIMED = {"training.jsonl", MARKER}
+QUICK = ("pretrain", "score-variants vcf", "export-hf")
+ALL = sorted({one.name for one in COMMANDS.values()})
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def output(home: Path, name: str) -> Path:
+    return home / ("out" + {"score-variants vcf": ".vcf.gz"}.get(name, _ending(name)))
+
+
+def _ending(name: str) -> str:
+    if name.startswith("draw-"):
+        return ".svg"
+    return ".fa.gz" if name in ("prepare-reference", "extract") else ""
+
+
+def files(home: Path) -> dict[str, str]:
+    """Everything below a directory but what says how long it took: file → checksum, directory → ''."""
+    return {
+        str(one.relative_to(home)): hashlib.sha256(one.read_bytes()).hexdigest() if one.is_file() else ""
+        for one in home.rglob("*")
+        if one.name not in TIMED
+    }
+
+
+def litter(home: Path) -> list[str]:
+    return [str(one) for one in home.rglob(f"{PREFIX}*") if one.name != MARKER]
+
+
+def undisturbed(nursery: Nursery, world: World, name: str, home: Path) -> tuple[dict[str, str], float]:
+    home.mkdir()
+    ended = nursery.run(COMMANDS[name].words(world, output(home, name)), home)
+    assert ended.code == 0, (name, ended.err)
+    assert not litter(home)
+    return files(home), ended.seconds
+
+
+def _kill(nursery: Nursery, world: World, name: str, home: Path, seed: int, kills: int) -> None:
+    moments = random.Random(f"{seed} {name}")
+    expected, seconds = undisturbed(nursery, world, name, home / "undisturbed")
+    results = {one for one in expected if not one.startswith("checkpoints")}
+    for number in range(kills):
+        here = home / str(number)
+        here.mkdir()
+        words, how = COMMANDS[name].words(world, output(here, name)), moments.choice(SIGNALS)
+        ended = nursery.run(words, here, after=moments.uniform(0, 1.05 * seconds), number=how)
+        found = files(here)
+        about = (name, number, how.name, ended)
+        assert "Traceback" not in ended.err, about
+        assert all(found[one] == expected[one] for one in results & set(found)), about
+        if how == signal.SIGKILL:
+            assert ended.code in (0, -how), about
+        else:
+            assert ended.code in (0, 128 + how, -how), about
+            assert not litter(here), about
+        again = nursery.run(words, here)
+        assert again.code == 0, (about, again.err)
+        assert not litter(here), about
+        assert files(here) == expected, about
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_some_commands_are_ended_at_some_moments(
+    name: str, nursery: Nursery, world: World, tmp_path: Path
+) -> None:
+    _kill(nursery, world, name, tmp_path, 1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_command_is_ended_at_random_moments(nursery: Nursery, world: World, tmp_path: Path) -> None:
+    """$BIGBIRD_DNA_KILLS of them, spread over the commands."""
+    for place, name in enumerate(ALL):
+        kills = KILLS // len(ALL) + (place < KILLS % len(ALL))
+        home = tmp_path / name.replace(" ", "_")
+        home.mkdir()
+        _kill(nursery, world, name, home, 2, kills)
+
+
+def _interrupt_early(count: int, seed: int, words: tuple[str, ...]) -> None:
+    """Press Ctrl-C between the moment at which Python itself has started and a second later."""
+    moments = random.Random(seed)
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import re, runpy"], check=True)
+    start = time.monotonic() - began
+    for _ in range(count):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bigbird_dna.cli.main", *words],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        after = 2 * start + moments.uniform(0, 1)
+        time.sleep(after)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert b"Traceback" not in err, (after, err)
+        # Ended by the signal itself where Python was so slow to start that it didn't mind signals yet.
+        assert process.returncode in (0, 130, -signal.SIGINT), (after, process.returncode, err)
+
+
+def test_an_early_interrupt_gives_no_traceback(world: World) -> None:
+    _interrupt_early(3, 1, ("pretrain", str(world.config), "--set", "pretraining.steps=100000"))
+
+
+@pytest.mark.slow
+def test_early_interrupts_give_no_traceback(world: World, tmp_path: Path) -> None:
+    _interrupt_early(40, 2, ("--help",))
+    words = ("-o", str(tmp_path / "model"), "--checkpoints", str(tmp_path / "checkpoints"))
+    _interrupt_early(60, 3, ("pretrain", str(world.config), "--set", "pretraining.steps=100000", *words))

@@ -1,0 +1,199 @@
+"""No command that writes a directory deletes or changes what it didn't make."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Run
+from tests.faults.world import COMMANDS, Command, World
+
+DIRECTORIES = sorted({one.name: one for one in COMMANDS.values() if one.kind != "file"})
+REPLACED = [name for name in DIRECTORIES if COMMANDS[name].kind == "directory"]
+
+
+class Scene:
+    """A command about to write, a directory to spoil, and all files that were there before."""
+
+    def __init__(self, world: World, command: Command, home: Path, made: Path) -> None:
+        self.world = world
+        self.command = command
+        self.home = home
+        self.made = made  # what the command writes, made once and copied
+        self.out = home / "out"
+
+    @property
+    def inputs(self) -> list[Path]:
+        words = self.command.words(self.world, self.out)
+        return [word for word in words if isinstance(word, Path) and word != self.out and word.exists()]
+
+
+def thesis(directory: Path, name: str = "thesis.txt") -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text("years of work")
+    return directory
+
+
+def foreign(scene: Scene) -> Path:
+    return thesis(scene.out)
+
+
+def below(scene: Scene) -> Path:
+    thesis(scene.out / "deep/down")
+    return scene.out
+
+
+def added_to_ours(scene: Scene) -> Path:
+    shutil.copytree(scene.made, scene.out)
+    return thesis(scene.out)
+
+
+def changed_ours(scene: Scene) -> Path:
+    shutil.copytree(scene.made, scene.out)
+    file = next(one for one in sorted(scene.out.rglob("*")) if one.is_file() and one.name[0] != ".")
+    with file.open("ab") as stream:
+        stream.write(b"years of work")
+    return scene.out
+
+
+def link(scene: Scene) -> Path:
+    scene.out.symlink_to(thesis(scene.home / "elsewhere"))
+    return scene.out
+
+
+def a_file(scene: Scene) -> Path:
+    scene.out.write_text("years of work")
+    return scene.out
+
+
+def working_directory(scene: Scene) -> Path:
+    return Path()
+
+
+def around_the_working_directory(scene: Scene) -> Path:
+    return Path("..")
+
+
+def root(scene: Scene) -> Path:
+    return Path("/")
+
+
+def an_input(scene: Scene) -> Path:
+    return scene.inputs[-1]
+
+
+def around_an_input(scene: Scene) -> Path:
+    return scene.inputs[-1].parent
+
+
+def inside_an_input(scene: Scene) -> Path:
+    directories = [one for one in scene.inputs if one.is_dir()]
+    if not directories:
+        pytest.skip("reads no directory that it is told of")
+    return directories[-1] / "new"
+
+
+SITUATIONS: list[Callable[[Scene], Path]] = [
+    *(foreign, below, added_to_ours, changed_ours, link, a_file),
+    *(working_directory, around_the_working_directory, root),
+    *(an_input, around_an_input, inside_an_input),
+]
+
+
+@pytest.fixture(scope="session")
+def made(world: World, own_directory: Path) -> Callable[[str], Path]:
+    """What a command writes, written once."""
+    from tests.cli.command import invoke
+
+    def find(name: str) -> Path:
+        path = own_directory / name.replace(" ", "_") / "made"
+        if not path.exists():
+            path.parent.mkdir()
+            invoke(*COMMANDS[name].words(world, path))
+        return path
+
+    return find
+
+
+def snapshot(*homes: Path) -> dict[str, str]:
+    """All files, links and directories below some directories, with what they hold."""
+    found = {}
+    for path in (one for home in homes for one in home.rglob("*")):
+        kind = "directory"
+        if path.is_symlink():
+            kind = f"link to {path.readlink()}"
+        elif path.is_file():
+            kind = hashlib.sha256(path.read_bytes()).hexdigest()
+        found[str(path)] = kind
+    return found
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_replaced_directory(
+    name: str,
+    situation: Callable[[Scene], Path],
+    world: World,
+    made: Callable[[str], Path],
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(world, COMMANDS[name], tmp_path / "home", made(name))
+    (scene.home / "work").mkdir(parents=True)
+    thesis(scene.home)
+    monkeypatch.chdir(thesis(scene.home / "work"))
+    out = situation(scene)
+    before = snapshot(scene.home, world.home)
+    result = run(*(str(word) for word in COMMANDS[name].words(world, out)))
+    assert result.code in (1, 2), result
+    *_, line = result.err.splitlines()
+    assert line.startswith(f"bigbird-dna: error: {out}"), result.err
+    after = snapshot(scene.home, world.home)
+    assert {path: after.get(path) for path in before} == before
+    assert not set(after) - set(before) - {str(Path(out).parent / "checkpoints")}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_an_earlier_result_is_replaced(
+    name: str, world: World, made: Callable[[str], Path], tmp_path: Path, run: Run
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(made(name), out)
+    expected = snapshot(out)
+    next(one for one in sorted(out.rglob("*")) if one.is_file() and one.name[0] != ".").unlink()
+    assert run(*COMMANDS[name].words(world, out)).code == 0
+    assert set(snapshot(out)) == set(expected)
+
+
+@pytest.mark.parametrize("name", [name for name in DIRECTORIES if name not in REPLACED])
+def test_files_put_beside_others(
+    name: str, world: World, made: Callable[[str], Path], tmp_path: Path, run: Run
+) -> None:
+    """Beside a thesis it is done; over a thesis under the name of a result it is not."""
+    out, command = thesis(tmp_path / "out"), COMMANDS[name]
+    names = [str(one.relative_to(made(name))) for one in made(name).rglob("*") if one.is_file()]
+    assert run(*command.words(world, out)).code == 0
+    assert run(*command.words(world, out)).code == 0
+    assert (out / "thesis.txt").read_text() == "years of work"
+    assert all((out / one).is_file() for one in names)
+    for one in sorted(names)[-1:]:
+        (out / one).write_text("years of work")
+        before = snapshot(out)
+        result = run(*command.words(world, out))
+        assert result.code == 2 and "move it away" in result.err, result
+        assert snapshot(out) == before
+
+
+@pytest.mark.parametrize("name", ["score-promoters tsv", "predict-tracks", "score-variants tsv"])
+def test_a_file_inside_the_model_that_is_read(name: str, world: World, run: Run) -> None:
+    """It would be the end of the model if it had the name of one of its files."""
+    command = COMMANDS[name]
+    model = Path(str(command.words(world, Path("out"))[1]))
+    before = snapshot(world.home)
+    for inside in ("model.safetensors", "scores.tsv"):
+        result = run(*command.words(world, model / inside))
+        assert result.code == 2 and "lies in the input" in result.err, result
+    assert snapshot(world.home) == before

@@ -1,0 +1,277 @@
+"""A small run with every kind of input, and every command that writes, to be spoilt in many ways."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from bigbird_dna.simulate import simulate
+from tests.cli.command import invoke
+
+TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
+SETTINGS: dict[str, Any] = {
+    "genome": {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]},
+    "tokens": {
+        **{"vocabulary": 64, "corpus_megabases": 0.05, "max_piece_length": 8, "passes": 1, "max_start": 100},
+        **{"sentence_bases": [100, 200], "document_sentences": [5, 10]},
+    },
+    "encoder": {
+        "layers": 1,
+        "hidden": 16,
+        "heads": 2,
+        "positions": 512,
+        "block_size": 16,
+        "random_blocks": 1,
+    },
+    "pretraining": {**TRAINING, "batch_size": 4, "sequence_tokens": 96, "evaluation_sequences": 4},
+    "promoters": {"training": {**TRAINING, "batch_size": 8}},
+    "chromatin": {
+        "data": {
+            **{"bin": 200, "window": 1000, "compare_window": None, "minimum_positives": 1},
+            **{"minimum_held_out": 1, "label": "any"},
+        },
+        "model": {"pooling": "bin", "bin_layers": 0},
+        "training": {**TRAINING, "batch_size": 2, "neighbours": 3, "evaluation_bins": 8},
+        "evaluation": {"test_bins": 16, "baseline_kmer": 2},
+    },
+}
+DEEPSEA_FILES = ("train.mat", "valid.mat", "test.mat")
+
+
+class World(NamedTuple):
+    """The files of the small run, by what they are."""
+
+    home: Path
+
+    @property
+    def config(self) -> Path:
+        return self.home / "run.yaml"
+
+    @property
+    def results(self) -> Path:
+        return self.home / "results"
+
+    def __truediv__(self, name: str) -> Path:
+        return self.results / name
+
+
+def make_world(home: Path) -> World:
+    """Every input that a command can have, made by the commands that make it."""
+    world = World(home)
+    world.config.write_text(yaml.safe_dump({"results": str(world.results), **SETTINGS}))
+    simulate(world / "simulated", 1, 0.1)
+    for command in (
+        "prepare-reference",
+        "prepare-promoters",
+        "train-tokenizer",
+        "tokenize",
+        "prepare-windows",
+    ):
+        run(world, command)
+    for command in ("pretrain", "finetune-promoter", "prepare-chromatin", "finetune-chromatin"):
+        run(world, command)
+    for command in ("predict-bins --labels", "score-promoters", "score-variants"):
+        run(world, command)
+    for command in ("fit-promoter-baseline", "export-hf"):
+        run(world, command)
+    with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
+        stream.write((world / "simulated/promoters.sga").read_text())
+    (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
+    return world
+
+
+def run(world: World, command: str) -> None:
+    """Make the output of a command where the others look for it."""
+    invoke(*COMMANDS[command].words(world, world / OUTPUTS[command]))
+
+
+class Command(NamedTuple):
+    """A command that writes: its words for an output, and what that is."""
+
+    name: str
+    words: Callable[[World, Path], list[object]]
+    kind: str  # "file"; "directory", which is replaced as a whole; or "beside", which files are put into
+
+
+OUTPUTS = {
+    "prepare-reference": "genome/reference.fa.gz",
+    "prepare-promoters": "genome/promoters.tsv",
+    "train-tokenizer": "tokens/tokenizer.model",
+    "tokenize": "tokens",
+    "prepare-windows": "promoters",
+    "pretrain": "models/pretrained",
+    "finetune-promoter": "models/promoter-genomic",
+    "prepare-chromatin": "chromatin/data",
+    "finetune-chromatin": "models/chromatin",
+    "predict-bins --labels": "chromatin/held-out",
+    "score-promoters": "scores.tsv",
+    "score-variants": "variants.vcf.gz",
+    "export-hf": "models/exported",
+    "fit-promoter-baseline": "kmers.parquet",
+}
+
+
+def _trained(command: str, *more: object) -> Callable[[World, Path], list[object]]:
+    return lambda w, out: [
+        command,
+        w.config,
+        *more,
+        "-o",
+        out,
+        "--checkpoints",
+        out.parent / "checkpoints",
+        "--threads",
+        1,
+        "--device",
+        "cpu",
+    ]
+
+
+def _chromatin_models(world: World) -> list[object]:
+    return [world / "models/chromatin"]
+
+
+_ALL = [
+    Command("simulate", lambda w, out: ["simulate", out, "--megabases", 0.1], "beside"),
+    Command(
+        "prepare-reference",
+        lambda w, out: ["prepare-reference", w / "simulated/genome.fa.gz", "-o", out],
+        "file",
+    ),
+    Command(
+        "prepare-promoters",
+        lambda w, out: [
+            *("prepare-promoters", w / "simulated/promoters.sga"),
+            *("--reference", w / "genome/reference.fa.gz", "-o", out),
+        ],
+        "file",
+    ),
+    Command(
+        "extract",
+        lambda w, out: ["extract", w / "genome/reference.fa.gz", "demo6", "-o", out, "--megabases", 0.01],
+        "file",
+    ),
+    Command("train-tokenizer", lambda w, out: ["train-tokenizer", w.config, "-o", out], "file"),
+    Command("tokenize", lambda w, out: ["tokenize", w.config, "-o", out, "--threads", 1], "beside"),
+    Command(
+        "describe-tokens", lambda w, out: ["describe-tokens", w.config, "-o", out, "--threads", 1], "file"
+    ),
+    Command("prepare-windows", lambda w, out: ["prepare-windows", w.config, "-o", out], "beside"),
+    Command("pretrain", _trained("pretrain"), "directory"),
+    Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
+    Command(
+        "fit-promoter-baseline",
+        lambda w, out: ["fit-promoter-baseline", w.config, "--negative-set", "genomic", "-o", out],
+        "file",
+    ),
+    Command(
+        "prepare-chromatin",
+        lambda w, out: [*("prepare-chromatin", w.config, "--tracks", w / "simulated/tracks.tsv", "-o", out)],
+        "directory",
+    ),
+    Command("finetune-chromatin", _trained("finetune-chromatin"), "directory"),
+    Command(
+        "predict-bins --labels",
+        lambda w, out: [
+            *("predict-bins", w.config, *_chromatin_models(w), "-o", out.parent / "predicted.npy"),
+            *("--labels", out, "--threads", 1),
+        ],
+        "directory",
+    ),
+    Command(
+        "fit-chromatin-baseline --labels",
+        lambda w, out: [
+            *("fit-chromatin-baseline", w.config, "-o", out.parent / "kmers.npy", "--labels", out),
+            *("--threads", 1),
+        ],
+        "directory",
+    ),
+    *(
+        Command(
+            f"score-promoters {format}",
+            lambda w, out, format=format: [  # type: ignore[misc]
+                *("score-promoters", w / "models/promoter-genomic", w / "genome/reference.fa.gz", "-o", out),
+                *("--format", format, "--stride", 400, "--threads", 1),
+            ],
+            "file",
+        )
+        for format in ("tsv", "bed", "bedgraph", "bigwig", "parquet")
+    ),
+    Command(
+        "predict-tracks",
+        lambda w, out: [
+            *("predict-tracks", w / "models/chromatin", w / "simulated/regions.bed", "-o", out),
+            *("--reference", w / "genome/reference.fa.gz", "--threads", 1),
+        ],
+        "file",
+    ),
+    *(
+        Command(
+            f"score-variants {format}",
+            lambda w, out, format=format: [  # type: ignore[misc]
+                *("score-variants", w / "models/chromatin", w / "simulated/variants.vcf.gz", "-o", out),
+                *("--reference", w / "genome/reference.fa.gz", "--tracks", "*", "--format", format),
+                *("--offsets", 1, "--threads", 1),
+            ],
+            "file",
+        )
+        for format in ("vcf", "tsv")
+    ),
+    Command(
+        "auc-report",
+        lambda w, out: [
+            *("auc-report", w / "chromatin/predicted.npy", w / "chromatin/held-out/labels.npz", "-o", out)
+        ],
+        "directory",
+    ),
+    Command(
+        "report-promoters",
+        lambda w, out: [
+            *(
+                "report-promoters",
+                f"--predictions=genomic={w / 'models/promoter-genomic/predictions.parquet'}",
+            ),
+            *(f"--baseline=genomic={w / 'kmers.parquet'}", "-o", out),
+        ],
+        "beside",
+    ),
+    Command(
+        "report-variants", lambda w, out: ["report-variants", w / "variants.vcf.gz", "-o", out], "beside"
+    ),
+    Command(
+        "report-pretraining",
+        lambda w, out: ["report-pretraining", w / "models/pretrained", "-o", out],
+        "beside",
+    ),
+    Command(
+        "draw-loss",
+        lambda w, out: ["draw-loss", f"a={w / 'models/pretrained/training.jsonl'}", "-o", out],
+        "file",
+    ),
+    Command("draw-scores", lambda w, out: ["draw-scores", w / "scores.tsv", "-o", out], "file"),
+    Command("draw-attention", lambda w, out: ["draw-attention", w.config, "-o", out], "file"),
+    Command(
+        "summarize",
+        lambda w, out: ["summarize", "--pretraining", w / "models/pretrained/metrics.json", "-o", out],
+        "file",
+    ),
+    Command("import-hf", lambda w, out: ["import-hf", w / "models/exported", out], "directory"),
+    Command("export-hf", lambda w, out: ["export-hf", w / "models/pretrained", out], "directory"),
+    Command(
+        "extend-positions",
+        lambda w, out: ["extend-positions", w / "models/pretrained", out, "--positions", 1024],
+        "directory",
+    ),
+    Command(
+        "combine-models",
+        lambda w, out: ["combine-models", w / "models/chromatin", w / "models/chromatin", "-o", out],
+        "directory",
+    ),
+]
+COMMANDS = {command.name: command for command in _ALL}
+COMMANDS |= {
+    "score-promoters": COMMANDS["score-promoters tsv"],
+    "score-variants": COMMANDS["score-variants vcf"],
+}
