@@ -56,11 +56,12 @@ def undisturbed(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return output
 
 
+@pytest.mark.slow  # tests/faults kills a shorter one in every run
 def test_kills_at_random_moments_leave_no_trace(tiny_config: Path, undisturbed: Path, tmp_path: Path) -> None:
     output = tmp_path / "model"
     moments = random.Random(11)
     # The first kill comes before there is a checkpoint, the others somewhere between two.
-    for pattern in ("*/training.jsonl", *2 * ("*/state.pt",)):
+    for pattern in ("*/training.jsonl", *3 * ("*/state.pt",)):
         process = subprocess.Popen(
             [*COMMAND, *_arguments(tiny_config, output, *LONG)],
             env=ENVIRONMENT,
@@ -82,6 +83,7 @@ def test_kills_at_random_moments_leave_no_trace(tiny_config: Path, undisturbed: 
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_a_second_equal_training_is_refused_and_the_first_is_left_alone(
     tiny_config: Path, undisturbed: Path, tmp_path: Path, run: Run
 ) -> None:
