@@ -130,7 +130,7 @@ def test_places_that_are_never_replaced(tmp_path: Path, monkeypatch: pytest.Monk
     write(model, a="a")
     link.symlink_to(model)
     (tmp_path / "file").write_text("")
-    work = tmp_path / "run/work/here"
+    work = tmp_path / "run/inner/here"
     work.mkdir(parents=True)
     monkeypatch.chdir(work)
     for path, reason in {

@@ -3,7 +3,9 @@
 import gzip
 import math
 import re
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from bigbird_dna.model.model import Model
     from bigbird_dna.model.settings import Settings
     from bigbird_dna.tokens.interface import Tokenizer
+    from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 
 def random_model(
@@ -73,6 +76,16 @@ def random_dna(length: int, seed: int) -> str:
     """Bases whose frequencies are uneven enough for merges to be worth it."""
     rng = np.random.default_rng(seed)
     return "".join(rng.choice(list("ACGT"), length, p=[0.35, 0.15, 0.2, 0.3]))
+
+
+@cache
+def small_tokenizer() -> "DnaTokenizer":
+    """A tokenizer of 40 pieces, trained once."""
+    from bigbird_dna.tokens.tokenizer import DnaTokenizer
+
+    with tempfile.TemporaryDirectory() as directory:
+        sentences = [random_dna(300, seed) for seed in range(30)]
+        return DnaTokenizer.train(sentences, Path(directory, "tokenizer.model"), 40, 6)
 
 
 class Texts:

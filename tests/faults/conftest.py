@@ -1,5 +1,6 @@
 """What the tests of faults share."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from bigbird_dna.genome.sources import public
 from bigbird_dna.genome.sources.catalogue import Source
+from tests.faults.downloads import CONTENT, use
+from tests.faults.exchange import Site
 from tests.faults.server import FaultyServer, running
 from tests.faults.world import World, make_world
 
@@ -35,3 +38,13 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> dict[str, Source]:
     entries: dict[str, Source] = {}
     monkeypatch.setattr(public, "load_sources", lambda: entries)
     return entries
+
+
+@pytest.fixture
+def source(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """The only public file, of `CONTENT`, at the server's site "one"."""
+    server.sites["one"] = Site(CONTENT)
+    digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+    entry = Source("one", "file.txt", "demo", (server.url("one", 0, "file"),), digest, 1, "free", "us")
+    use(monkeypatch, entry)
+    return entry

@@ -5,12 +5,16 @@ import tarfile
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
+from bigbird_dna.genome.sources import public
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.request import Limits
 from bigbird_dna.outputs import open_text
 from tests.faults.server import FaultyServer
 
+CONTENT = bytes(range(256)) * 400  # of the one file of some tests
 LIMITS = Limits(
     silence=0.25,
     answer=0.35,
@@ -57,3 +61,8 @@ def described(server: FaultyServer, name: str, kind: str, checksum: str | None) 
 def one_line(error: BigBirdDnaError) -> bool:
     text = str(error)
     return text.isprintable() and len(text) < 3000 and isinstance(error, DataError | UsageError)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, entry: Source) -> None:
+    """Let `entry` be the only public file, by the key "one"."""
+    monkeypatch.setattr(public, "load_sources", lambda: {"one": entry})

@@ -1,6 +1,5 @@
 """What stands around a download: other processes, signals, the disk, files of others."""
 
-import hashlib
 import json
 import os
 import resource
@@ -16,16 +15,15 @@ import pytest
 
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
 from bigbird_dna.genome.sources import part as part_module
-from bigbird_dna.genome.sources import public
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.part import SUFFIX, open_part, read_marks
 from bigbird_dna.genome.sources.request import Limits
+from tests.faults.downloads import CONTENT
 from tests.faults.exchange import Exchange, Site
 from tests.faults.server import FaultyServer
 from tests.faults.wrong_answers import FAULTS
 
-CONTENT = bytes(range(256)) * 400
 LIMITS = Limits(silence=1, answer=2, window=1, futile=1, seconds=5, pause=0.001)
 SCRIPT = """
 import json, sys
@@ -42,15 +40,6 @@ main.main()
 
 
 @pytest.fixture
-def source(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Source:
-    server.sites["one"] = Site(CONTENT)
-    digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-    entry = Source("one", "file.txt", "demo", (server.url("one", 0, "file"),), digest, 1, "free", "us")
-    use(monkeypatch, entry)
-    return entry
-
-
-@pytest.fixture
 def slow(server: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch) -> Site:
     """The site, whose first answer stops after some bytes, until the connection is closed."""
 
@@ -61,10 +50,6 @@ def slow(server: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(FAULTS, "cut", stop)
     server.sites["one"].scripts = [["cut"]]
     return server.sites["one"]
-
-
-def use(monkeypatch: pytest.MonkeyPatch, entry: Source) -> None:
-    monkeypatch.setattr(public, "load_sources", lambda: {"one": entry})
 
 
 def start(source: Source, output: Path) -> subprocess.Popen[str]:

@@ -1,6 +1,5 @@
 """The ways that a download takes: proxies, TLS, FTP."""
 
-import hashlib
 import shutil
 import socketserver
 import ssl
@@ -14,30 +13,16 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.errors import BigBirdDnaError, DataError
-from bigbird_dna.genome.sources import public
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.refusals import proxy_of
 from bigbird_dna.genome.sources.request import Limits
+from tests.faults.downloads import CONTENT, use
 from tests.faults.exchange import Site
 from tests.faults.server import FaultyServer, running
 from tests.faults.wrong_answers import FAULTS
 
-CONTENT = bytes(range(256)) * 400
 LIMITS = Limits(silence=1, answer=2, window=1, futile=1, seconds=5, pause=0.001)
-
-
-@pytest.fixture
-def source(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Source:
-    server.sites["one"] = Site(CONTENT)
-    digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-    entry = Source("one", "file.txt", "demo", (server.url("one", 0, "file"),), digest, 1, "free", "us")
-    use(monkeypatch, entry)
-    return entry
-
-
-def use(monkeypatch: pytest.MonkeyPatch, entry: Source) -> None:
-    monkeypatch.setattr(public, "load_sources", lambda: {"one": entry})
 
 
 def one_line(caught: pytest.ExceptionInfo[BigBirdDnaError]) -> str:

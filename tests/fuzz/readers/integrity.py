@@ -30,14 +30,13 @@ from bigbird_dna.model.settings import (
 from bigbird_dna.tokens.documents import DocumentPlan
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.lock import Lock
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.schedule import make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 from tests.fuzz.containers import NPY, SAFETENSORS, ZIP
 from tests.fuzz.reader import Reader
-from tests.toys import random_dna, random_model
+from tests.toys import random_dna, random_model, small_tokenizer
 
 Files = dict[str, bytes]
 SETTINGS: tuple[Settings, ...] = (
@@ -66,23 +65,16 @@ def _spread(files: Files, directory: Path) -> None:
 
 
 @functools.cache
-def _tokenizer() -> DnaTokenizer:
-    with tempfile.TemporaryDirectory() as directory:
-        sentences = [random_dna(300, seed) for seed in range(30)]
-        return DnaTokenizer.train(sentences, Path(directory, "tokenizer.model"), 40, 6)
-
-
-@functools.cache
 def _models() -> list[Files]:
     found = []
     for position, settings in zip(("learned", "rotary", "learned"), SETTINGS, strict=True):
         sizes = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8, "extra_globals": 2}
         config = EncoderConfig(
-            vocabulary=_tokenizer().vocabulary, position=position, relative_radius=2, **sizes
+            vocabulary=small_tokenizer().vocabulary, position=position, relative_radius=2, **sizes
         )
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "model")
-            save(path, random_model(_tokenizer(), config, settings), {}, {}, {})
+            save(path, random_model(small_tokenizer(), config, settings), {}, {}, {})
             found.append(_files(path))
     return found
 
@@ -116,7 +108,7 @@ def _store() -> Files:
         path = Path(directory, "reference.fa.gz")
         write_fasta(path, [("a", random_dna(1500, 1))])
         plan = DocumentPlan(passes=1, max_start=100, sentence_bases=(40, 80), document_sentences=(2, 5))
-        build_store(Path(directory, "store"), Reference(path), {"a": 1500}, _tokenizer(), plan)
+        build_store(Path(directory, "store"), Reference(path), {"a": 1500}, small_tokenizer(), plan)
         return _files(Path(directory, "store"))
 
 
@@ -137,9 +129,9 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
                     (directory / each).read_bytes()
                 ).hexdigest()
             description.write_text(json.dumps(info | {"sha256": own_checksum(info)}))
-        store = TokenStore.open(directory, _tokenizer(), verify=True)
+        store = TokenStore.open(directory, small_tokenizer(), verify=True)
         # What is accepted can be gone through.
-        assert int(store.tokens.max(initial=0)) < _tokenizer().vocabulary
+        assert int(store.tokens.max(initial=0)) < small_tokenizer().vocabulary
         assert store.sentences[store.documents[-1]] == len(store.tokens)
 
     return read

@@ -23,12 +23,11 @@ from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.protobuf import read_fields, write_field
 from bigbird_dna.tokens.text_tokenizer import TextTokenizer
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.fuzz.containers import SAFETENSORS, ZIP
 from tests.fuzz.reader import Container, Reader
 from tests.tokens.test_json_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
-from tests.toys import random_dna, random_model
+from tests.toys import random_dna, random_model, small_tokenizer
 
 Files = dict[str, bytes]
 WEIGHTS = "model.safetensors"
@@ -71,15 +70,8 @@ def _described(path: Path) -> None:
 
 
 @functools.cache
-def _dna() -> DnaTokenizer:
-    with tempfile.TemporaryDirectory() as directory:
-        sentences = [random_dna(300, seed) for seed in range(30)]
-        return DnaTokenizer.train(sentences, Path(directory, "tokenizer.model"), 40, 6)
-
-
-@functools.cache
 def _dna_models() -> list[bytes]:
-    return [_dna()._content]
+    return [small_tokenizer()._content]
 
 
 @functools.cache
@@ -103,7 +95,7 @@ def _json_tokenizers() -> list[bytes]:
     }
     lower = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}
     made = (
-        bpe_description(_dna()),
+        bpe_description(small_tokenizer()),
         {"version": "1.0", "added_tokens": [], "pre_tokenizer": step, "decoder": step, "model": unigram},
         {"version": "1.0", "added_tokens": [], "normalizer": lower, "model": pieces},
     )
@@ -127,7 +119,7 @@ def _model_directory() -> Files:
         vocabulary=40, layers=1, hidden=8, heads=2, positions=64, block_size=4, random_blocks=1
     )
     with tempfile.TemporaryDirectory() as directory:
-        model = random_model(_dna(), config, settings)
+        model = random_model(small_tokenizer(), config, settings)
         save_model(Path(directory, "own"), model, {"contigs": ["chr1"]}, {}, {})
         return _read(Path(directory, "own"))
 
