@@ -53,8 +53,9 @@ lint: $(INSTALLED)
 	$(BIN)/snakefmt --check --line-length 100 $(SNAKEFILES)
 	$(BIN)/snakemake --lint
 
+# One thread a process: two that use both cores each wait for one another.
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(CORES) --dist loadfile
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

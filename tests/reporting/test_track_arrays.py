@@ -106,7 +106,7 @@ def test_packed_labels_of_a_data_set(tmp_path, tracks):
         ("a.tsv", b"contig\tstart\nI\t3\n", "1 rows × 0 tracks"),
         ("a.tsv", b"a\tb\n1\t2\n1\t2\t3\n", "not readable as a table: .*Expected 2 columns, got 3"),
         ("a.tsv", b"a\tb\n1\t2\n1\n", "not readable as a table: .*Expected 2 columns, got 1"),
-        ("a.tsv.gz", gzip.compress(b"a\tb\n1\t2\n")[:-9], "truncated: the gzip stream ends too early"),
+        ("a.tsv.gz", gzip.compress(b"a\n1\n2\n", mtime=0)[:-9], "truncated: the gzip stream ends too early"),
     ],
 )
 def test_bad_files(tmp_path, name, content, message):
