@@ -44,7 +44,7 @@ NO_DATA: dict[str, tuple[str | bytes, str]] = {
     "brackets": ("seed: " + "[" * 3000 + "]" * 3000, "line 1, column 57: nested more than 50 deep$"),
     "dashes": ("- " * 3000 + "x", "nested more than 50 deep$"),
     "many": ("- a\n" * 60_000, "line 40001, .*more than 20,000 values$"),
-    "large": ("#" * 1_000_001, "more than 1,000,000 bytes$"),
+    "large": ("#" * 250_001, "more than 250,000 bytes$"),
     "twice": (
         "seed: 1\ntokens:\n  passes: 3\n  passes: 4",
         "line 4, column 3: the key 'passes' is given twice$",

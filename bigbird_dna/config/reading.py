@@ -13,8 +13,8 @@ from bigbird_dna.config.plain_yaml import read_yaml
 from bigbird_dna.config.run import Config
 from bigbird_dna.errors import ConfigError
 
-LARGEST_FILE = 1_000_000
-"""Bytes; the shipped configurations have a hundredth of it."""
+LARGEST_FILE = 250_000
+"""Bytes: twice what a stage's file can have, and a second of reading."""
 
 
 def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Config:
@@ -75,7 +75,7 @@ def read_values(path: Path) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        Names the file, and the line where there is one: no regular file of UTF-8 below 1 MB, no YAML, or YAML
+        Names the file, and the line where there is one: no regular file of UTF-8 below 250 kB, no YAML, or YAML
         that is more than data (`plain_yaml`).
     """
     name = named(path)
