@@ -93,10 +93,10 @@ NO_DATA: dict[str, tuple[str | bytes, str]] = {
     "newline": ('results: "a\\nb"', r"results: a text can't hold the character \\n \(got 'a\\nb'\)$"),
     "half-a-character": ('results: "\\ud800"', "results: a text can't hold the character"),
     "line-separator": ('results: "\\u2028"', "results: a text can't hold the character"),
-    "long-text": ("results: " + "x" * 900_000, "results: a text of 900,000 characters, above 4,096"),
-    "long-key": ("a" * 900_000 + ": 1", "not YAML"),
-    "quoted-long-key": ('? "' + "a." * 400_000 + '"\n: 1', "unknown key 'a[.]a"),
-    "long-tag": ("seed: !" + "x" * 900_000 + " 1", "is no data$"),
+    "long-text": ("results: " + "x" * 200_000, "results: a text of 200,000 characters, above 4,096"),
+    "long-key": ("a" * 200_000 + ": 1", "not YAML"),
+    "quoted-long-key": ('? "' + "a." * 100_000 + '"\n: 1', "unknown key 'a[.]a"),
+    "long-tag": ("seed: !" + "x" * 200_000 + " 1", "is no data$"),
 }
 
 
