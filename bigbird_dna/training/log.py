@@ -23,9 +23,9 @@ class TrainingLog:
         self.path = path
         self.steps = steps
         self.shown = -SECONDS_BETWEEN_LINES
-        lines = _lines(path)
-        kept = [line for line in lines if (step := _step(line)) is not None and step <= progress.step]
-        if broken := sum(_step(line) is None for line in lines):
+        found = [(line, _step(line)) for line in _lines(path)]
+        kept = [line for line, step in found if step is not None and step <= progress.step]
+        if broken := sum(step is None for _, step in found):
             log(f"warning: {path}: {broken} damaged lines are left out")
         with atomic_path(path) as temporary:
             temporary.write_text("".join(kept))
@@ -71,7 +71,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def _step(line: str) -> int | None:
-    """The step that a line is of; None: it is no line of a log."""
+    """The step that a line is of; None: it isn't a line of a log, which is printable ASCII alone."""
+    text = line.removesuffix("\n")
+    if not (text.startswith("{") and text.isascii() and text.isprintable()):
+        return None
     try:
         step = json.loads(line)["step"]  # figures may be NaN
     except (ValueError, TypeError, LookupError, RecursionError):

@@ -18,6 +18,8 @@ from bigbird_dna.files import atomic_path
 from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
 from bigbird_dna.training.lock import Lock
 
+_MOST_STEPS = 2**53  # beyond it Adam's count of steps, a float, skips whole numbers
+
 
 def fingerprint(identity: dict[str, Any]) -> str:
     """Twelve hexadecimal digits of all that determines a training's result."""
@@ -134,6 +136,9 @@ def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str
         one = expected[number]
         like = {"step": torch.tensor(0.0), "exp_avg": one, "exp_avg_sq": one}
         _check_tensors(values, like, f"parameter {number}'s moments")
+        # Adam raises a number to this power.
+        if not 0 <= float(values["step"]) < _MOST_STEPS:
+            raise UnusableCheckpoint(f"parameter {number}'s moments are of no number of steps that can be")
     return moments
 
 

@@ -229,6 +229,9 @@ Change = Callable[[dict[str, Any]], object]
         lambda state: state["optimizer"]["state"].update({0: None}),
         lambda state: state["optimizer"]["param_groups"].pop(),
         lambda state: state["optimizer"]["param_groups"][0].update(params=[0, 0]),
+        lambda state: state["optimizer"]["state"][0].update(step=torch.tensor(-4e6)),
+        lambda state: state["optimizer"]["state"][0].update(step=torch.tensor(float("nan"))),
+        lambda state: state["optimizer"]["state"][0].update(step=torch.tensor(1e30)),
         lambda state: state.update(progress=4),
         lambda state: state["progress"].pop("tokens"),
         lambda state: state["progress"].update(more=1),
@@ -323,8 +326,10 @@ def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
 def test_a_damaged_line_of_the_log_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "training.jsonl"
     good = ['{"step": 1, "loss": NaN}\n', '{"step": 2}\n', '{"step": 3}\n']
-    bad = ["{\n", "[]\n", '{"stop": 1}\n', '{"step": true}\n', "[" * 99_999 + "\n", "\x85{}\n", '{"step": 2']
+    bad = ["{\n", "[]\n", '{"stop": 1}\n', '{"step": true}\n', "[" * 99_999 + "\n", "\x85{}\n", "\n"]
+    # A return within a line would end it for those who read the log later.
+    bad += ['{"step": 2,\r"a": 1}\n', '{"step": 2']
     path.write_bytes("".join([*good[:1], *bad[:-1], *good[1:], bad[-1]]).encode("latin-1"))
     TrainingLog(path, Progress(step=2), 10)
     assert path.read_text() == "".join(good[:2])
-    assert f"warning: {path}: 6 damaged lines are left out" in capsys.readouterr().err
+    assert f"warning: {path}: 8 damaged lines are left out" in capsys.readouterr().err
