@@ -34,16 +34,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# The report is made anew where anything in it is newer than it; otherwise a second `make demo` does nothing.
 # Where the results are, the configuration says; its name may hold blanks.
 demo: $(INSTALLED)
 	$(SNAKEMAKE)
-	@results="$$($(BIN)/python -c '$(RESULTS)')"; \
-	if [ -f "$$results/report.html" ] && [ -z "$$(find "$$results/report" -newer "$$results/report.html")" ]; then \
-		echo "Nothing to do: $$results is up to date."; \
-	else \
-		$(SNAKEMAKE) --report "$$results/report.html"; \
-	fi && echo && cat "$$results/report/summary.txt"
+	@results="$$($(BIN)/python -c '$(RESULTS)')"; echo && cat "$$results/report/summary.txt"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

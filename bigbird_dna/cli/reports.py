@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bigbird_dna.cli.naming import LOOK, add_command
-from bigbird_dna.cli.options import TRACK_TABLE, Threads, argument, named_files, option, output
+from bigbird_dna.cli.options import TRACK_TABLE, Config, Threads, argument, named_files, option, output
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_array
-from bigbird_dna.outputs import command_line
+from bigbird_dna.outputs import check_output, command_line
 
 if TYPE_CHECKING:  # slow to import: inside the commands
     from bigbird_dna.reporting.variants.report import VariantReport
@@ -44,6 +44,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, draw_scores, LOOK, formerly="score-figure")
     add_command(app, draw_attention, LOOK, formerly="attention-figure")
     add_command(app, summarize, LOOK, formerly="summary")
+    add_command(app, report_run, LOOK)
 
 
 def auc_report(
@@ -293,6 +294,7 @@ def draw_attention(
 def summarize(
     pretraining: Annotated[Path | None, option(None, "metrics.json of the pretrained model.")] = None,
     promoters: Annotated[Path | None, option(None, "promoters.tsv of report-promoters.")] = None,
+    loci: Annotated[Path | None, option(None, "promoters.json of prepare-promoters.")] = None,
     statistics: Annotated[Path | None, option(None, "statistics.json of describe-tokens.")] = None,
     groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
     tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *TRACK_TABLE)] = None,
@@ -304,6 +306,7 @@ def summarize(
     from bigbird_dna.reporting.summary import summarise
 
     text = summarise(
+        loci=loci,
         statistics=statistics,
         pretraining=pretraining,
         promoters=promoters,
@@ -314,3 +317,28 @@ def summarize(
         output=output,
     )
     typer.echo(text)
+
+
+def report_run(
+    config: Config,
+    files: Annotated[
+        list[Path],
+        argument(
+            "Tables and figures of the other reports, known by their names: summary.tsv, roc.svg, …",
+            "FILE...",
+        ),
+    ],
+    output: Annotated[Path, output("FILE", "HTML page to write.")],
+    benchmarks: Annotated[
+        Path | None, option("DIR", "Snakemake's benchmark files: what each step took.", "not shown")
+    ] = None,
+) -> None:
+    """Write the page of a whole run: one HTML file with its figures and tables."""
+    from bigbird_dna.config import load_config
+    from bigbird_dna.reporting.run.page import run_report
+
+    check_output(output, [config, *files])
+    if benchmarks is not None and not benchmarks.is_dir():
+        raise UsageError(f"--benchmarks {benchmarks}: is not a directory")
+    steps = sorted(benchmarks.glob("*.tsv")) if benchmarks is not None else []
+    run_report(load_config(config), files, output, benchmarks=steps)

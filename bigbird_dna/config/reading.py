@@ -75,8 +75,8 @@ def read_values(path: Path) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        Names the file, and the line where there is one: no regular file of UTF-8 below 250 kB, no YAML, or YAML
-        that is more than data (`plain_yaml`).
+        Names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not YAML, or
+        YAML that is more than data (`plain_yaml`).
     """
     name = named(path)
     values = read_yaml(_text(Path(path), name), name)

@@ -21,6 +21,11 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "chromatin": ("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
     "chromatin-evaluation": ("chromatin.evaluation",),
     "attention": ("encoder",),
+    # All but where files are.
+    "report": (
+        *("processes", "seed", "simulation", "genome", "tokens", "encoder", "pretraining"),
+        *("promoters", "chromatin", "scoring"),
+    ),
 }
 
 

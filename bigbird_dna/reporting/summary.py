@@ -10,6 +10,7 @@ from bigbird_dna.reporting.summary_rows import (
     Row,
     group_rows,
     lead_rows,
+    locus_rows,
     pretraining_rows,
     promoter_rows,
     token_rows,
@@ -20,6 +21,7 @@ from bigbird_dna.reporting.tables import write_tsv
 
 def summarise(
     *,
+    loci: Path | None = None,
     statistics: Path | None = None,
     pretraining: Path | None = None,
     promoters: Path | None = None,
@@ -33,6 +35,8 @@ def summarise(
 
     Parameters
     ----------
+    loci
+        `promoters.json` of the promoters that were put on the reference.
     statistics, pretraining
         `statistics.json` of the tokenizer; `metrics.json` of the pretrained model.
     promoters, groups, tracks, variants
@@ -56,6 +60,7 @@ def summarise(
     import pandas as pd
 
     sources = (
+        (loci, locus_rows),
         (statistics, token_rows),
         (pretraining, pretraining_rows),
         (promoters, promoter_rows),

@@ -54,6 +54,21 @@ def token_rows(source: Path) -> list[Row]:
     return [*rows, Row("tokens", "unknown tokens", unknown, note="share")]
 
 
+def locus_rows(source: Path) -> list[Row]:
+    """Counts of `promoters.json`: promoters that are used, and those that were dropped, with the reasons."""
+    counts = read_object(source)
+    read, used = (whole_number(counts, key, source) for key in ("read", "promoters"))
+    rows = [Row("data", "promoters", float(used), note=f"of {read:,} in the file")]
+    reasons = {"unmapped": "not lifted", "off_reference": "not on the reference", "duplicates": "duplicates"}
+    dropped = {
+        why: whole_number(counts, key, source) for key, why in reasons.items() if counts.get(key) is not None
+    }
+    if any(dropped.values()):
+        note = ", ".join(f"{count:,} {why}" for why, count in dropped.items() if count)
+        rows.append(Row("data", "promoters dropped", float(sum(dropped.values())), note=note))
+    return rows
+
+
 def pretraining_rows(source: Path) -> list[Row]:
     """Figures of the pretrained model's `metrics.json`; bits per base of the baselines beside it."""
     metrics = read_object(source)

@@ -1,6 +1,7 @@
 """The reporting commands on small files: what they write, print and refuse."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -264,6 +265,15 @@ def test_summary(files, model_dir, tmp_path):
     np.testing.assert_allclose(row[["value", "low", "high"]].astype(float), expected)
     assert figures.loc[("tokens", "bases a token, promoters"), "value"] == 3.5
     assert ("promoters, permuted", "AUROC, model minus k-mer") not in figures.index
+
+
+def test_summary_says_what_became_of_the_promoters(tmp_path):
+    counts = {"read": 4802, "lifted": None, "unmapped": None, "off_reference": 2635, "duplicates": 3}
+    (tmp_path / "promoters.json").write_text(json.dumps(counts | {"promoters": 2164}))
+    text = run("summarize", "--loci", tmp_path / "promoters.json")
+    lines = [re.split("  +", line.strip()) for line in text.splitlines()]
+    assert ["promoters", "2,164", "of 4,802 in the file"] in lines
+    assert ["promoters dropped", "2,638", "2,635 not on the reference, 3 duplicates"] in lines
 
 
 def test_summary_of_what_there_is(model_dir):

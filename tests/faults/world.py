@@ -74,7 +74,7 @@ def make_world(home: Path) -> World:
         run(world, command)
     for command in ("predict-bins --labels", "score-promoters", "score-variants"):
         run(world, command)
-    for command in ("fit-promoter-baseline", "export-hf"):
+    for command in ("fit-promoter-baseline", "export-hf", "report-pretraining"):
         run(world, command)
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
@@ -110,6 +110,7 @@ OUTPUTS = {
     "score-variants": "variants.vcf.gz",
     "export-hf": "models/exported",
     "fit-promoter-baseline": "kmers.parquet",
+    "report-pretraining": "report",
 }
 
 
@@ -255,6 +256,14 @@ _ALL = [
     Command(
         "summarize",
         lambda w, out: ["summarize", "--pretraining", w / "models/pretrained/metrics.json", "-o", out],
+        "file",
+    ),
+    Command(
+        "report-run",
+        lambda w, out: [
+            *("report-run", w.config, w / "report/bits_per_base.svg", w / "report/bits_per_base.tsv"),
+            *("-o", out),
+        ],
         "file",
     ),
     Command("import-hf", lambda w, out: ["import-hf", w / "models/exported", out], "directory"),

@@ -179,12 +179,13 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     (home / "mine.yaml").write_text(yaml.safe_dump({"results": name, **tiny_run.WHOLE}))
     configured = ("--configfile", "mine.yaml")
     report = home / name / "report.html"
-    for arguments in (configured, (*configured, "--report", report)):
+    for arguments in (configured, (*configured, "--report", home / name / "snakemake.html")):
         command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2", *arguments]
         outcome = subprocess.run(command, cwd=home, capture_output=True, text=True)
         assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert (home / name / "report/summary.txt").read_text().endswith(f"Report: {name}/report.html\n")
-    assert report.stat().st_size > 1_000_000
+    assert "my run" not in report.read_text() and "<h2>Chromatin</h2>" in report.read_text()
+    assert (home / name / "snakemake.html").stat().st_size > 1_000_000
     assert not list(tmp_path.rglob("PWNED"))
 
 
@@ -203,13 +204,12 @@ def test_every_interpolation_is_quoted_or_a_number() -> None:
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning"
 )  # docutils' own
-@pytest.mark.parametrize("caption", ["workflow", "score_track"])
-def test_captions_show_contigs_as_they_are(caption: str) -> None:
+def test_the_description_shows_contigs_as_they_are() -> None:
     contigs = ["*a", "|x|", "x_", "<javascript:1>", "<script>", "a\\", "'q'", "[1]_", "HLA-A*01:01"]
     for contig in contigs:
         values = demo(genome={"valid": ["other"], "test": [contig]})
         assert parse_config(values).genome.test == (contig,)
-        template = jinja2.Template((REPOSITORY / f"workflow/report/{caption}.rst").read_text())
+        template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
         text = template.render(snakemake=SimpleNamespace(config=values))
         page = docutils.core.publish_doctree(text, settings_overrides={"report_level": 1})
         literals = {node.astext() for node in page.findall(docutils.nodes.literal)}

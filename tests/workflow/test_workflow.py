@@ -14,6 +14,7 @@ import yaml
 from bigbird_dna.config import STAGES, Config, complete, load_config, stage_values
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.sources.public import check_sources
+from bigbird_dna.reporting.run.contents import PARTS
 from tests.conftest import REPOSITORY
 from tests.genome.deepsea import small_bundle
 
@@ -35,9 +36,10 @@ COMMON = {
     "promoter_baseline": 3,
     "promoter_report": 1,
     "promoter_windows": 1,
+    "run_report": 1,
     "score_figure": 1,
     "score_promoters": 2,
-    "stage_config": 6,
+    "stage_config": 7,
     "summary": 1,
     "tokenize": 1,
     "tokenizer_statistics": 1,
@@ -56,7 +58,9 @@ SOURCE_JOBS = {
     "yeast": {"fetch": 2},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 9} | CHROMATIN | {"chromatin_predictions": 1},
+    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 10}
+    | CHROMATIN
+    | {"chromatin_predictions": 1},
 }
 
 
@@ -65,7 +69,8 @@ CHROMATIN_ALONE = {
     "all": 1,
     "attention_figure": 1,
     "prepare_reference": 1,
-    "stage_config": 5,
+    "run_report": 1,
+    "stage_config": 6,
     "summary": 1,
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
@@ -171,7 +176,7 @@ def test_the_paper_s_values() -> None:
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
     variants = {"score_variants": 1, "variant_report": 1}
-    assert jobs(demo_run) == (COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 9})
+    assert jobs(demo_run) == (COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 10})
     assert "results/demo/report/summary.txt" in demo_run
 
 
@@ -221,7 +226,7 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
     expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
-    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 9}
+    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 10}
     assert "--compare window" not in text
 
 
@@ -244,7 +249,7 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     chromatin = {"model": {"initial": "pretrained"}, "data": {"valid_regions": []}}
     changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
-    pretraining = {"tokenize": 1, "pretrain": 1, "pretraining_report": 1, "stage_config": 6}
+    pretraining = {"tokenize": 1, "pretrain": 1, "pretraining_report": 1, "stage_config": 7}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
@@ -416,10 +421,19 @@ def refused(outcome: subprocess.CompletedProcess[str], message: str) -> None:
 
 
 def test_captions_exist() -> None:
+    """Snakemake's report and the run's own page have the same captions."""
     rules = "".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
-    captions = set(re.findall(r'caption="\.\./report/(\w+\.rst)"', rules))
-    stored = {path.name for path in (REPOSITORY / "workflow/report").glob("*.rst")}
-    assert captions | {"workflow.rst"} == stored
+    captions = set(re.findall(r'caption=f"\{CAPTIONS\}/(\w+)\.rst"', rules))
+    stored = {path.stem for path in (REPOSITORY / "bigbird_dna/reporting/run/captions").glob("*.rst")}
+    assert captions == stored == {item.caption for part in PARTS.values() for item in part} - {""}
+
+
+def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str) -> None:
+    (command,) = re.findall("bigbird-dna report-run (.*) --benchmarks", demo_run)
+    config, *shown = command.split()
+    assert config == "results/demo/config/report.yaml"
+    names = [Path(path).name for path in shown]
+    assert sorted(names) == sorted(item.name for part in PARTS.values() for item in part)
 
 
 def rules() -> dict[str, str]:

@@ -194,19 +194,19 @@ rule auc_report:
         tracks=report(
             PATHS.report / "chromatin/tracks.tsv",
             category="Chromatin",
-            caption="../report/tracks.rst",
+            caption=f"{CAPTIONS}/tracks.rst",
             labels={"figure": "every track, table"},
         ),
         groups=report(
             PATHS.report / "chromatin/groups.tsv",
             category="Chromatin",
-            caption="../report/tracks.rst",
+            caption=f"{CAPTIONS}/tracks.rst",
             labels={"figure": "groups, table"},
         ),
         page=report(
             PATHS.report / "chromatin/report.html",
             category="Chromatin",
-            caption="../report/tracks.rst",
+            caption=f"{CAPTIONS}/tracks.rst",
             labels={"figure": "report"},
         ),
     log:
@@ -277,13 +277,13 @@ rule variant_report:
         table=report(
             PATHS.report / "variants.tsv",
             category="Chromatin",
-            caption="../report/variants.rst",
+            caption=f"{CAPTIONS}/variants.rst",
             labels={"figure": "variants, table"},
         ),
         figure=report(
             PATHS.report / "variants.svg",
             category="Chromatin",
-            caption="../report/variants.rst",
+            caption=f"{CAPTIONS}/variants.rst",
             labels={"figure": "variants"},
         ),
     log:

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 
 from bigbird_dna.config import (
@@ -32,6 +33,8 @@ except BigBirdDnaError as error:
     sys.exit(f"bigbird-dna: error: {error}")
 
 PATHS = CONFIG.paths
+# What the figures show is said once: on the run's own page, and by `snakemake --report`.
+CAPTIONS = str(files("bigbird_dna.reporting.run") / "captions")
 VERSION = version("bigbird-dna")
 # For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
 DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"

@@ -11,19 +11,19 @@ rule pretraining_report:
         loss=report(
             PATHS.report / "loss.svg",
             category="Pretraining",
-            caption="../report/loss.rst",
+            caption=f"{CAPTIONS}/loss.rst",
             labels={"figure": "loss"},
         ),
         bits_per_base=report(
             PATHS.report / "bits_per_base.svg",
             category="Pretraining",
-            caption="../report/bits_per_base.rst",
+            caption=f"{CAPTIONS}/bits_per_base.rst",
             labels={"figure": "bits per base"},
         ),
         table=report(
             PATHS.report / "bits_per_base.tsv",
             category="Pretraining",
-            caption="../report/bits_per_base.rst",
+            caption=f"{CAPTIONS}/bits_per_base.rst",
             labels={"figure": "bits per base, table"},
         ),
     log:
@@ -49,25 +49,25 @@ rule promoter_report:
         table=report(
             PATHS.report / "promoters.tsv",
             category="Promoters",
-            caption="../report/promoters.rst",
+            caption=f"{CAPTIONS}/promoters.rst",
             labels={"figure": "measures, table"},
         ),
         roc=report(
             PATHS.report / "roc.svg",
             category="Promoters",
-            caption="../report/roc.rst",
+            caption=f"{CAPTIONS}/roc.rst",
             labels={"figure": "ROC"},
         ),
         precision_recall=report(
             PATHS.report / "precision_recall.svg",
             category="Promoters",
-            caption="../report/precision_recall.rst",
+            caption=f"{CAPTIONS}/precision_recall.rst",
             labels={"figure": "precision and recall"},
         ),
         histograms=report(
             PATHS.report / "score_histograms.svg",
             category="Promoters",
-            caption="../report/score_histograms.rst",
+            caption=f"{CAPTIONS}/score_histograms.rst",
             labels={"figure": "scores"},
         ),
     log:
@@ -102,7 +102,7 @@ rule finetuning_figure:
         report(
             PATHS.report / "finetuning_loss.svg",
             category="Promoters",
-            caption="../report/finetuning_loss.rst",
+            caption=f"{CAPTIONS}/finetuning_loss.rst",
             labels={"figure": "loss"},
         ),
     log:
@@ -129,7 +129,7 @@ rule score_figure:
         report(
             PATHS.report / "score_track.svg",
             category="Scores along a contig",
-            caption="../report/score_track.rst",
+            caption=f"{CAPTIONS}/score_track.rst",
             labels={"figure": "scores and known promoters"},
         ),
     log:
@@ -147,11 +147,10 @@ rule score_figure:
         " --upstream {params.upstream:q} -o {output:q} > {log:q} 2>&1"
 
 
-PROMOTER_FILES = [
+PROMOTER_FIGURES = [
     *rules.promoter_report.output,
     *rules.finetuning_figure.output,
     *rules.score_figure.output,
-    PATHS.promoter_scores("bedgraph"),
 ]
 
 
@@ -162,7 +161,7 @@ rule attention_figure:
         report(
             PATHS.report / "attention.svg",
             category="Model",
-            caption="../report/attention.rst",
+            caption=f"{CAPTIONS}/attention.rst",
             labels={"figure": "attention pattern"},
         ),
     log:
@@ -183,6 +182,7 @@ rule summary:
         pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
         promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
         statistics=rules.tokenizer_statistics.output[0],
+        loci=rules.prepare_promoters.output.counts if CONFIG.has_promoters else [],
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
         tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
         variants=rules.variant_report.output.table if KNOWN_EFFECTS else [],
@@ -190,7 +190,7 @@ rule summary:
         table=report(
             PATHS.report / "summary.tsv",
             category="Summary",
-            caption="../report/summary.rst",
+            caption=f"{CAPTIONS}/summary.rst",
             labels={"figure": "all figures of the run"},
         ),
         text=PATHS.report / "summary.txt",
@@ -207,7 +207,7 @@ rule summary:
         ],
         tables=lambda wildcards, input: [
             f"--{name}={input[name]}"
-            for name in ("promoters", "groups", "tracks", "variants")
+            for name in ("loci", "promoters", "groups", "tracks", "variants")
             if input.get(name)
         ],
         report=str(PATHS.report_page),
@@ -216,3 +216,31 @@ rule summary:
         "bigbird-dna summarize {params.pretrained:q} --statistics {input.statistics:q}"
         " {params.tables:q}"
         " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"
+
+
+rule run_report:
+    input:
+        config=PATHS.stage("report"),
+        figures=[
+            rules.summary.output.table,
+            *(rules.pretraining_report.output if CONFIG.has_pretraining else []),
+            *(PROMOTER_FIGURES if CONFIG.has_promoters else []),
+            *(rules.auc_report.output if CONFIG.has_chromatin else []),
+            *(rules.variant_report.output if KNOWN_EFFECTS else []),
+            *rules.attention_figure.output,
+        ],
+    output:
+        PATHS.report_page,
+    log:
+        PATHS.log("run-report"),
+    benchmark:
+        PATHS.benchmark("run-report")
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        benchmarks=str(Path(PATHS.benchmark("run-report")).parent),
+        version=VERSION,
+    shell:
+        "bigbird-dna report-run {input.config:q} {input.figures:q}"
+        " --benchmarks {params.benchmarks:q} -o {output:q} > {log:q} 2>&1"

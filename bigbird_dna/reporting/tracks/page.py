@@ -87,6 +87,7 @@ def report_page(page: Page) -> str:
     from markupsafe import Markup
 
     resources = files("bigbird_dna.reporting.tracks")
+    base = files("bigbird_dna.reporting").joinpath("page.css").read_text(encoding="utf-8")
     template, style, script = (
         resources.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )
@@ -99,7 +100,7 @@ def report_page(page: Page) -> str:
     return environment.from_string(template).render(
         context,
         page=page,
-        style=Markup(style),
+        style=Markup(base + style),
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=_data(page),

@@ -1,0 +1,72 @@
+"""What the page of a run shows of its files, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from bigbird_dna.errors import UsageError
+
+
+class Item(NamedTuple):
+    """A file that the page shows, known by its name."""
+
+    name: str
+    title: str
+    caption: str = ""  # of `captions/`
+    folded: bool = False
+
+    @property
+    def text(self) -> str:
+        """The caption: reStructuredText, of which it has nothing but literals."""
+        source = files("bigbird_dna.reporting.run").joinpath("captions", f"{self.caption}.rst")
+        return source.read_text(encoding="utf-8").strip() if self.caption else ""
+
+
+PARTS: dict[str, tuple[Item, ...]] = {
+    "Summary": (Item("summary.tsv", "", "summary"),),
+    "Pretraining": (
+        Item("bits_per_base.svg", "Bits per base", "bits_per_base"),
+        Item("bits_per_base.tsv", "Bits per base, table"),
+        Item("loss.svg", "Loss of pretraining", "loss"),
+    ),
+    "Promoters": (
+        Item("roc.svg", "ROC", "roc"),
+        Item("precision_recall.svg", "Precision and recall", "precision_recall"),
+        Item("score_histograms.svg", "Scores", "score_histograms"),
+        Item("promoters.tsv", "All measures", "promoters"),
+        Item("finetuning_loss.svg", "Loss of fine-tuning", "finetuning_loss"),
+        Item("score_track.svg", "Scores along a contig", "score_track"),
+    ),
+    "Chromatin": (
+        Item("groups.tsv", "Groups", "tracks"),
+        Item("tracks.tsv", "Every track", folded=True),
+        Item("report.html", "The page of the tracks"),
+    ),
+    "Variants": (Item("variants.svg", "Effects", "variants"), Item("variants.tsv", "By subset", folded=True)),
+    "Model": (Item("attention.svg", "Attention pattern", "attention"),),
+}
+"""The page's parts; one without a file is left out."""
+
+TABLE, FIGURE, PAGE = ".tsv", ".svg", ".html"
+
+
+def named(paths: Iterable[Path]) -> dict[str, Path]:
+    """The files by the names that the page knows.
+
+    Raises
+    ------
+    UsageError
+        The page doesn't know a name, or two files have it.
+    """
+    known = [item.name for items in PARTS.values() for item in items]
+    found: dict[str, Path] = {}
+    for path in paths:
+        if path.name not in known:
+            raise UsageError(f"{path}: the page of a run has no place for it; it shows {', '.join(known)}")
+        if path.name in found:
+            raise UsageError(f"{path}: {found[path.name]} has that name too")
+        found[path.name] = path
+    return found

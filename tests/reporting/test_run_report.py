@@ -1,0 +1,139 @@
+"""The page of a run."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigbird_dna.config import parse_config
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.reporting.run.contents import PARTS
+from bigbird_dna.reporting.run.page import run_report
+from bigbird_dna.reporting.run.steps import clock
+from bigbird_dna.reporting.run.tables import shown_table
+from tests.cli.command import Run, refused
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+SUMMARY = "section\tfigure\tvalue\tlow\thigh\tnote\ntokens\tvocabulary\t1024\t\t\t<b>\n"
+CONFIG: dict[str, Any] = {
+    "results": "somewhere/else",
+    "genome": {"valid": ["demo5"], "test": ["<demo6>"]},
+    "chromatin": {"data": {"tracks": "simulated", "test_regions": ["demo4:1-900"]}},
+}
+
+
+class Page(HTMLParser):
+    """Texts and attributes of a page, and whether its elements are closed in order."""
+
+    VOID = ("meta", "img", "wbr")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.images: list[str] = []
+        self.text = ""
+        self.feed(path.read_text())
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag != "script" and not any(name.startswith("on") for name, _ in attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        values = dict(attrs)
+        self.links += [values["href"] or ""] if tag == "a" else []
+        self.images += [values["src"] or ""] if tag == "img" else []
+        self.ids += [values["id"] or ""] if "id" in values else []
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """One of each file that the page knows, with hostile contents."""
+    made = []
+    for item in [item for items in PARTS.values() for item in items]:
+        path = tmp_path / "report" / ("chromatin" if item.name == "report.html" else "") / item.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = {".svg": SVG, ".html": "<p>"}.get(path.suffix, "track\tauroc\nx<script>\t0.5\n")
+        path.write_text(SUMMARY if item.name == "summary.tsv" else text)
+        made.append(path)
+    return made
+
+
+def test_the_page_has_every_file_in_order_and_nothing_runs(tmp_path: Path, files: list[Path]) -> None:
+    run_report(parse_config(CONFIG), files, tmp_path / "report.html")
+    page = Page(tmp_path / "report.html")
+    assert page.ids == [*(title.lower() for title in PARTS), "configuration"]
+    assert [link for link in page.links if link.startswith("#")] == [f"#{name}" for name in page.ids]
+    assert [link for link in page.links if not link.startswith("#")] == ["report/chromatin/report.html"]
+    assert len(page.images) == sum(path.suffix == ".svg" for path in files)
+    assert all(image.startswith("data:image/svg+xml;base64,") for image in page.images)
+    assert "x<script>" in page.text and "<b>" in page.text
+    assert "Held out for the test: <demo6>, demo4:1-900." in page.text
+    assert "somewhere/else" not in page.text
+
+
+def test_what_a_run_has_not_is_left_out(tmp_path: Path, files: list[Path]) -> None:
+    values = {"genome": {"reference": "my.fa"}, "chromatin": {"data": {"tracks": "peaks"}}}
+    shown = [path for path in files if path.name in ("tracks.tsv", "groups.tsv")]
+    run_report(parse_config(values), shown, tmp_path / "report.html")
+    page = Page(tmp_path / "report.html")
+    assert page.ids == ["chromatin", "configuration"]
+    assert "promoters" not in page.text.partition("Configuration")[0]
+
+
+def test_intervals_stand_beside_their_figures(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(
+        "set\tn\tauroc\tauroc_low\tauroc_high\tempty\tdelta_low\n"
+        "a\t1244\t0.98765432\t0.97\t0.99\t\t1e-09\nb\t7\t\t\t\t\t-0.5\n"
+    )
+    table = shown_table(path)
+    assert table.headings == ["set", "n", "auroc", "delta low"]
+    assert table.numeric == [False, True, True, True]
+    assert table.rows == [["a", "1,244", "0.9877 [0.9700, 0.9900]", "1e−09"], ["b", "7", "", "−0.5000"]]
+
+
+def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None:
+    header = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
+    rows = {"short": "0.01\t0:00:00\tNA\tNA\tNA\tNA\tNA\tNA\tNA\tNA\n"}
+    rows["long"] = "3725.6\t1:02:05\t1234.5\t0\t0\t0\t0\t0\t0\t60\n"
+    for name, row in rows.items():
+        (tmp_path / f"{name}.tsv").write_text(header + row)
+    steps = [tmp_path / f"{name}.tsv" for name in rows]
+    run_report(parse_config(CONFIG), files[:1], tmp_path / "report.html", benchmarks=steps)
+    text = (tmp_path / "report.html").read_text()
+    assert re.findall(r'<th scope="row">(long|short)</th>', text) == ["long", "short"]
+    assert "1:02:06 in all" in text and ">1,234</td>" in text
+    assert clock(None) == ""
+
+
+def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
+    config, output = parse_config(CONFIG), tmp_path / "out.html"
+    (tmp_path / "else.tsv").write_text("a\n1\n")
+    with pytest.raises(UsageError, match=r"else\.tsv: the page of a run has no place for it"):
+        run_report(config, [tmp_path / "else.tsv"], output)
+    with pytest.raises(UsageError, match="has that name too"):
+        run_report(config, [files[0], files[0]], output)
+    with pytest.raises(DataError, match=r"roc\.svg: no such file"):
+        run_report(config, [tmp_path / "roc.svg"], output)
+    with pytest.raises(DataError, match=r"else\.tsv: no column 's'"):
+        run_report(config, files[:1], output, benchmarks=[tmp_path / "else.tsv"])
+    assert not output.exists()
+
+
+def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
+    (tmp_path / "run.yaml").write_text("genome: {valid: [demo5], test: [demo6]}\n")
+    words = ("report-run", tmp_path / "run.yaml", *files)
+    assert run(*words, "-o", tmp_path / "page.html").code == 0
+    assert "<h2>Summary</h2>" in (tmp_path / "page.html").read_text()
+    refused(run(*words, "-o", files[0]), 2, "is the input")
+    refused(run(*words, "-o", tmp_path / "p.html", "--benchmarks", files[0]), 2, "is not a directory")
