@@ -47,6 +47,10 @@ class PromoterModelConfig(StartConfig):
     """The promoter classifier."""
 
     pooling: Literal["cls", "mean"] = "cls"
+    head: Literal["dense", "linear"] = Field(
+        default="dense",
+        description="linear: one layer, as in the paper; dense: another before it, as HuggingFace's",
+    )
     views: Annotated[int, WATCHING] = Field(
         default=1, ge=1, description="tokenisations of a window whose probabilities are averaged"
     )

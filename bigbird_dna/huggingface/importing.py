@@ -157,6 +157,7 @@ def _head(
             config = EncoderConfig(**{**config.model_dump(), "random_seed": own["random_seed"]})
             if own["task"] == "promoter" and settings.get("outputs") == 1:
                 task, settings = "promoter", {**own["settings"], "pooling": "cls"}
+                settings |= {"head": "dense"} if "head" in settings else {}
         return _Head(SETTINGS[task].model_validate(settings), config)
     except (KeyError, TypeError, ValueError) as error:
         reason = shortened(" ".join(repr(error).split()), 200)

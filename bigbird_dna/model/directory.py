@@ -68,7 +68,7 @@ def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 config, len(settings.tracks), settings.pooling, settings.members, settings.bin_layers
             )
         case PromoterSettings():
-            return Classifier(config, outputs=1, pooling=settings.pooling)
+            return Classifier(config, outputs=1, pooling=settings.pooling, head=settings.head)
         case ClassificationSettings():
             return Classifier(config, outputs=settings.outputs, pooling=settings.pooling)
         case QuestionAnsweringSettings():

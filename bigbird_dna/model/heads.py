@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
 from bigbird_dna.model.encoder import Encoder, initialise
-from bigbird_dna.model.settings import Pooling
+from bigbird_dna.model.settings import Head, Pooling
 
 LEAST_ROWS = 8
 """BLAS multiplies few vectors by other routines than many, which round in another order. With so many, copies
@@ -95,18 +95,24 @@ class PretrainingNetwork(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Encoder with `outputs` logits on [CLS] or on the mean over tokens."""
+    """Encoder with `outputs` logits on [CLS] or on the mean over tokens.
 
-    def __init__(self, config: EncoderConfig, outputs: int, pooling: Pooling = "cls") -> None:
+    The head is one linear layer, as in the paper (App. F.2), or has another before it, as HuggingFace's.
+    """
+
+    def __init__(
+        self, config: EncoderConfig, outputs: int, pooling: Pooling = "cls", head: Head = "dense"
+    ) -> None:
         super().__init__()
         self.encoder = Encoder(config)
         self.pooling = pooling
-        self.dense = nn.Linear(config.hidden, config.hidden)
+        self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
         self.output = nn.Linear(config.hidden, outputs)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
-            initialise(part, config.hidden)
+            if part is not None:
+                initialise(part, config.hidden)
 
     def forward(self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
         """Token ids (B, L) with true lengths (B,) → logits (B, T)."""
@@ -118,7 +124,7 @@ class Classifier(nn.Module):
         return self._head(pooled.repeat(copies, 1))[: len(pooled)]
 
     def _head(self, pooled: Tensor) -> Tensor:
-        inner = self.activation(self.dense(self.dropout(pooled)))
+        inner = pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
         return self.output(self.dropout(inner))  # type: ignore[no-any-return]
 
 

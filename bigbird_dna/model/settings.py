@@ -13,6 +13,7 @@ from bigbird_dna.genome.chromatin.tracks import Track
 
 Task = Literal["pretraining", "promoter", "chromatin", "classification", "question-answering", "encoder"]
 Pooling = Literal["cls", "mean"]
+Head = Literal["dense", "linear"]
 BinPooling = Literal["cls", "bin"]
 
 
@@ -61,6 +62,9 @@ class PromoterSettings(Settings):
     upstream: int = Field(ge=0, description="bp before the TSS")
     downstream: int = Field(ge=1, description="bp from the TSS on, TSS included")
     pooling: Pooling
+    head: Head = Field(
+        default="dense", description="linear: no layer between the pooled vector and the output"
+    )
     jitter: int = Field(ge=0, description="bp that views, and training windows, are cut by")
     views: int = Field(ge=1, description="tokenisations of a window that are averaged")
     negative_set: str | None = Field(default=None, description="what it was trained against")

@@ -446,6 +446,12 @@ def test_what_they_lack_is_refused(
     assert not (tmp_path / "hf").exists()
 
 
+def test_a_linear_head_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
+    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"head": "linear"}))
+    with pytest.raises(ModelError, match=r"head 'linear'.* by two layers"):
+        export_huggingface(own, tmp_path / "theirs")
+
+
 def test_mean_pooling_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
     own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"pooling": "mean"}))
     with pytest.raises(ModelError, match=r"pooling 'mean'.*\[CLS\] only"):

@@ -227,10 +227,25 @@ def test_pretraining_head_runs_on_masked_positions_only() -> None:
     torch.testing.assert_close(part.tokens, whole.tokens[some])
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_classifier_ignores_padding(pooling: str) -> None:
+def test_a_linear_head_is_one_layer_on_the_pooled_vector() -> None:
     torch.manual_seed(0)
-    network = Classifier(SMALL, outputs=3, pooling=pooling).eval()  # type: ignore[arg-type]
+    network = Classifier(SMALL, outputs=1, head="linear").eval()
+    head = {name: value for name, value in network.state_dict().items() if not name.startswith("encoder.")}
+    assert {name: tuple(value.shape) for name, value in head.items()} == {
+        "output.weight": (1, SMALL.hidden),
+        "output.bias": (1,),
+    }
+    ids, lengths = rows(40, 21)
+    with torch.inference_mode():
+        expected = network.encoder(ids, lengths)[:, 0] @ head["output.weight"].T + head["output.bias"]
+        torch.testing.assert_close(network(ids, lengths), expected)
+
+
+@pytest.mark.parametrize("head", ["dense", "linear"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_classifier_ignores_padding(pooling: str, head: str) -> None:
+    torch.manual_seed(0)
+    network = Classifier(SMALL, outputs=3, pooling=pooling, head=head).eval()  # type: ignore[arg-type]
     ids, lengths = rows(40, 21)
     with torch.inference_mode():
         together = network(ids, lengths)

@@ -198,6 +198,7 @@ def _settings(config: PromoterConfig, negative_set: str, shuffle_labels: bool) -
         upstream=config.windows.upstream,
         downstream=config.windows.downstream,
         pooling=config.model.pooling,
+        head=config.model.head,
         jitter=config.training.jitter,
         views=config.model.views,
         negative_set=negative_set,
