@@ -15,14 +15,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
+from bigbird_dna.console import log as log_line
 from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.training.distributed import World, autocast
+from bigbird_dna.training.estimate import duration, matrix_rate, training_seconds
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.schedule import learning_rate, make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 
 Batch = dict[str, Tensor]
 LOG_STEPS = 10
+_LONG, _TOO_LONG = 60.0, 86400.0  # seconds: an estimate is worth a line; a warning
 
 
 class Objective(Protocol):
@@ -74,7 +77,10 @@ def train(
     log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)
 
-    for step, batches in _prefetched(objective, config, world, progress.step):
+    begin = progress.step
+    for step, batches in _prefetched(objective, config, world, begin):
+        if step == begin and log:
+            _say_how_long(network, batches, config.steps - begin, world)
         network.train()
         torch.manual_seed(_step_seed(config.seed, step, world.rank))
         rate = learning_rate(step, config.steps, config.optimizer)
@@ -100,6 +106,27 @@ def train(
     world.wait()
     network.eval()
     return progress
+
+
+def _say_how_long(network: nn.Module, batches: list[Batch], steps: int, world: World) -> None:
+    """Before the first step on a CPU, which is where large networks take years."""
+    if world.device.type != "cpu":
+        return
+    tokens = sum(int(batch["lengths"].sum()) for batch in batches)
+    seconds = training_seconds(network, tokens, steps, matrix_rate())
+    if seconds < _LONG:
+        return
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    line = (
+        f"{steps:,} steps of {tokens * world.size:,} tokens with {parameters:,} parameters will take about "
+        f"{duration(seconds)} on this CPU"
+    )
+    if seconds < _TOO_LONG:
+        log_line(line)
+    else:
+        log_line(
+            f"warning: {line}; a smaller encoder (as in workflow/config/minimal.yaml) or a GPU takes less"
+        )
 
 
 def _backward(
