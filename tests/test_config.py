@@ -84,6 +84,7 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
             "model.pooling cls predicts one bin a window: training.neighbours must be 1",
         ),
         ("chromatin: {model: {pooling: cls, bin_layers: 1}}", "bin_layers must be 0"),
+        ("chromatin: {model: {pooling: bin, bin_layers: 1, head: linear}}", "head must be dense"),
         ("chromatin: {model: {pooling: cls}, evaluation: {middle: 0.5}}", "evaluation.middle must be 0"),
         ("chromatin: {data: {tracks: deepsea, bin: 100}}", r"chromatin\.data: .* bin can only be 200"),
         (
@@ -207,16 +208,17 @@ READERS: dict[str, set[str]] = {
 @pytest.mark.filterwarnings("ignore:Pydantic serializer")  # the changed value is of no type
 @pytest.mark.parametrize("key", list(_leaves(Config())))
 def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str) -> None:
-    """Keys of no stage are the rules' own: where files go, which files and models there are."""
+    """Keys of no other stage than the report are the rules' own: where files go, which models there are."""
     before, after = Config(), _changed(Config(), key)
     assert isinstance(after, Config)
     changed = {stage for stage in STAGES if stage_values(before, stage) != stage_values(after, stage)}
     readers = [stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")]
-    assert changed == (readers[0] if readers else set())
+    shown = set() if key in ("results", "local_data") else {"report"}
+    assert changed == (readers[0] if readers else set()) | shown
 
 
 def test_keys_of_no_stage() -> None:
-    read = {section for sections in STAGES.values() for section in sections}
+    read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     assert unread == {
         *("results", "local_data", "processes", "simulation.megabases"),

@@ -101,9 +101,14 @@ class ChromatinModelConfig(StartConfig):
     bin_layers: int = Field(
         default=0, ge=0, description="pooling bin: layers of attention across the window's bins"
     )
+    head: Literal["dense", "linear"] = Field(
+        default="dense", description="linear: one layer, as in the paper; dense: another before it"
+    )
 
     @model_validator(mode="after")
     def _layers_have_bins(self) -> Self:
+        if self.head == "linear" and self.bin_layers:
+            raise ValueError("bin_layers come after a dense layer: head must be dense")
         if self.pooling == "cls" and self.bin_layers:
             raise ValueError("pooling cls predicts one bin a window: bin_layers must be 0")
         return self

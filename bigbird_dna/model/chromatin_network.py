@@ -10,7 +10,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
 from bigbird_dna.model.encoder import Encoder, Layer, initialise
 from bigbird_dna.model.rotary import rotation
-from bigbird_dna.model.settings import BinPooling
+from bigbird_dna.model.settings import BinPooling, Head
 
 BIN_ROTARY_BASE = 100.0  # a window has tens of bins: wavelengths from 6 to 600 of them
 
@@ -28,20 +28,32 @@ class ChromatinNetwork(nn.Module):
     bin_layers
         Only with "bin": layers of full attention across the bins of the window, between pooling and
         head. A site that the encoder found, however far away in the window, is one step from every bin.
+    head
+        "linear" (the paper's): one layer on the pooled vector. "dense": another before it, which bin layers
+        need.
     """
 
-    def __init__(self, config: EncoderConfig, tracks: int, pooling: BinPooling, bin_layers: int = 0) -> None:
+    def __init__(
+        self,
+        config: EncoderConfig,
+        tracks: int,
+        pooling: BinPooling,
+        bin_layers: int = 0,
+        head: Head = "dense",
+    ) -> None:
         super().__init__()
         hidden = config.hidden
         self.encoder = Encoder(config)
         self.pooling = pooling
-        self.dense = nn.Linear(hidden * (1 if pooling == "cls" else 2), hidden)
+        width = hidden * (1 if pooling == "cls" else 2)
+        self.dense = nn.Linear(width, hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
         self.bins = BinLayers(config, bin_layers) if bin_layers else None
-        self.output = nn.Linear(hidden, tracks)
+        self.output = nn.Linear(hidden if head == "dense" else width, tracks)
         self.dropout = nn.Dropout(config.dropout)
         for part in (self.dense, self.output):
-            initialise(part, hidden)
+            if part is not None:
+                initialise(part, hidden)
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:
         """Token ids (B, L), true lengths (B,), tokens of each bin (B, K, 2) → logits (B, K, T).
@@ -51,7 +63,9 @@ class ChromatinNetwork(nn.Module):
         """
         hidden = self.encoder(ids, lengths)
         pooled = hidden[:, :1] if self.pooling == "cls" else _pool_bins(hidden, spans)
-        inner = self.activation(self.dense(self.dropout(pooled)))  # (B, K, D)
+        inner = (
+            pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))
+        )  # (B, K, D)
         if self.bins is not None:
             inner = self.bins(inner)
         return self.output(self.dropout(inner))  # type: ignore[no-any-return]
@@ -82,11 +96,17 @@ class ChromatinEnsemble(nn.Module):
     """Independently trained networks; the logit of their mean probability."""
 
     def __init__(
-        self, config: EncoderConfig, tracks: int, pooling: BinPooling, members: int, bin_layers: int = 0
+        self,
+        config: EncoderConfig,
+        tracks: int,
+        pooling: BinPooling,
+        members: int,
+        bin_layers: int = 0,
+        head: Head = "dense",
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(
-            ChromatinNetwork(config, tracks, pooling, bin_layers) for _ in range(members)
+            ChromatinNetwork(config, tracks, pooling, bin_layers, head) for _ in range(members)
         )
 
     def forward(self, ids: Tensor, lengths: Tensor, spans: Tensor) -> Tensor:

@@ -65,7 +65,12 @@ def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
             return PretrainingNetwork(config, next_sentence=settings.next_sentence)
         case ChromatinSettings():
             return ChromatinEnsemble(
-                config, len(settings.tracks), settings.pooling, settings.members, settings.bin_layers
+                config,
+                len(settings.tracks),
+                settings.pooling,
+                settings.members,
+                settings.bin_layers,
+                settings.head,
             )
         case PromoterSettings():
             return Classifier(config, outputs=1, pooling=settings.pooling, head=settings.head)

@@ -5,9 +5,9 @@ HuggingFace's form and back without a change.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bigbird_dna.genome.chromatin.tracks import Track
 
@@ -98,8 +98,17 @@ class ChromatinSettings(Settings):
     bin: int = Field(ge=1, description="bp")
     pooling: BinPooling
     bin_layers: int = Field(ge=0)
+    head: Head = Field(
+        default="dense", description="linear: no layer between the pooled vector and the output"
+    )
     members: int = Field(ge=1, description="models of the ensemble")
     tracks: tuple[NamedTrack, ...]
+
+    @model_validator(mode="after")
+    def _bin_layers_have_a_dense_layer_before(self) -> Self:
+        if self.head == "linear" and self.bin_layers:
+            raise ValueError("head linear has no bin layers")
+        return self
 
     @property
     def track_list(self) -> list[Track]:

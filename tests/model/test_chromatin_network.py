@@ -5,6 +5,7 @@ import torch
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, _pool_bins
+from bigbird_dna.model.settings import BinPooling
 
 ENCODER = EncoderConfig(vocabulary=20, layers=1, hidden=16, heads=2, positions=400, dropout=0.0, block_size=4)
 LENGTH, BINS = 240, 12
@@ -49,6 +50,21 @@ def test_far_tokens_reach_a_bin_through_bin_layers_alone(bin_layers: int) -> Non
     differs = (one - other).abs().amax(1) > 1e-6
     assert differs[1]
     assert differs[5:].all() if bin_layers else not differs[5:].any()
+
+
+@pytest.mark.parametrize(("pooling", "width"), [("cls", 1), ("bin", 2)])
+def test_a_linear_head_is_one_layer_on_the_pooled_vector(pooling: BinPooling, width: int) -> None:
+    torch.manual_seed(0)
+    network = ChromatinNetwork(ENCODER, 3, pooling, head="linear").eval()
+    head = {name: value for name, value in network.state_dict().items() if not name.startswith("encoder.")}
+    shapes = {"output.weight": (3, width * ENCODER.hidden), "output.bias": (3,)}
+    assert {name: tuple(value.shape) for name, value in head.items()} == shapes
+    ids, lengths = torch.randint(5, 20, (1, LENGTH)), torch.tensor([LENGTH])
+    with torch.inference_mode():
+        hidden = network.encoder(ids, lengths)
+        pooled = hidden[:, :1] if pooling == "cls" else _pool_bins(hidden, spans())
+        expected = pooled @ head["output.weight"].T + head["output.bias"]
+        torch.testing.assert_close(network(ids, lengths, spans()), expected)
 
 
 def test_bin_layers_know_distances() -> None:

@@ -192,6 +192,7 @@ def _settings(config: ChromatinConfig, data: ChromatinData, window: int) -> Chro
         bin=data.bin_size,
         pooling=config.model.pooling,
         bin_layers=config.model.bin_layers,
+        head=config.model.head,
         members=1,
         tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in data.tracks),
     )
