@@ -8,10 +8,12 @@ import typer
 from bigbird_dna.cli.naming import USE, add_command
 from bigbird_dna.cli.options import (
     BatchSize,
+    Contigs,
     Device,
     MaxN,
     ModelDirectory,
     Reference,
+    Regions,
     ResultFile,
     Threads,
     Tracks,
@@ -31,6 +33,8 @@ def score_promoters(
     ] = None,
     stride: Annotated[int, option("BP", "Distance between windows.")] = 100,
     strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
+    contig: Contigs = [],  # noqa: B006
+    regions: Regions = None,
     max_n: MaxN = 0.25,
     batch_size: BatchSize = 32,
     device: Device = "auto",
@@ -40,7 +44,8 @@ def score_promoters(
 
     Table columns: #contig start end name score strand note; coordinates are 0-based and half-open. A score
     is the probability that the window has a promoter with its TSS where the model expects it. bedGraph and
-    bigWig show the larger score of both strands at that place.
+    bigWig show the larger score of both strands at that place. With --regions these are the windows that
+    share a base with a region; of bedGraph and bigWig what lies in the regions.
     """
     from bigbird_dna.tasks.promoters.scoring import score_promoters as score
 
@@ -51,6 +56,8 @@ def score_promoters(
         format=format,
         stride=stride,
         strand=strand,
+        contigs=contig,
+        regions=regions,
         max_n=max_n,
         batch_size=batch_size,
         device=device,
