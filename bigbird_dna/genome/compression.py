@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Any, Literal, cast
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fields import CONTROL_BYTES, control_character
@@ -111,8 +111,8 @@ def open_stdin() -> Iterator[IO[bytes]]:
     """
     refuse_terminal()
     # One of our own around it would wait until its buffer is full.
-    inner = cast(io.BufferedReader, sys.stdin.buffer)
-    buffered = inner if hasattr(inner, "peek") else io.BufferedReader(cast(io.RawIOBase, inner))
+    inner: Any = sys.stdin.buffer
+    buffered = inner if hasattr(inner, "peek") else io.BufferedReader(inner)
     try:
         kind = compression_of(STDIN, buffered.peek(18)[:18])
         with _damage_told(STDIN, kind):
@@ -135,7 +135,7 @@ def refuse_terminal() -> None:
 class _AsItComes:
     """A stream whose `read` doesn't wait for more than there is."""
 
-    def __init__(self, stream: io.BufferedReader | gzip.GzipFile) -> None:
+    def __init__(self, stream: Any) -> None:
         self.peek = stream.peek
         self.read = stream.read1
 

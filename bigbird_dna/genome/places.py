@@ -61,6 +61,11 @@ class Places(NamedTuple):
         return Places(wider, self.name)
 
 
+def contig_names(contigs: Sequence[str] | str) -> tuple[str, ...]:
+    """Names of contigs as a caller gives them; a text is one name."""
+    return (contigs,) if isinstance(contigs, str) else tuple(contigs)
+
+
 def find_places(
     contigs: Sequence[str], regions: Path | str | None, known: Mapping[str, int], where: Path | str
 ) -> Places | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import progress
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
-from bigbird_dna.genome.places import find_places
+from bigbird_dna.genome.places import contig_names, find_places
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import Model
@@ -39,7 +39,7 @@ def score_promoters(
     format: str | None = None,
     stride: int = 100,
     strand: str = "both",
-    contigs: Sequence[str] = (),
+    contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
     max_n: float = 0.25,
     batch_size: int = 32,
@@ -83,7 +83,7 @@ def score_promoters(
     check_output(output, [model, fasta, regions])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     format = format or format_for(output, SCORE_FORMATS, "tsv")
-    scan = _Scan(output, format, stride, strand, max_n, tuple(contigs), regions)
+    scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions)
     choose_device(device)
     opened = load_promoter_model(model)
     predict = partial(opened.predict, batch_size=batch_size, device=device)
