@@ -24,8 +24,8 @@ class VariantInfo(NamedTuple):
     """What the writers say or need to know beside the effects.
 
     `meta` and `column_line` are the input's header, `contigs` the `##contig` lines that it lacks, `origin` is
-    the `provenance` of the effects. `tracks` are the names that effects have values of. With `per_track` the values of every one of them are written
-    beside the largest.
+    the `provenance` of the effects. `tracks` are the names that effects have values of. With `per_track` the
+    values of every one of them are written beside the largest.
     """
 
     meta: Sequence[str]
