@@ -225,9 +225,9 @@ def test_the_first_contig_is_scored_before_the_second_is_read(
         # Longer than what is read at a time.
         stream.write(f">chr2\n{'ACGTTGCATT' * 1_000_000}\n>chr3\nACGT\nAXGT\n")
     with pytest.raises(DataError, match="record 'chr3', line 7"):
-        scorer(max_n=0)
-    assert [text for text in output.lines if "command" not in text][: len(whole)] == whole
-    assert {text.split("\t")[0] for text in output.lines if text[0] != "#"} == {"chr1", "chr2"}
+        scorer()
+    part = [text for text in output.lines if "command" not in text]
+    assert len(part) > 100 and whole[: len(part)] == part
     with pytest.raises(DataError, match="record 'chr3', line 7"):
         scorer(output=tmp_path / "x.tsv")
     assert not (tmp_path / "x.tsv").exists()
