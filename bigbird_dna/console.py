@@ -2,13 +2,18 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
 from bigbird_dna.errors import printable
 
 T = TypeVar("T")
+Total = int | Callable[[], int] | None
+
+_FIRST = 30.0  # seconds between the first lines about progress
+_SHARE = 0.15  # of the time that has passed: later lines are further apart, some fifty in a day
+_FOUND_OUT = 10.0  # seconds after which a total is asked for that takes time to find out
 
 
 def log(message: str) -> None:
@@ -20,14 +25,69 @@ def log(message: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", file=sys.stderr, flush=True)
 
 
-def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Yield `items` behind a progress bar; without a bar where standard error is no terminal."""
+def progress(items: Iterable[T], description: str, total: Total = None, unit: str = "") -> Iterator[T]:
+    """Yield `items` behind a progress bar; where standard error is no terminal, with a line now and then.
+
+    Parameters
+    ----------
+    total
+        How many there are, about; a function that finds it out is called when the work has gone on for
+        some seconds, so that it doesn't hold up the first items. None: nobody knows.
+    unit
+        What they are, in the plural.
+    """
     if not sys.stderr.isatty():
-        yield from items
+        yield from _with_lines(items, description, total, unit)
         return
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
-    yield from track(
-        items, description=description, total=total, console=Console(stderr=True), transient=True
-    )
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        found = None if callable(total) else total
+
+        def watched() -> Iterator[T]:
+            due = time.monotonic() + _FOUND_OUT
+            for item in items:
+                yield item
+                if due and callable(total) and time.monotonic() >= due:
+                    bar.update(task, total=total())
+                    due = 0.0
+
+        yield from bar.track(watched(), total=found, task_id=task)
+
+
+def _with_lines(items: Iterable[T], description: str, total: Total, unit: str) -> Iterator[T]:
+    began = time.monotonic()
+    due = began + _FIRST
+    for done, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if now < due:
+            continue
+        if callable(total):
+            total = total()
+        log(f"{description}: {_how_far(done, total, unit, now - began)}")
+        due = now + max(_FIRST, _SHARE * (now - began))
+
+
+def _how_far(done: int, total: int | None, unit: str, seconds: float) -> str:
+    """`12 % (1,234,567 of 10,000,000 windows), 4 min left`; without a total what there is to say."""
+    name = f" {unit}" if unit else ""
+    if total is None or done > total:
+        return f"{done:,}{name} in {duration(seconds)}"
+    left = duration(seconds / done * (total - done))
+    return f"{done * 100 // total} % ({done:,} of {total:,}{name}), {left} left"
+
+
+def duration(seconds: float) -> str:
+    """A span of time in two words or four: `50 s`, `4 min`, `3 h 10 min`, `2 d 4 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"

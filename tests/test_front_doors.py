@@ -16,7 +16,7 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
-from tests.cli.command import Run
+from tests.cli.command import Run, refused
 from tests.toys import random_dna, random_model
 
 PROMOTER = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=2)
@@ -75,12 +75,51 @@ def test_a_function_and_its_command_write_the_same_bytes(run: Run, home: Path, t
     words = ("--reference", genome, "--tracks", "two", "-o", command)
     assert run("predict-tracks", chromatin, home / "regions.bed", *words).code == 0
     found = bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, function, tracks="two")
-    assert command.read_bytes() == function.read_bytes() and found == (2, 1)
+    assert command.read_bytes() == function.read_bytes() and found == (2, 1, 0)
 
     assert run("score-variants", chromatin, home / "x.vcf", *words).code == 0
     effects = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, function, tracks="two")
     assert command.read_bytes() == function.read_bytes()
     assert (effects.records, effects.scored, effects.notes) == (1, 1, {})
+
+
+def test_functions_have_the_options_of_their_commands(run: Run, home: Path, tmp_path: Path) -> None:
+    genome, promoter, chromatin = home / "genome.fa.gz", home / "promoter", home / "chromatin"
+    command, function = tmp_path / "command", tmp_path / "function"
+    (home / "some.bed").write_text("a\t90\t130\na\t440\t460\n")
+    places = {"contigs": ["a"], "regions": home / "some.bed"}
+    words = ("--contig", "a", "--regions", home / "some.bed", "-o", command, "--format")
+    for format in ("tsv", "bigwig"):
+        assert run("score-promoters", promoter, genome, *words, format).code == 0
+        bigbird_dna.score_promoters(promoter, genome, function, format=format, **places)
+        assert command.read_bytes() == function.read_bytes()
+    for format in ("bed", "parquet", "bigwig"):
+        assert run(
+            *("predict-tracks", chromatin, home / "regions.bed", "--reference", genome, "--contig", "a"),
+            *("--tracks", "two", "-o", command, "--format", format),
+        ).code == 0  # fmt: skip
+        options = {"contigs": "a", "tracks": "two", "format": format}
+        bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, function, **options)
+        assert command.read_bytes() == function.read_bytes()
+    assert run("score-variants", chromatin, home / "x.vcf", "--reference", genome, *words, "tsv").code == 0
+    found = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, function, format="tsv", **places)
+    assert command.read_bytes() == function.read_bytes() and found.records == 1
+
+
+def test_an_unknown_ending_is_an_error_of_every_scorer(run: Run, home: Path, tmp_path: Path) -> None:
+    genome, chromatin = home / "genome.fa.gz", home / "chromatin"
+    for words in (
+        ("score-promoters", home / "promoter", genome),
+        ("predict-tracks", chromatin, home / "regions.bed", "--reference", genome),
+        ("score-variants", chromatin, home / "x.vcf", "--reference", genome),
+    ):
+        known = ".vcf, .tsv, .txt" if words[0] == "score-variants" else ".tsv, .txt, .bed"
+        refused(run(*words, "-o", tmp_path / "x.csv"), 2, "x.csv: .csv is not the ending of a format", known)
+        assert list(tmp_path.iterdir()) == []
+        assert run(*words, "-o", tmp_path / "x.csv", "--format", "tsv").code == 0
+        assert (tmp_path / "x.csv").read_text().startswith("## bigbird-dna")
+        assert run(*words, "-o", tmp_path / "plain").code == 0
+        (tmp_path / "x.csv").unlink(), (tmp_path / "plain").unlink()
 
 
 def test_a_loaded_model_serves_as_its_directory_does(home: Path, tmp_path: Path) -> None:

@@ -91,6 +91,13 @@ Assembly = Annotated[
     str, option(None, "Whose contigs hold: GRCh37, GRCh38, sacCer3, or demo (names stand for themselves).")
 ]
 ResultFile = Annotated[Path | None, output("FILE", "File to write, whole or not at all.", "standard output")]
+Contigs = Annotated[
+    list[str],
+    option("NAME", "Only this contig, by any name that its assembly knows; repeatable.", "all", "--contig"),
+]
+Regions = Annotated[
+    Path | None, option("BED", "Only what lies in these regions, with --contig only on that contig.", "all")
+]
 ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
 NewModel = Annotated[Path, output("MODEL_DIR", "Model directory to write.")]
 NewModelArgument = Annotated[Path, argument("Model directory to write.", "MODEL_DIR")]

@@ -8,10 +8,12 @@ import typer
 from bigbird_dna.cli.naming import USE, add_command
 from bigbird_dna.cli.options import (
     BatchSize,
+    Contigs,
     Device,
     MaxN,
     ModelDirectory,
     Reference,
+    Regions,
     ResultFile,
     Threads,
     Tracks,
@@ -19,7 +21,7 @@ from bigbird_dna.cli.options import (
     option,
 )
 from bigbird_dna.console import log
-from bigbird_dna.tasks.formats import SCORE_FORMATS, STRANDS, VARIANT_FORMATS
+from bigbird_dna.tasks.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
 
 
 def score_promoters(
@@ -31,6 +33,8 @@ def score_promoters(
     ] = None,
     stride: Annotated[int, option("BP", "Distance between windows.")] = 100,
     strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
+    contig: Contigs = [],  # noqa: B006
+    regions: Regions = None,
     max_n: MaxN = 0.25,
     batch_size: BatchSize = 32,
     device: Device = "auto",
@@ -40,7 +44,8 @@ def score_promoters(
 
     Table columns: #contig start end name score strand note; coordinates are 0-based and half-open. A score
     is the probability that the window has a promoter with its TSS where the model expects it. bedGraph and
-    bigWig show the larger score of both strands at that place.
+    bigWig show the larger score of both strands at that place. With --regions these are the windows that
+    share a base with a region; of bedGraph and bigWig what lies in the regions.
     """
     from bigbird_dna.tasks.promoters.scoring import score_promoters as score
 
@@ -51,6 +56,8 @@ def score_promoters(
         format=format,
         stride=stride,
         strand=strand,
+        contigs=contig,
+        regions=regions,
         max_n=max_n,
         batch_size=batch_size,
         device=device,
@@ -66,10 +73,15 @@ def score_promoters(
 
 def predict_tracks(
     model_dir: ModelDirectory,
-    regions: Annotated[Path, argument("Regions: BED, plain or compressed.")],
+    regions: Annotated[Path, argument("Regions: BED, plain or compressed; - reads standard input.")],
     reference: Reference,
     tracks: Tracks = None,
+    contig: Contigs = [],  # noqa: B006
     output: ResultFile = None,
+    format: Annotated[
+        str | None,
+        option("|".join(TRACK_FORMATS), "What to write; bigWig of one track.", "by the ending of -o, or tsv"),
+    ] = None,
     summary: Annotated[
         str, option("max|mean", "Of the bins of a region longer than the model's bin.")
     ] = "max",
@@ -89,7 +101,9 @@ def predict_tracks(
 ) -> None:
     """Predict the probability that each region is in a peak of each track, mean of both strands.
 
-    Table columns: #contig start end name note, then one a track; coordinates are 0-based and half-open.
+    Table columns: #contig start end name note, then one a track; coordinates are 0-based and half-open. The
+    score of BED is 1000 times the largest probability. A region that can't be predicted (its contig is not
+    in the reference, or it ends beyond it) has no figures, and a note that says why.
     """
     from bigbird_dna.tasks.chromatin.prediction import predict_tracks as predict
 
@@ -99,6 +113,8 @@ def predict_tracks(
         reference,
         output,
         tracks=tracks,
+        contigs=contig,
+        format=format,
         summary=summary,
         middle=middle,
         max_n=max_n,
@@ -106,7 +122,8 @@ def predict_tracks(
         device=device,
         threads=threads,
     )
-    log(f"{counts.regions:,} regions, {counts.tracks:,} tracks")
+    text = f"{counts.regions:,} regions, {counts.tracks:,} tracks"
+    log(f"{text}; {counts.not_scored:,} regions not scored" if counts.not_scored else text)
 
 
 def score_variants(
@@ -114,9 +131,8 @@ def score_variants(
     vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
     reference: Reference,
     tracks: Tracks = None,
-    contig: Annotated[
-        list[str], option("NAME", "Only the records of this contig, named as in the VCF; repeatable.", "all")
-    ] = [],  # noqa: B006
+    contig: Contigs = [],  # noqa: B006
+    regions: Regions = None,
     output: ResultFile = None,
     format: Annotated[
         str | None, option("|".join(VARIANT_FORMATS), "What to write.", "by the ending of -o, or vcf")
@@ -135,8 +151,8 @@ def score_variants(
     keeps its lines and gets BBD_MAX and BBD_MAXTRACK in INFO; FILTER stays as it is. With --tracks only the
     chosen tracks count, and the values of each are written: BBD_DELTA and BBD_LOGODDS ('*': of all tracks).
     Table columns: #contig position ref alt id note max_delta max_track, a row for each ALT. An allele that
-    can't be scored has the reason in BBD_NOTE or the note. A name in .gz is written as bgzip, with an index
-    if the input is sorted.
+    can't be scored has the reason in BBD_NOTE or the note. ##contig lines that the header lacks are added.
+    A name in .gz is written as bgzip, with an index if the input is sorted.
     """
     from bigbird_dna.tasks.variants.scoring import score_variants as score
 
@@ -147,6 +163,7 @@ def score_variants(
         output,
         tracks=tracks,
         contigs=contig,
+        regions=regions,
         format=format,
         offsets=offsets,
         max_n=max_n,

@@ -4,14 +4,18 @@ import gzip
 import io
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Any, Literal, cast
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.fields import CONTROL_BYTES, control_character
+
+STDIN = Path("standard input")
+"""What messages call standard input."""
 
 LONGEST_LINE = 1 << 24
 """Bytes of a line of a table."""
@@ -90,17 +94,69 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     kind = compression(path)
     if kind == "bgzip":
         require_end_block(path)
+    with _damage_told(path, kind), path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
+        yield cast(IO[bytes], stream)
+
+
+@contextmanager
+def open_stdin() -> Iterator[IO[bytes]]:
+    """The uncompressed bytes of standard input, plain, gzip or bgzip, as they come in.
+
+    `read(n)` gives what is there, at most n bytes. Faults are those of `open_bytes`, of `STDIN`.
+
+    Raises
+    ------
+    UsageError
+        Standard input is a terminal.
+    """
+    refuse_terminal()
+    # One of our own around it would wait until its buffer is full.
+    inner: Any = sys.stdin.buffer
+    buffered = inner if hasattr(inner, "peek") else io.BufferedReader(inner)
     try:
-        with path.open("rb") if kind == "plain" else gzip.open(path, "rb") as stream:
-            yield cast(IO[bytes], stream)
+        kind = compression_of(STDIN, buffered.peek(18)[:18])
+        with _damage_told(STDIN, kind):
+            if kind == "plain":
+                yield cast(IO[bytes], _AsItComes(buffered))
+            else:
+                with gzip.GzipFile(fileobj=buffered) as stream:
+                    yield cast(IO[bytes], _AsItComes(stream))
+    finally:
+        if buffered is not inner:
+            buffered.detach()  # closing it would close standard input
+
+
+def refuse_terminal() -> None:
+    """`UsageError` if standard input is a terminal, where one would wait for ever."""
+    if sys.stdin.isatty():
+        raise UsageError("'-' reads from standard input, which is a terminal: pipe a file in")
+
+
+class _AsItComes:
+    """A stream whose `read` doesn't wait for more than there is."""
+
+    def __init__(self, stream: Any) -> None:
+        self.peek = stream.peek
+        self.read = stream.read1
+
+
+@contextmanager
+def _damage_told(path: Path, kind: Compression) -> Iterator[None]:
+    try:
+        yield
     except EOFError:
         raise DataError(f"{path}: truncated: the {kind} stream ends too early") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged {kind} file: {error}") from None
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, str]]:
     """Lines of a text file without their ends (LF or CRLF), numbered from 1.
+
+    Parameters
+    ----------
+    stream
+        Its bytes, where they were opened already: `path` is what messages call them.
 
     Raises
     ------
@@ -108,8 +164,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         As `open_bytes` and `numbered_lines`; or the file isn't UTF-8.
     """
     number = 0
-    with open_bytes(path) as stream:
-        for number, block in _whole_lines(path, stream, LONGEST_LINE, 1):
+    with open_bytes(path) if stream is None else nullcontext(stream) as opened:
+        for number, block in _whole_lines(path, opened, LONGEST_LINE, 1):
             try:
                 text = block.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

@@ -8,12 +8,14 @@ that occur twice, text without a header, lines of uneven length, letters that ar
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome import compression
 from bigbird_dna.genome.fields import check_name
 from bigbird_dna.genome.sequence import (
@@ -57,6 +59,42 @@ def scan_fasta(path: Path) -> dict[str, int]:
     return lengths
 
 
+class LengthsAhead(Mapping[str, int]):
+    """The lengths of a FASTA file's contigs, each found by reading on to its end when it is asked for.
+
+    So the first contig can be worked on when the file was read no further than to that one's end. Faults
+    raise `DataError` when they are reached. Iterating gives the contigs that were found until then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Of a file that is read once more, beside whoever asks."""
+        self._found: dict[str, int] = {}
+        self._records = groupby(_pieces(Path(path)), itemgetter(0))
+
+    def __getitem__(self, contig: str) -> int:
+        while contig not in self._found and self._read_on():
+            pass
+        return self._found[contig]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def all(self) -> dict[str, int]:
+        """Every contig: the file is read to its end, as `scan_fasta` does."""
+        while self._read_on():
+            pass
+        return self._found
+
+    def _read_on(self) -> bool:
+        for name, pieces in self._records:
+            self._found[name] = sum(len(raw) for _, raw in pieces)
+            return True
+        return False
+
+
 def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """Yield the records of a FASTA file in chunks of `chunk_bases` bp.
 
@@ -98,8 +136,7 @@ def spool_stdin() -> Iterator[Path]:
     UsageError
         Standard input is a terminal.
     """
-    if sys.stdin.isatty():
-        raise UsageError("'-' reads from standard input, which is a terminal: pipe a file in")
+    compression.refuse_terminal()
     with scratch_directory() as directory:
         path = directory / "stdin"
         with path.open("wb") as stream:

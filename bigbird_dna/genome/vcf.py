@@ -4,11 +4,12 @@ Positions are 1-based in the file and 0-based in `VcfRecord.start`. Bytes that a
 as surrogates: write the texts with `errors="surrogateescape"`.
 """
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from io import BufferedReader
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import numbered_lines, open_bytes
@@ -21,6 +22,8 @@ _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
 _LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
+_CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
+_UNFIT = re.compile('[,<>"]')  # in names that a header's line has no room for
 _NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
 
 
@@ -50,16 +53,23 @@ class VcfSummary(NamedTuple):
     records: int
     is_sorted: bool  # by position within contigs, each contig in one piece
     furthest: int  # base that a REF allele reaches, 1-based; 0 without records
+    contigs: tuple[str, ...]  # of the records, in the order they come in
+
+
+Keep = Callable[[VcfRecord], bool]
+"""Whether a record is to be read."""
 
 
 @contextmanager
-def open_vcf(path: Path, contigs: Collection[str] = ()) -> Iterator[VcfFile]:
+def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = None) -> Iterator[VcfFile]:
     """Open a VCF file for one pass: plain, gzip or bgzip.
 
     Parameters
     ----------
-    contigs
-        Names as in the file: only their records are read. None: all are.
+    keep
+        Which records are read; None: all are.
+    stream
+        The file's bytes, where they were opened already: `path` is what messages call it.
 
     Raises
     ------
@@ -69,25 +79,25 @@ def open_vcf(path: Path, contigs: Collection[str] = ()) -> Iterator[VcfFile]:
         POS is no position. The text has file and line.
     """
     path = Path(path)
-    with open_bytes(path) as stream:
+    with open_bytes(path) if stream is None else nullcontext(stream) as opened:
         # Of a file that is no text at all, one could look for the first line's end for long.
-        start = cast(BufferedReader, stream).peek(len(_START))[: len(_START)]
+        start = cast(BufferedReader, opened).peek(len(_START))[: len(_START)]
         if start.startswith(b"BCF"):
             raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
         if not _START.startswith(start):
             raise DataError(f"{path}: line 1: {_NO_VCF}")
-        lines = numbered_lines(path, stream, _LONGEST_LINE)
+        lines = numbered_lines(path, opened, _LONGEST_LINE)
         meta, column_line = _read_header(path, lines)
         records = _records(path, lines, column_line)
-        if contigs:
-            records = (record for record in records if record.contig in contigs)
+        if keep is not None:
+            records = filter(keep, records)
         yield VcfFile(meta, column_line, records)
 
 
-def scan_vcf(path: Path, contigs: Collection[str] = ()) -> VcfSummary:
+def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
     """Read a file once from end to end, so that faults are known before any work is done.
 
-    `contigs` are as in `open_vcf`.
+    `keep` is as in `open_vcf`.
 
     Raises
     ------
@@ -97,8 +107,8 @@ def scan_vcf(path: Path, contigs: Collection[str] = ()) -> VcfSummary:
     records = furthest = 0
     is_sorted = True
     contig, start = "", -1
-    seen: set[str] = set()
-    with open_vcf(path, contigs) as vcf:
+    seen: dict[str, None] = {}
+    with open_vcf(path, keep) as vcf:
         for record in vcf.records:
             records += 1
             furthest = max(furthest, record.start + len(record.ref))
@@ -106,10 +116,41 @@ def scan_vcf(path: Path, contigs: Collection[str] = ()) -> VcfSummary:
                 is_sorted &= record.start >= start
             else:
                 is_sorted &= record.contig not in seen
-                seen.add(record.contig)
+                seen[record.contig] = None
                 contig = record.contig
             start = record.start
-    return VcfSummary(records, is_sorted, furthest)
+    return VcfSummary(records, is_sorted, furthest, tuple(seen))
+
+
+def contig_lines(
+    meta: Sequence[str], contigs: Mapping[str, int], used: Iterable[str], find: Callable[[str], str | None]
+) -> list[str]:
+    """The `##contig` lines that a header lacks for the contigs of a reference, in the reference's order.
+
+    Parameters
+    ----------
+    meta
+        The header's lines.
+    contigs
+        Name → length in bp of the reference's contigs.
+    used
+        Names that records have, as far as they are known: a contig is declared under these.
+    find
+        From any name of a contig to the reference's, None if it has no such contig.
+    """
+    declared = {found[1] for line in meta if (found := _CONTIG_LINE.match(line))}
+    known = {find(name) for name in declared}
+    names: dict[str, list[str]] = {}
+    for name in dict.fromkeys(used):
+        contig = find(name)
+        if contig is not None and name not in declared:
+            names.setdefault(contig, []).append(name)
+    return [
+        f"##contig=<ID={name},length={length}>"
+        for contig, length in contigs.items()
+        for name in names.get(contig, [] if contig in known else [contig])
+        if not _UNFIT.search(name)
+    ]
 
 
 def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[str, ...], str]:

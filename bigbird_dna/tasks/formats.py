@@ -1,8 +1,13 @@
-"""What `score-promoters` and `score-variants` write; light to import, for help texts."""
+"""What the commands that use a model write, and where; light to import, for help texts."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 
+from bigbird_dna.checks import check_choice
+from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.intervals import Strand
+from bigbird_dna.outputs import Destination, destination, text_destination
 
 Formats = Mapping[str, tuple[str, ...]]
 """Format → the endings of files that stand for it."""
@@ -14,7 +19,28 @@ SCORE_FORMATS: Formats = {
     "bigwig": (".bigwig", ".bw"),
     "parquet": (".parquet",),
 }
+TRACK_FORMATS: Formats = {
+    "tsv": (".tsv", ".txt"),
+    "bed": (".bed",),
+    "bigwig": (".bigwig", ".bw"),
+    "parquet": (".parquet",),
+}
 BINARY_FORMATS = ("bigwig", "parquet")
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
 
 STRANDS: Mapping[str, tuple[Strand, ...]] = {"both": ("+", "-"), "+": ("+",), "-": ("-",)}
+
+
+def check_format(format: str, formats: Formats, output: Path | None) -> None:
+    """`UsageError` if there is no such format, or it can't be written there."""
+    check_choice("format", format, formats)
+    if format in BINARY_FORMATS:
+        if output is None:
+            raise UsageError(f"format {format} can't go to standard output: name a file with -o")
+        if output.suffix == ".gz":
+            raise UsageError(f"{output}: {format} is compressed: leave out .gz")
+
+
+def open_destination(output: Path | None, format: str) -> AbstractContextManager[Destination]:
+    """Where a writer of a format writes; text goes to standard output, pipes and devices as it is made."""
+    return destination(output, format) if format in BINARY_FORMATS else text_destination(output)

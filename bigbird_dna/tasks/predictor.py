@@ -5,6 +5,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.outputs import Destination, LiveText
+
 Predictor = Callable[[Sequence[str]], NDArray[np.float32]]
 """From N windows over A C G T N to probabilities, each a function of its sequence alone: (N,) of a promoter
 model; (N, K, T) of a chromatin model, for K bins in the middle of a window and T tracks."""
+
+
+def flushing(predict: Predictor, target: Destination) -> Predictor:
+    """The same predictor; what was written goes out before each call, which may take long."""
+    if not isinstance(target, LiveText):
+        return predict
+
+    def call(sequences: Sequence[str]) -> NDArray[np.float32]:
+        target.flush()
+        return predict(sequences)
+
+    return call

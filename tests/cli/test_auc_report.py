@@ -85,3 +85,50 @@ def test_one_line_and_exit_code(files, tmp_path):
         f"bigbird-dna: error: {files['p']}: row 4, track 'track 3': the prediction is NaN or missing"
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_infinities_are_counted_and_ranked(files, tmp_path):
+    scores = np.load(files["p"])
+    scores[:3, 1], scores[7, 3] = np.inf, -np.inf
+    np.save(files["p"], scores)
+    run(files["p"], files["l"], "-o", tmp_path / "infinite")
+    np.save(files["k"], np.clip(scores, -1e6, 1e6))
+    run(files["k"], files["l"], "-o", tmp_path / "large")
+    for table in ("tracks.tsv", "groups.tsv"):
+        assert (tmp_path / "infinite" / table).read_bytes() == (tmp_path / "large" / table).read_bytes()
+    said = run(files["p"], files["l"], "-o", tmp_path / "infinite", "--compare", f"k={files['k']}")
+    warnings = [line for line in said.splitlines() if "warning" in line]
+    assert len(warnings) == 1 and f"{files['p']}: 4 predictions are infinite" in warnings[0]
+    assert warnings[0].endswith("in the tracks track 2, track 4")
+
+
+def test_more_tracks_than_rows_are_asked_about(files, tmp_path):
+    for name in ("p", "l"):
+        np.save(files[name], np.load(files[name]).T)
+    said = run(files["p"], files["l"], "-o", tmp_path / "turned")
+    assert "warning: " in said and "4 rows × 300 tracks: there are more tracks than rows" in said
+
+
+def test_tables_as_pandas_writes_them(files, tmp_path):
+    """Its index and the names it makes up are neither tracks nor rows."""
+    run(files["p"], files["l"], "-o", tmp_path / "arrays")
+    names = [f"track {number}" for number in range(1, 5)]
+    for name in ("p", "l"):
+        pd.DataFrame(np.load(files[name]).astype(float)).to_csv(tmp_path / f"{name}.csv")
+        frame = pd.DataFrame(np.load(files[name]).astype(float), columns=names)
+        frame.to_csv(tmp_path / f"{name}.tsv", sep="\t")
+    for ending in ("csv", "tsv"):
+        said = run(tmp_path / f"p.{ending}", tmp_path / f"l.{ending}", "-o", tmp_path / ending)
+        assert said.count("the first column has no name and numbers the rows: passed over") == 2
+        tables = ((tmp_path / made / "tracks.tsv").read_text() for made in ("arrays", ending))
+        assert len(set(tables)) == 1
+
+
+def test_one_track_as_arrays_of_one_axis(files, tmp_path):
+    for name in ("p", "l"):
+        values = np.load(files[name])
+        np.save(tmp_path / f"{name}1.npy", values[:, 2])
+        np.save(tmp_path / f"{name}2.npy", values[:, 2:3])
+    run(tmp_path / "p1.npy", tmp_path / "l1.npy", "-o", tmp_path / "flat")
+    run(tmp_path / "p2.npy", tmp_path / "l2.npy", "-o", tmp_path / "column")
+    assert (tmp_path / "flat/tracks.tsv").read_text() == (tmp_path / "column/tracks.tsv").read_text()

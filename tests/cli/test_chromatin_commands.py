@@ -1,5 +1,6 @@
 """The chromatin commands on a small genome: what they write, write again, and refuse."""
 
+import gzip
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -398,18 +399,96 @@ def test_regions_that_will_not_do(run: Run, home: Path, bed: Path, tmp_path: Pat
     out.write_text("former")
     further = ("--reference", home / "reference.fa.gz", "-o", out)
     for text, message in {
-        "c\t0\t40\nchr77\t0\t40\n": "line 2: the reference has no contig 'chr77'",
-        "c\t0\t40\nc\t4990\t5030\n": "line 2: ends at 5,030, c has 5,000 bp",
+        "chr77\t0\t40\n": "none of its contigs (chr77) is in the reference (a, b, c)",
         "c\t40\tx\n": "line 1",
+        "c\t40\t80\nc\t50\t50\n": "line 2: interval 50-50 is empty",
+        "c\t40\t80\nc\t50\t40\n": "line 2: interval 50-40 ends before it starts",
         "# nothing\n": "no regions in the file",
         "": "no regions in the file",
     }.items():
         bed.write_text(text)
         refused(run("predict-tracks", home / "first", bed, *further), 1, "regions.bed", message)
+        assert out.read_text() == "former"
+        if text:
+            result = run("predict-tracks", home / "first", "-", *further[:2], stdin=text.encode())
+            assert (result.code, result.out.count("\n") <= 5) == (1, True)
+            assert message in result.err and "standard input: " in result.err
     missing = tmp_path / "none.bed"
     refused(run("predict-tracks", home / "first", missing, *further), 1, "none.bed: no such file")
-    assert out.read_text() == "former"
     assert {path.name for path in tmp_path.iterdir()} == {"out.tsv", "regions.bed"}
+
+
+def test_a_bad_region_is_noted_in_its_row(run: Run, home: Path, bed: Path) -> None:
+    good = bed.read_text()
+    words = ("predict-tracks", home / "first", bed, "--reference", home / "reference.fa.gz")
+    expected = table(run(*words).out)
+    lines = good.splitlines(keepends=True)
+    bed.write_text(
+        f"chr77\t0\t40\n{''.join(lines[:3])}c\t4990\t5030\tlate\n{''.join(lines[3:])}c\t9000\t9040\n"
+    )
+    result = run(*words)
+    assert result.code == 0 and "8 regions, 2 tracks; 5 regions not scored" in result.err
+    rows = table(result.out)
+    bad = rows["note"].isin(["contig_unknown", "beyond_contig"])
+    assert rows.index[bad].tolist() == [0, 4, 7]
+    assert rows.loc[bad, "note"].tolist() == ["contig_unknown", "beyond_contig", "beyond_contig"]
+    assert rows.loc[bad, "name"].tolist() == ["chr77:0-40", "late", "c:9000-9040"]
+    assert (rows.loc[bad, list(MOTIFS)] == ".").all(axis=None)
+    pd.testing.assert_frame_equal(rows[~bad].reset_index(drop=True), expected)
+    again = run(*words[:2], "-", *words[3:], stdin=bed.read_bytes())
+    pd.testing.assert_frame_equal(table(again.out), rows)
+
+
+def test_every_format_of_tracks(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:
+    import pybigtools
+
+    bed.write_text(f"chr77\t0\t40\n{bed.read_text()}")
+    words = ("predict-tracks", home / "first", bed, "--reference", home / "reference.fa.gz")
+    rows = table(run(*words).out)
+    for name in ("x.bed", "x.parquet", "x.tsv.gz"):
+        assert run(*words, "-o", tmp_path / name).code == 0
+    assert gzip.decompress((tmp_path / "x.tsv.gz").read_bytes()).decode().splitlines()[4:] == [
+        "\t".join(row) for row in rows.itertuples(index=False)
+    ]
+    lines = table((tmp_path / "x.bed").read_text())
+    assert list(lines.columns) == ["#contig", "start", "end", "name", "score", "strand", "note", *MOTIFS]
+    pd.testing.assert_frame_equal(lines.drop(columns=["score", "strand"]), rows)
+    largest = rows[list(MOTIFS)].replace(".", "0").astype(float).max(axis=1)
+    np.testing.assert_allclose(lines["score"].astype(int), 1000 * largest, atol=0.501)
+    stored = pd.read_parquet(tmp_path / "x.parquet")
+    assert list(stored.columns) == ["contig", *rows.columns[1:]]
+    np.testing.assert_allclose(
+        stored[list(MOTIFS)], rows[list(MOTIFS)].replace(".", "nan").astype(float), atol=1e-6
+    )
+    assert stored["note"].fillna(".").tolist() == rows["note"].tolist()
+    # A bigWig has one track, and one value a base.
+    for format in ("bigwig", "parquet"):
+        refused(run(*words, "--format", format, "--tracks", "one"), 2, "name a file with -o")
+    out = tmp_path / "x.bw"
+    refused(run(*words, "-o", out), 2, "bigwig holds one track, and these are 2: choose one with --tracks")
+    refused(run(*words, "-o", out, "--tracks", "one"), 1, "regions.bed: regions c:380-500 and ", "overlap")
+    bed.write_text("c\t400\t440\nchr77\t0\t40\nb\t3600\t3640\na\t100\t140\nc\t380\t400\n")
+    one = table(run(*words, "--tracks", "one").out)
+    assert run(*words, "-o", out, "--tracks", "one").code == 0
+    with pybigtools.open(str(out)) as signal:
+        found = [(name, *record) for name in "ac" for record in signal.records(name)]
+    expected = one[one["one"] != "."].sort_values(["#contig", "start"])
+    assert found == [
+        (row[0], int(row[1]), int(row[2]), pytest.approx(float(row[5])))
+        for row in expected.itertuples(index=False)
+    ]
+    bed.write_text("b\t3600\t3640\n")
+    refused(run(*words, "-o", out, "--tracks", "one"), 1, "no region has a score")
+
+
+def test_regions_of_some_contigs(run: Run, home: Path, bed: Path) -> None:
+    words = ("predict-tracks", home / "first", bed, "--reference", home / "reference.fa.gz")
+    whole = table(run(*words).out)
+    result = run(*words, "--contig", "a", "--contig", "b")
+    kept = whole[whole["#contig"].isin(["a", "b"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(table(result.out), kept)
+    assert "--contig a --contig b" in result.out.splitlines()[2]
+    refused(run(*words, "--contig", "chr9"), 1, "reference.fa.gz: has none of the contigs chr9")
 
 
 def test_what_predict_tracks_refuses(run: Run, home: Path, bed: Path, tmp_path: Path) -> None:

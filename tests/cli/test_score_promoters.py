@@ -318,6 +318,12 @@ def test_no_model_directory(run: Run, models: Path, fasta: Path, tmp_path: Path)
         (("--format", "bigwig"), "name a file with -o"),
         (("--format", "parquet"), "name a file with -o"),
         (("-o", "x.bw.gz"), "leave out .gz"),
+        (
+            ("-o", "x.csv"),
+            "x.csv: .csv is not the ending of a format: end the name in one of .tsv, .txt, .bed,",
+        ),
+        (("-o", "x.v2"), ".parquet, or choose the format with --format"),
+        (("-o", "x.wig.gz"), ".wig is not the ending"),
     ],
 )
 def test_wrong_options(run: Run, model: Path, fasta: Path, words: tuple[str, ...], part: str) -> None:

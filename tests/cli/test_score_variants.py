@@ -136,8 +136,33 @@ def test_only_the_contigs_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: 
     assert both == [text for text in records() if text.split("\t")[0] in ("chr2", "chr3")]
     result = run(vcf, "--reference", fasta, "--contig", "chr2", "--contig", "chr3")
     assert "--contig chr2 --contig chr3" in result.out
-    result = run(vcf, "--reference", fasta, "--contig", "chr9")
-    assert result.code == 0 and f"warning: {vcf}: no records on chr9" in result.err
+    assert f"warning: {fasta} has no contig chr3" in result.err
+    refused(
+        run(vcf, "--reference", fasta, "--contig", "chr9"), 1, "has none of the contigs chr9", "chr1, chr2"
+    )
+    assert records("--contig", "2") == records("--contig", "chr2") != []
+    none = tmp_path / "none.vcf"
+    none.write_text(HEADER + vcf.read_text().splitlines()[3] + "\n")
+    result = run(none, "--reference", fasta, "--contig", "chr2")
+    assert result.code == 0 and f"warning: {none}: no records there" in result.err
+
+
+def test_only_the_regions_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+    """A record lies where its REF does: that at 90 reaches to 92."""
+    bed = tmp_path / "x.bed"
+    words = (vcf, "--reference", fasta, "--format", "tsv")
+    whole = table(run(*words).out)
+    bed.write_text("chr1\t91\t99\nchr1\t149\t150\nchr2\t1\t2\n")
+    for further, expected in (
+        ((), [("chr1", "90"), ("chr1", "150"), ("chr2", "2")]),
+        (("--contig", "chr1"), [("chr1", "90"), ("chr1", "150")]),
+        (("--contig", "chr2"), [("chr2", "2")]),
+    ):
+        result = run(*words, "--regions", bed, *further)
+        assert result.code == 0 and f"--regions {bed}" in result.out
+        rows = table(result.out)
+        assert all(row in whole for row in rows)
+        assert list(dict.fromkeys((row["#contig"], row["position"]) for row in rows)) == expected
 
 
 def test_the_way_the_input_is_packed_changes_nothing(run: Run, vcf: Path, fasta: Path) -> None:
@@ -207,9 +232,45 @@ def test_contigs_by_other_names_and_no_records(run: Run, fasta: Path, tmp_path: 
     other.write_text(HEADER + line("1", 100, base, "T" if base != "T" else "G"))
     result = run(other, "--reference", fasta)
     assert "BBD_MAX=" in result.out and "CONTIG" not in table(result.out)[0]["INFO"]
-    other.write_text(HEADER + line("scaffold", 100, base, "A"))
-    result = run(other, "--reference", fasta)
-    assert result.code == 0 and "another assembly?" in result.err
+
+
+def test_a_vcf_of_another_genome(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
+    """None of its contigs fits: an error that names both sides. Some don't: each of their records says so."""
+    other, out = tmp_path / "other.vcf", tmp_path / "out.vcf"
+    other.write_text(HEADER + line("scaffold", 100, "G", "A") + line("x", 1, "A", "C"))
+    both = f"none of its contigs (scaffold, x) is in {fasta} (chr1, chr2)"
+    for words in ((), ("-o", out), ("--format", "tsv")):
+        refused(run(other, "--reference", fasta, *words), 1, f"{other}: {both}")
+    refused(run("-", "--reference", fasta, stdin=other.read_bytes()), 1, f"standard input: {both}")
+    assert not out.exists()
+    many = "".join(line("scaffold", place, "G", "A") for place in range(1, 3000))
+    result = run("-", "--reference", fasta, stdin=(HEADER + many).encode())
+    assert result.code == 1 and "standard input: none of its contigs (scaffold) is in" in result.err
+    result = run(vcf, "--reference", fasta)
+    assert result.code == 0 and "CONTIG_UNKNOWN" in result.out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("way", ["file", "stdin"])
+def test_contigs_that_the_header_lacks_are_added(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path, way: str
+) -> None:
+    lines = vcf.read_text().splitlines(keepends=True)
+    vcf.write_text("".join([lines[0], *lines[2:-1]]))
+    source, stdin = (vcf, b"") if way == "file" else ("-", vcf.read_bytes())
+    result = run(source, "--reference", fasta, stdin=stdin)
+    declared = [text for text in result.out.splitlines() if text.startswith("##contig")]
+    assert declared == ["##contig=<ID=chr1,length=300>", "##contig=<ID=chr2,length=300>"]
+    out = tmp_path / "out.vcf"
+    out.write_text(result.out)
+    with pysam.VariantFile(str(out)) as read:
+        assert [(c.name, c.length) for c in read.header.contigs.values()] == [("chr1", 300), ("chr2", 300)]
+        assert [(record.chrom, record.pos) for record in read][-1] == ("chr2", 2)
+    # Those that are declared stay as they are, those of other names are declared by these.
+    text = "".join([lines[0], "##contig=<ID=chr2,length=7>\n", lines[2], *lines[3:-1]])
+    vcf.write_text(text.replace("chr1\t", "1\t"))
+    result = run(vcf, "--reference", fasta)
+    declared = [text for text in result.out.splitlines() if text.startswith("##contig")]
+    assert declared == ["##contig=<ID=chr2,length=7>", "##contig=<ID=1,length=300>"]
 
 
 @pytest.mark.parametrize("ending", ["vcf", "vcf.gz", "tsv"])

@@ -42,6 +42,16 @@ WRITERS = {
     "a.parquet": lambda path, v: pd.DataFrame(v, columns=NAMES).to_parquet(path),
     "a.tsv": lambda path, v: write_tsv(path, v, NAMES),
     "a.tsv.gz": lambda path, v: write_tsv(path, v, NAMES),
+    "a.csv": lambda path, v: pd.DataFrame(v, columns=NAMES).to_csv(path, index=False),
+    "a.csv.gz": lambda path, v: pd.DataFrame(v, columns=NAMES).to_csv(path),
+    "a.index.tsv": lambda path, v: pd.DataFrame(v, columns=NAMES).to_csv(path, sep="\t"),
+    "a.part.csv": lambda path, v: pd.DataFrame(v, columns=NAMES, index=range(7, 413, 2)).to_csv(path),
+    "a.twice.csv": lambda path, v: (
+        pd.DataFrame(v, columns=NAMES).reset_index(names="Unnamed: 0").to_csv(path, index=False)
+    ),
+    "a.index.parquet": lambda path, v: pd.DataFrame(v, columns=NAMES).to_parquet(path, index=True),
+    "bare.csv": lambda path, v: pd.DataFrame(v).to_csv(path, index=False),
+    "bare.index.csv": lambda path, v: pd.DataFrame(v).to_csv(path),
     "bare.tsv": lambda path, v: np.savetxt(path, v, fmt="%.9g", delimiter="\t"),
 }
 
@@ -55,10 +65,32 @@ def test_formats_read_alike(tmp_path, monkeypatch, values, name):
     assert (array.rows, array.tracks) == values.shape
     np.testing.assert_array_equal(whole(array).astype(np.float32), values)
     np.testing.assert_array_equal(whole(array, 1, 4).astype(np.float32), values[:, 1:4])
-    named = name in ("one.npz", "a.parquet", "a.tsv", "a.tsv.gz")
+    named = name == "one.npz" or name.startswith("a.")
     assert array.names == (NAMES if named else None)
-    if name.startswith("a.tsv"):
+    if name in ("a.tsv", "a.tsv.gz"):
         assert array.places["start"].tolist()[:2] == [0, 200]
+
+
+@pytest.mark.parametrize("kind", ["predictions", "labels"])
+def test_an_array_of_one_axis_is_one_track(tmp_path, monkeypatch, values, kind):
+    monkeypatch.setattr(track_array, "CHUNK", 500)
+    flat = values[:, 0]
+    np.save(tmp_path / "x.npy", flat)
+    np.savez(tmp_path / "one.npz", x=flat)
+    np.savez(tmp_path / "several.npz", predictions=flat, labels=flat)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=flat, chunks=(50,))
+    (tmp_path / "x.csv").write_text("".join(f"{value:.9g}\n" for value in flat))
+    for source in (*tmp_path.iterdir(), flat):
+        array = open_array(source, kind)
+        assert (array.rows, array.tracks) == (203, 1)
+        np.testing.assert_array_equal(whole(array).astype(np.float32), flat[:, None])
+
+
+def test_a_first_row_with_a_missing_value_is_a_row(tmp_path):
+    (tmp_path / "x.tsv").write_text("\t0\t1\n1\t1\t0\n1\t0\t0\n")
+    array = open_array(tmp_path / "x.tsv", "labels")
+    np.testing.assert_array_equal(whole(array), [[np.nan, 0, 1], [1, 1, 0], [1, 0, 0]])
 
 
 @pytest.mark.parametrize("chunks", [None, (50, 2)])
@@ -99,7 +131,10 @@ def test_packed_labels_of_a_data_set(tmp_path, tracks):
             (f"a.{suffix}", b"nothing of the kind", f"not readable as {kind}")
             for suffix, kind in {"npy": ".npy", "npz": ".npz", "h5": "HDF5", "parquet": "Parquet"}.items()
         ),
-        ("a.csv", b"1,2", "its name ends in none of .npy, .npz"),
+        ("a.xls", b"1,2", "its name ends in none of .npy, .npz"),
+        ("a.csv", b'a,"b,c"\n1,2\n3,x\n', "line 3: column 'b,c': 'x' is no number"),
+        ("a.csv", b",a\n0,1\n0,2\n", "line 1: a column without a name, which doesn't number the rows"),
+        ("a.tsv", b"a\t\tb\n1\t2\t3\n", r"line 1: a column without a name.* \(column 2\)"),
         ("a.tsv", b"a\tb\n1\t2\n3\tx\n", "line 3: column 'b': 'x' is no number"),
         ("a.tsv", b"a\ta\n1\t2\n", "line 1: two columns called 'a'"),
         ("a.tsv", b"a\tb\n", "0 rows × 2 tracks"),
@@ -124,7 +159,8 @@ def test_bad_arrays(tmp_path, values):
             open_array(tmp_path / name, "labels")
 
     refused("a.npz", r"2 arrays of rows × tracks \(found: x, y\); name one", x=values, y=values)
-    refused("b.npz", "0 arrays of rows", x=values[0])
+    refused("b.npz", "0 arrays of rows", x=values[None])
+    refused("b.npz", r"2 arrays of rows × tracks \(found: x, y\)", x=values[0], y=values[0])
     refused("c.npz", "4 names of tracks beside 5 columns", x=values, tracks=np.array(NAMES[:4]))
     packed = np.full((4, 1), 255, np.uint8)
     refused("d.npz", "bits are set beyond track 5", packed=packed, tracks=np.array(5))
@@ -132,9 +168,9 @@ def test_bad_arrays(tmp_path, values):
     np.save(tmp_path / "text.npy", np.array([["a"]]))
     with pytest.raises(DataError, match=r"text.npy: holds <U1, not numbers"):
         open_array(tmp_path / "text.npy", "labels")
-    np.save(tmp_path / "flat.npy", values[0])
-    with pytest.raises(DataError, match=r"flat.npy: an array of shape \(5,\), expected rows × tracks"):
-        open_array(tmp_path / "flat.npy", "labels")
+    np.save(tmp_path / "deep.npy", values[None])
+    with pytest.raises(DataError, match=r"deep.npy: an array of shape \(1, 203, 5\), expected rows × tracks"):
+        open_array(tmp_path / "deep.npy", "labels")
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])

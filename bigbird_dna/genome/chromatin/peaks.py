@@ -8,7 +8,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,15 +151,16 @@ def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
         yield number, fields[0], start, end
 
 
-def read_bed(path: Path) -> Iterator[tuple[int, list[str], int, int]]:
+def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int, list[str], int, int]]:
     """Line number, the first columns, start and end of every interval; as `read_intervals`.
 
-    The columns are three or more; those from the fifth on stand in one.
+    The columns are three or more; those from the fifth on stand in one. `stream` has the bytes of what
+    `path` names, where they were opened already.
     """
-    if path.is_file() and path.stat().st_size == 0:
+    if stream is None and path.is_file() and path.stat().st_size == 0:
         return
     checked: set[str] = set()
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, stream):
         fields = line.split("\t", 4)
         if len(fields) < 3 or not fields[0] or line.startswith(("#", " ", "track", "browser")):
             words = line.split(maxsplit=4)

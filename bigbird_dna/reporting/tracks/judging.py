@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.console import progress
+from bigbird_dna.console import log, progress
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
 from bigbird_dna.reporting.metrics.curves import thin_curve
 from bigbird_dna.reporting.metrics.steps import Counts, Steps, average_precision
@@ -20,6 +20,7 @@ from bigbird_dna.reporting.tracks.slices import read_slice, slice_bounds
 
 # Sorting, copying and counting leave Python's lock, but more threads find nothing more to do.
 _THREADS = 4
+_SHOWN = 5  # names in a message
 CURVE_POINTS = 80
 """Of each track's curve: on either axis it is off by a 40th at most, mostly by far less."""
 
@@ -65,7 +66,7 @@ def judge_tracks(
     """Judge every track of `predictions`, and of `compare`, against that of `labels`.
 
     Rows whose label is -1 or NaN are left out of that track. `threads` 0: one a core, up to four.
-    Errors are those of `read_slice`.
+    Infinite scores rank first or last, and the log says so. Errors are those of `read_slice`.
     """
     threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
     predictors = [predictions, *compare.values()]
@@ -75,12 +76,26 @@ def judge_tracks(
             for first, last in slice_bounds(predictors, labels, threads)
         ]
         try:
-            for done in progress(as_completed(slices), "tracks, by slice", len(slices)):
+            for done in progress(as_completed(slices), "judging", len(slices), "slices of tracks"):
                 done.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [judged for done in slices for judged in done.result()]
+    results = [done.result() for done in slices]
+    for number, array in enumerate(predictors):
+        counts = np.concatenate([infinite[number] for _, infinite in results])
+        _warn_of_infinities(array.path, counts, names)
+    return [one for judged, _ in results for one in judged]
+
+
+def _warn_of_infinities(path: str, counts: NDArray[np.int64], names: Sequence[str]) -> None:
+    having = [name for name, count in zip(names, counts, strict=True) if count]
+    if having:
+        more = f", … {len(having):,} in all" if len(having) > _SHOWN else ""
+        log(
+            f"warning: {path}: {int(counts.sum()):,} predictions are infinite and rank before or behind all "
+            f"others, in the tracks {', '.join(having[:_SHOWN])}{more}"
+        )
 
 
 def _judge_slice(
@@ -90,12 +105,14 @@ def _judge_slice(
     last: int,
     names: tuple[str, ...],
     others: Sequence[str],
-) -> list[Judged]:
+) -> tuple[list[Judged], list[NDArray[np.int64]]]:
+    """The tracks of a slice, and for each predictor how many scores of each are infinite."""
     read = read_slice(predictors, labels, first, last, names)
-    return [
+    judged = [
         _judge([scores[row] for scores in read.scores], read.labels[row], others)
         for row in range(last - first)
     ]
+    return judged, read.infinite
 
 
 def _judge(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> Judged:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from bigbird_dna.console import log
 from bigbird_dna.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import checksum
@@ -57,8 +58,8 @@ def auc_report(
 
     Parameters
     ----------
-    predictions, labels : (rows, tracks); files as `open_array` reads them, or in memory. Scores of any
-        range; labels 0 and 1, and -1 or NaN for a row that was not measured in a track.
+    predictions, labels : (rows, tracks), or (rows,) of one track; files as `open_array` reads them, or in
+        memory. Scores of any range; labels 0 and 1, and -1 or NaN for a row that was not measured in a track.
     output : a directory of its own, as an earlier report in it is replaced.
     tracks : name, group and more of each column, as a table (`read_tracks`) or its rows; None: the names
         of the arrays' columns, in one group.
@@ -78,6 +79,11 @@ def auc_report(
     output, compare = Path(output), dict(compare or {})
     check_directory(output, _paths(predictions, labels, *compare.values(), tracks, published))
     truth, first, others = _open_arrays(predictions, labels, compare)
+    if first.tracks > first.rows:
+        log(
+            f"warning: {first.path}: {first.rows:,} rows × {first.tracks:,} tracks: there are more tracks "
+            "than rows; are rows and tracks exchanged?"
+        )
     known = _tracks(tracks, [truth, first, *others.values()])
     figures = _published(published, known)
     judged = judge_tracks(first, truth, others, tuple(track.name for track in known), threads)

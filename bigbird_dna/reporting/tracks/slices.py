@@ -26,6 +26,7 @@ class TrackSlice(NamedTuple):
 
     scores: list[NDArray[Any]]  # of each predictor, (C, N)
     labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
+    infinite: list[NDArray[np.int64]]  # of each predictor, (C,): how many scores are infinite
 
 
 def slice_bounds(predictors: list[TrackArray], labels: TrackArray, threads: int) -> list[tuple[int, int]]:
@@ -56,25 +57,32 @@ def read_slice(
         A prediction is NaN, or a label is none of 0, 1, -1 and NaN; the text has file, row (from 1)
         and track.
     """
-    scores = [_scores(array, first, last, names) for array in predictors]
+    infinite = [np.zeros(last - first, np.int64) for _ in predictors]
+    scores = [
+        _scores(array, first, last, names, count) for array, count in zip(predictors, infinite, strict=True)
+    ]
     coded = np.empty((last - first, labels.rows), np.int8)
     row = 0
     for chunk in labels.chunks(first, last):
         coded[:, row : row + len(chunk)] = _codes(labels.path, chunk, row, first, names).T
         row += len(chunk)
-    return TrackSlice(scores, coded)
+    return TrackSlice(scores, coded, infinite)
 
 
-def _scores(array: TrackArray, first: int, last: int, names: tuple[str, ...]) -> NDArray[Any]:
+def _scores(
+    array: TrackArray, first: int, last: int, names: tuple[str, ...], infinite: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Scores of a slice; how many of a track are infinite is added to `infinite` (C,)."""
     values = np.empty((last - first, array.rows), score_type(array.dtype))
     row = 0
     for chunk in array.chunks(first, last):
-        if chunk.dtype.kind == "f":
+        if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
             missing = np.isnan(chunk)
             if missing.any():
                 at, track = np.argwhere(missing)[0]
                 where = f"row {row + at + 1:,}, track {names[first + track]!r}"
                 raise DataError(f"{array.path}: {where}: the prediction is NaN or missing")
+            infinite += np.isinf(chunk).sum(axis=0)
         values[:, row : row + len(chunk)] = chunk.T
         row += len(chunk)
     return values

@@ -1,35 +1,37 @@
 """Chromatin tracks over regions: `bigbird_dna.predict_tracks` and the command of that name."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import IO, NamedTuple, cast, get_args
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import progress
+from bigbird_dna.errors import UsageError
+from bigbird_dna.genome.compression import STDIN, open_stdin
+from bigbird_dna.genome.fasta import readable
+from bigbird_dna.genome.places import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import Model
-from bigbird_dna.outputs import (
-    check_output,
-    command_line,
-    destination,
-    named_output,
-    provenance,
-    provenance_lines,
-)
-from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Summary, predict_regions, read_regions
-from bigbird_dna.tasks.predictor import Predictor
+from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
+from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Region, Summary, each_region, predict_regions
+from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo, check_disjoint
+from bigbird_dna.tasks.formats import BINARY_FORMATS, TRACK_FORMATS, check_format, open_destination
+from bigbird_dna.tasks.predictor import Predictor, flushing
 
 
 class PredictionCounts(NamedTuple):
-    """How much was predicted."""
+    """Regions read, tracks of each, and how many regions were not scored."""
 
     regions: int
     tracks: int
+    not_scored: int
 
 
 def predict_tracks(
@@ -41,6 +43,8 @@ def predict_tracks(
     tracks: str | None = None,
     summary: str = "max",
     middle: float = 0.0,
+    contigs: Sequence[str] | str = (),
+    format: str | None = None,
     max_n: float = 0.25,
     batch_size: int = 16,
     device: str = "auto",
@@ -51,17 +55,21 @@ def predict_tracks(
     Parameters
     ----------
     model, regions, reference
-        A chromatin model or its directory; BED, plain or compressed (0-based, half-open); the FASTA of the
-        regions, plain or bgzip, indexed.
+        A chromatin model or its directory; BED, plain or compressed (0-based, half-open), "-": standard
+        input; the FASTA of the regions, plain or bgzip, indexed.
     output
-        Table to write, whole or not at all: `#contig start end name note`, then a column a track; None or
-        "-": standard output.
+        File to write, whole or not at all; None or "-": standard output, as a pipe or a device to which
+        rows go as they are made.
+    format
+        tsv, bed, bigwig (one track) or parquet (docs/formats.md); None: by the ending of `output`, or tsv.
     tracks
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary
         "max" or "mean" of the bins of a region longer than the model's bin.
     middle
         All bins in this middle part (0 to 1) of a window are predicted at once; 0: each in its own window.
+    contigs
+        Only the regions on these, by any name that their assembly knows; none: all.
     max_n
         Bins with a larger fraction of N in their window don't count.
     batch_size, device, threads
@@ -70,71 +78,103 @@ def predict_tracks(
     Raises
     ------
     UsageError
-        An argument is out of its range, the output can't be written, or no track fits.
+        An argument is out of its range, the output can't be written, no track fits, or several for a bigWig.
     DataError, ModelError
-        A file can't be read (the text names the line); there is no chromatin model.
+        A file can't be read (the text names the line); the reference has the contig of no region, or none of
+        `contigs`; there is no chromatin model.
+
+    A region that can't be predicted has no figures, and a note that says why.
     """
     output = named_output(output)
-    request = _Request(output, tracks, summary, middle, max_n)
-    check_at_least_one({"batch_size": batch_size, "threads": threads})
     check_output(output, [model, regions, reference])
+    check_at_least_one({"batch_size": batch_size, "threads": threads})
+    chosen = format or format_for(output, TRACK_FORMATS, "tsv")
+    request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n)
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, middle=middle, batch_size=batch_size, device=device)
     with Reference(Path(reference)) as genome, cpu_threads(threads):
-        return request.run(opened, Path(regions), genome, predict)
+        return request.run(opened, regions, genome, predict)
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What is predicted, and where the table goes."""
+    """What is predicted, and where it goes."""
 
     output: Path | None
+    format: str
     tracks: str | None
     summary: str
     middle: float
+    contigs: tuple[str, ...]
     max_n: float
 
     def __post_init__(self) -> None:
         check_choice("summary", self.summary, get_args(Summary))
         check_fraction("middle", self.middle)
         check_fraction("max_n", self.max_n)
+        check_format(self.format, TRACK_FORMATS, self.output)
 
     def run(
-        self, model: ChromatinModel, regions: Path, reference: Reference, predict: Predictor
+        self, model: ChromatinModel, regions: Path | str, reference: Reference, predict: Predictor
     ) -> PredictionCounts:
-        """Predict the regions of a BED file and write the table."""
+        """Predict the regions of a BED file and write them."""
         columns = model.columns(self.tracks)
-        together = model.bins_together(self.middle)
-        found = read_regions(regions, reference)
-        predicted = predict_regions(
-            found,
-            reference,
-            predict,
-            window=model.settings.window,
-            bin_size=model.settings.bin,
-            together=together,
-            summary=cast(Summary, self.summary),
-            max_n=self.max_n,
-        )
         names = [model.tracks[column].name for column in columns]
-        options: dict[str, object] = {
-            "--reference": reference.path,
-            "--tracks": self.tracks,
-            "--summary": self.summary,
-        }
-        options |= {"--middle": self.middle or None, "--max-n": self.max_n}
-        origin = provenance(model.sha256, command_line("predict-tracks", [model.path, regions], options))
-        header = [*provenance_lines(origin), "\t".join(["#contig", "start", "end", "name", "note", *names])]
-        rows = _rows(progress(predicted, "predicting", len(found)), columns)
-        with destination(self.output, "tsv") as temporary, temporary.open("w", encoding="utf-8") as stream:
-            stream.writelines(f"{line}\n" for part in (header, rows) for line in part)
-        return PredictionCounts(len(found), len(names))
+        if self.format == "bigwig" and len(names) != 1:
+            raise UsageError(
+                f"format bigwig holds one track, and these are {len(names):,}: choose one with --tracks"
+            )
+        together = model.bins_together(self.middle)
+        origin = provenance(model.sha256, self._command(model, regions, reference))
+        info = TrackInfo(origin, names, columns, reference.contigs)
+        counts: Counter[str] = Counter()
+        with self._source(regions) as (path, stream):
+            places = find_places(self.contigs, None, reference.contigs, reference.path)
+            each = partial(each_region, path, reference, places)
+            expected = None if stream is not None else self._check(path, each())
+            with open_destination(self.output, self.format) as target:
+                predicted = predict_regions(
+                    each(stream),
+                    reference,
+                    flushing(predict, target),
+                    window=model.settings.window,
+                    bin_size=model.settings.bin,
+                    together=together,
+                    summary=cast(Summary, self.summary),
+                    max_n=self.max_n,
+                )
+                shown = progress(predicted, "predicting", expected, "regions")
+                WRITERS[self.format](target, _counted(shown, counts), info)
+        return PredictionCounts(counts["regions"], len(names), counts["not scored"])
+
+    @contextmanager
+    def _source(self, regions: Path | str) -> Iterator[tuple[Path, IO[bytes] | None]]:
+        """The file of regions, or what comes in by standard input, if it can be worked on as it comes."""
+        if str(regions) == "-" and is_live(self.output) and self.format not in BINARY_FORMATS:
+            with open_stdin() as stream:
+                yield STDIN, stream
+            return
+        with readable(regions) as path:
+            yield path, None
+
+    def _check(self, path: Path, regions: Iterable[Region]) -> int:
+        """How many regions there are; faults are known before any work is done."""
+        if self.format != "bigwig":
+            return sum(1 for _ in regions)
+        found = list(regions)
+        check_disjoint(path, found)
+        return len(found)
+
+    def _command(self, model: ChromatinModel, regions: Path | str, reference: Reference) -> str:
+        options: dict[str, object | None] = {"--reference": reference.path, "--tracks": self.tracks}
+        options |= {"--format": None if self.format == "tsv" else self.format, "--summary": self.summary}
+        options |= {"--middle": self.middle or None, "--contig": list(self.contigs), "--max-n": self.max_n}
+        return command_line("predict-tracks", [model.path, regions], options)
 
 
-def _rows(predicted: Iterable[PredictedRegion], columns: Sequence[int]) -> Iterator[str]:
-    for region, values, note in predicted:
-        figures = ["."] * len(columns)
-        if values is not None:
-            figures = [f"{values[column]:.6f}" for column in columns]
-        yield "\t".join([region.contig, str(region.start), str(region.end), region.name, note, *figures])
+def _counted(predicted: Iterable[PredictedRegion], counts: Counter[str]) -> Iterator[PredictedRegion]:
+    for row in predicted:
+        counts["regions"] += 1
+        counts["not scored"] += row.probabilities is None
+        yield row

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.chromatin.peaks import read_bed
-from bigbird_dna.genome.fields import quoted
+from bigbird_dna.genome.places import Places
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.tasks.chromatin.shared_windows import share_windows
@@ -18,15 +19,27 @@ from bigbird_dna.tasks.predictor import Predictor
 # Axes: W windows, K bins in the middle of a window, T tracks.
 
 Summary = Literal["max", "mean"]
+_SHOWN = 5  # names in a message
+
+
+UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
+"""Notes of regions that can't be predicted: the reference lacks their contig, or they end beyond it."""
+
+_FIRST_WINDOWS, _MOST_WINDOWS = 16, 256  # of the bins that are predicted together
 
 
 class Region(NamedTuple):
-    """A line of a BED file; `contig` is the reference's name, `start` and `end` are 0-based, half-open."""
+    """A line of a BED file; `start` and `end` are 0-based, half-open.
+
+    `contig` is the reference's name, or the file's where the reference has no such contig. `fault` is ""
+    or why the region can't be predicted.
+    """
 
     contig: str
     start: int
     end: int
     name: str
+    fault: str = ""
 
 
 class PredictedRegion(NamedTuple):
@@ -38,28 +51,48 @@ class PredictedRegion(NamedTuple):
 
 
 def read_regions(path: Path, reference: Reference) -> list[Region]:
-    """Read a BED file (three columns or more, plain or compressed) in its order.
+    """Read a BED file (three columns or more, plain or compressed) in its order, as `each_region`."""
+    return list(each_region(path, reference))
+
+
+def each_region(
+    path: Path, reference: Reference, places: Places | None = None, stream: IO[bytes] | None = None
+) -> Iterator[Region]:
+    """The regions of a BED file (three columns or more, plain or compressed), in its order.
+
+    Parameters
+    ----------
+    places
+        Only regions that share a base with them; None: all.
+    stream
+        The file's bytes, where they were opened already: `path` is what messages call it.
 
     Raises
     ------
     DataError
-        A line is no interval, its contig is unknown, or it reaches beyond its contig; or there is no line.
+        A line is not an interval; at the end: there was no line, or the reference has the contig of none.
     """
     find = contig_finder(reference.contigs)
-    regions = []
-    for number, fields, start, end in read_bed(path):
+    unknown: dict[str, None] = {}
+    count = fits = 0
+    for _, fields, start, end in read_bed(path, stream):
         contig = find(fields[0])
-        where = f"{path}: line {number}"
-        if contig is None:
-            raise DataError(f"{where}: the reference has no contig {quoted(fields[0])}")
-        length = reference.contigs[contig]
-        if end > length:
-            raise DataError(f"{where}: ends at {end:,}, {contig} has {length:,} bp")
+        count += 1
+        fits += contig is not None
+        if contig is None and len(unknown) < _SHOWN:
+            unknown[fields[0]] = None
+        if places is not None and not places.overlaps(contig or fields[0], start, end):
+            continue
+        fault = UNKNOWN if contig is None else BEYOND if end > reference.contigs[contig] else ""
+        contig = contig or fields[0]
         label = fields[3].strip() if len(fields) > 3 else ""
-        regions.append(Region(contig, start, end, label or f"{contig}:{start}-{end}"))
-    if not regions:
+        yield Region(contig, start, end, label or f"{contig}:{start}-{end}", fault)
+    if not count:
         raise DataError(f"{path}: no regions in the file")
-    return regions
+    if not fits:
+        raise DataError(
+            f"{path}: none of its contigs ({shown(unknown)}) is in the reference ({shown(reference.contigs)})"
+        )
 
 
 def bins_of(region: Region, size: int) -> list[int]:
@@ -88,19 +121,22 @@ def predict_regions(
     """Probabilities of every region: of its bin, or the largest or mean one where it has several.
 
     A bin's window may reach beyond the contig, where it is filled with N and noted. Bins whose window has a
-    larger fraction of N than `max_n` are left out; a region of such bins only isn't scored.
+    larger fraction of N than `max_n` are left out; a region of such bins only isn't scored, and neither is
+    one with a `fault`, which becomes its note.
 
     Parameters
     ----------
     predict
         From windows (W) to the probabilities (W, K, T) of the K = `together` bins in the middle of each. Bins
         on the same grid share windows, those of several regions too (see `share_windows`).
+    bins_at_once
+        Most bins that are predicted together, about; the first are fewer, so that they come soon.
     """
     reduce, initial = (np.maximum, -np.inf) if summary == "max" else (np.add, 0.0)
-    for batch in _batches(regions, bin_size, bins_at_once):
+    for batch in _batches(regions, bin_size, together, bins_at_once):
         owner = np.repeat(np.arange(len(batch)), [len(starts) for _, starts in batch])
         contigs = [region.contig for region, starts in batch for _ in starts]
-        all_starts = np.concatenate([starts for _, starts in batch])
+        all_starts = np.array([start for _, starts in batch for start in starts], np.int64)
         shared = share_windows(contigs, all_starts, bin_size, window, together)
         at_edge = set(owner[shared.reach_beyond(reference)[shared.owner]].tolist())
         scored = np.zeros(len(batch), np.int64)
@@ -112,7 +148,7 @@ def predict_regions(
             scored += np.bincount(owner[numbers], minlength=len(batch))
         for number, (region, starts) in enumerate(batch):
             left_out = len(starts) - int(scored[number])
-            notes = ["contig_edge"] if number in at_edge else []
+            notes = ["contig_edge"] if number in at_edge else [region.fault] if region.fault else []
             if left_out:
                 notes.append(f"too_many_n={left_out}bins" if scored[number] else "too_many_n")
             row = None
@@ -123,17 +159,19 @@ def predict_regions(
 
 
 def _batches(
-    regions: Iterable[Region], bin_size: int, bins_at_once: int
+    regions: Iterable[Region], bin_size: int, together: int, bins_at_once: int
 ) -> Iterator[list[tuple[Region, list[int]]]]:
-    """Regions with the starts of their bins, so many together that they have `bins_at_once` or more."""
+    """Regions with the starts of their bins, so many together that they fill some windows or have
+    `bins_at_once`."""
     batch: list[tuple[Region, list[int]]] = []
-    count = 0
+    count, windows = 0, _FIRST_WINDOWS
     for region in regions:
-        starts = bins_of(region, bin_size)
+        starts = [] if region.fault else bins_of(region, bin_size)
         batch.append((region, starts))
         count += len(starts)
-        if count >= bins_at_once:
+        if count >= min(windows * together, bins_at_once) or len(batch) >= bins_at_once:
             yield batch
             batch, count = [], 0
+            windows = min(2 * windows, _MOST_WINDOWS)
     if batch:
         yield batch

@@ -14,12 +14,14 @@ from typing import NamedTuple
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Strand
+from bigbird_dna.genome.places import Places
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.genome.windows import centred_tiles
 from bigbird_dna.tasks.predictor import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
 SHORT = "short"
+_FIRST_BATCH = 32  # sequences
 KEPT_BASES = 1 << 24
 """Most bases of the windows whose scores are remembered: a repeat, or one more tiny record, costs no run."""
 
@@ -72,7 +74,8 @@ def scan_promoters(
     predict: Predictor,
     strands: Sequence[Strand] = BOTH_STRANDS,
     max_n: float = 0.25,
-    batch_sequences: int = 2048,
+    places: Places | None = None,
+    batch_sequences: int = 512,
     chunk_bases: int = 1_000_000,
 ) -> Iterator[ScoredWindow]:
     """Score the windows of every record, in the file's order, one strand after the other.
@@ -86,13 +89,16 @@ def scan_promoters(
     fasta
         Plain, gzip or bgzip; read once.
     contigs
-        Length of every record in bp, as `scan_fasta` gives them.
+        Length of every record in bp, as `scan_fasta` gives them, or `LengthsAhead`.
     window, stride
         Size of a window and distance between neighbours, bp, at least 1.
     max_n
         Windows with a larger fraction of N, counted within the record, stay unscored and say so.
+    places
+        Only those windows that share a base with them; None: all. They lie where those of a whole scan do.
     batch_sequences
-        Sequences collected for one call of `predict` (at least one window's).
+        Sequences collected for one call of `predict` (at least one window's). The first calls have
+        fewer, so that the first scores come soon.
 
     Raises
     ------
@@ -105,32 +111,56 @@ def scan_promoters(
         raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
     scores = _Scores(window, predict)
     batch: list[_Window] = []
-    for item in _windows(fasta, contigs, window, stride, max_n, chunk_bases):
+    enough = min(_FIRST_BATCH, batch_sequences)
+    for item in _windows(fasta, contigs, places, window, stride, max_n, chunk_bases):
         batch.append(item)
-        if len(batch) * len(strands) >= batch_sequences:
+        if len(batch) * len(strands) >= enough:
             yield from _score(batch, strands, scores)
             batch = []
+            enough = min(2 * enough, batch_sequences)
     yield from _score(batch, strands, scores)
 
 
-def expected_windows(contigs: Mapping[str, int], *, window: int, stride: int) -> int:
-    """How many windows a strand a scan has, to within one a record: enough for a progress bar."""
+def expected_windows(
+    contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
+) -> int:
+    """How many windows a strand a scan has, to within one a record or region: enough for a progress bar."""
+    if places is not None:
+        return sum(
+            1 + (min(part + window, length) - 1) // stride
+            for contig, length in contigs.items()
+            for part in places.parts(contig, length)
+        )
     return sum(1 + -(-max(0, length - window) // stride) for length in contigs.values())
 
 
 def _windows(
-    fasta: Path, contigs: Mapping[str, int], size: int, stride: int, max_n: float, chunk_bases: int
+    fasta: Path,
+    contigs: Mapping[str, int],
+    places: Places | None,
+    size: int,
+    stride: int,
+    max_n: float,
+    chunk_bases: int,
 ) -> Iterator[_Window]:
-    chunks = stream_fasta(fasta, chunk_bases)
-    for contig, pieces in groupby(chunks, key=attrgetter("contig")):
+    left = None if places is None else {contig for contig in contigs if places.on(contig)}  # to be read
+    for contig, pieces in groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig")):
         length = contigs.get(contig)
         if length is None:
             raise DataError(f"{fasta}: changed while it was read: record {contig!r} is new")
-        starts = centred_tiles(length, size, stride) if length >= size else (0,)
+        starts: Iterable[int] = centred_tiles(length, size, stride) if length >= size else (0,)
+        if places is not None and left is not None:
+            if contig not in left:
+                continue
+            starts = (start for start in starts if places.overlaps(contig, start, start + min(size, length)))
         for start, sequence in _cut(pieces, starts, min(size, length)):
             if len(sequence) != min(size, length):
                 raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
             yield _window(contig, start, sequence, size, max_n)
+        if left is not None:
+            left.discard(contig)
+            if not left:  # the rest of the file needn't be read
+                return
 
 
 def _window(contig: str, start: int, sequence: str, size: int, max_n: float) -> _Window:

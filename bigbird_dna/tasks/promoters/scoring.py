@@ -1,7 +1,7 @@
 """Promoter probabilities along a FASTA file: `bigbird_dna.score_promoters` and the command of that name."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import progress
-from bigbird_dna.errors import UsageError
-from bigbird_dna.genome.fasta import readable, scan_fasta
+from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
+from bigbird_dna.genome.places import contig_names, find_places
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.promoter_model import PromoterModel
-from bigbird_dna.outputs import check_output, command_line, destination, format_for, named_output, provenance
-from bigbird_dna.tasks.formats import BINARY_FORMATS, SCORE_FORMATS, STRANDS
-from bigbird_dna.tasks.predictor import Predictor
+from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
+from bigbird_dna.tasks.formats import BINARY_FORMATS, SCORE_FORMATS, STRANDS, check_format, open_destination
+from bigbird_dna.tasks.predictor import Predictor, flushing
 from bigbird_dna.tasks.promoters.scan import ScoredWindow, expected_windows, scan_promoters
-from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
+from bigbird_dna.tasks.promoters.writers import SIGNALS, WRITERS, ScanInfo
 
 
 class ScanCounts(NamedTuple):
@@ -39,6 +39,8 @@ def score_promoters(
     format: str | None = None,
     stride: int = 100,
     strand: str = "both",
+    contigs: Sequence[str] | str = (),
+    regions: Path | str | None = None,
     max_n: float = 0.25,
     batch_size: int = 32,
     device: str = "auto",
@@ -53,12 +55,17 @@ def score_promoters(
     fasta
         Plain, gzip or bgzip; "-": standard input. Lower case and IUPAC codes are read, the latter as N.
     output
-        File to write, whole or not at all; None or "-": standard output.
+        File to write, whole or not at all; None or "-": standard output, as a pipe or a device to which
+        scores go as they are made.
     format
         tsv, bed, bedgraph, bigwig or parquet (docs/formats.md); None: by the ending of `output`, or tsv.
         Coordinates are 0-based and half-open on the record's forward strand.
     stride, strand
         bp between windows; "both", "+" or "-".
+    contigs, regions
+        Only these records, by any name that their assembly knows; only the windows that share a base with
+        the regions of a BED file (of bedgraph and bigwig: only the signal in them). They lie where those of
+        a whole scan do. Together: what lies in both.
     max_n
         Windows with a larger fraction of N are listed, but not scored.
     batch_size, device, threads
@@ -69,12 +76,14 @@ def score_promoters(
     UsageError
         An argument is out of its range, the output can't be written, or there is no such device.
     DataError, ModelError
-        The FASTA can't be read (the text names record and line); there is no promoter model.
+        The FASTA can't be read (the text names record and line), or has none of the contigs or regions;
+        there is no promoter model.
     """
     output = named_output(output)
-    scan = _Scan(output, format or format_for(output, SCORE_FORMATS, "tsv"), stride, strand, max_n)
+    check_output(output, [model, fasta, regions])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [model, fasta])
+    format = format or format_for(output, SCORE_FORMATS, "tsv")
+    scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions)
     choose_device(device)
     opened = load_promoter_model(model)
     predict = partial(opened.predict, batch_size=batch_size, device=device)
@@ -91,35 +100,60 @@ class _Scan:
     stride: int
     strand: str
     max_n: float
+    contigs: tuple[str, ...]
+    regions: Path | str | None
 
     def __post_init__(self) -> None:
         check_at_least_one({"stride": self.stride})
         check_fraction("max_n", self.max_n)
-        check_choice("format", self.format, SCORE_FORMATS)
+        check_format(self.format, SCORE_FORMATS, self.output)
         check_choice("strand", self.strand, STRANDS)
-        if self.format in BINARY_FORMATS:
-            if self.output is None:
-                raise UsageError(f"format {self.format} can't go to standard output: name a file with -o")
-            if self.output.suffix == ".gz":
-                raise UsageError(f"{self.output}: {self.format} is compressed: leave out .gz")
 
     def run(self, model: PromoterModel, fasta: Path | str, path: Path, predict: Predictor) -> ScanCounts:
         """Score the records of `path`, which is `fasta` or what came from standard input."""
-        contigs = scan_fasta(path)
         settings, stride, strands = model.settings, self.stride, STRANDS[self.strand]
-        window, max_n = settings.window, self.max_n
-        windows = scan_promoters(
-            path, contigs, window=window, stride=stride, predict=predict, strands=strands, max_n=max_n
-        )
-        options = {"--format": self.format, "--stride": stride, "--strand": self.strand, "--max-n": max_n}
-        origin = provenance(model.sha256, command_line("score-promoters", [model.path, fasta], options))
-        info = ScanInfo(origin, contigs, settings.upstream, settings.downstream, stride, strands)
-        expected = len(strands) * expected_windows(contigs, window=window, stride=stride)
+        contigs: Mapping[str, int] = LengthsAhead(path)
+        if not self._streams:
+            contigs = scan_fasta(path)  # faults are known before any work is done
+        where = "standard input" if str(fasta) == "-" else fasta
+        places = find_places(self.contigs, self.regions, contigs, where)
+        scanned = places.widened(stride) if places and self.format in SIGNALS else places
+        origin = provenance(model.sha256, self._command(model, fasta))
+        info = ScanInfo(origin, contigs, settings.upstream, settings.downstream, stride, strands, places)
+
+        def expected() -> int:
+            known = contigs.all() if isinstance(contigs, LengthsAhead) else contigs
+            windows = expected_windows(known, window=settings.window, stride=stride, places=scanned)
+            return len(strands) * windows
+
         counts: Counter[str] = Counter()
-        shown = progress(windows, "scoring", expected)
-        with destination(self.output, self.format) as temporary:
-            WRITERS[self.format](temporary, _counted(shown, counts), info)
-        return ScanCounts(len(contigs), counts["scored"], counts["not scored"], counts["short"])
+        with open_destination(self.output, self.format) as target:
+            windows = scan_promoters(
+                path,
+                contigs,
+                window=settings.window,
+                stride=stride,
+                predict=flushing(predict, target),
+                strands=strands,
+                max_n=self.max_n,
+                places=scanned,
+            )
+            shown = progress(windows, "scoring", expected if self._streams else expected(), "scores")
+            WRITERS[self.format](target, _counted(shown, counts), info)
+        records = sum(1 for contig in contigs if places is None or places.on(contig))
+        return ScanCounts(records, counts["scored"], counts["not scored"], counts["short"])
+
+    @property
+    def _streams(self) -> bool:
+        """Whether scores go out before the file was read to its end."""
+        everywhere = not self.contigs and self.regions is None
+        return everywhere and is_live(self.output) and self.format not in BINARY_FORMATS
+
+    def _command(self, model: PromoterModel, fasta: Path | str) -> str:
+        options: dict[str, object | None] = {"--format": self.format, "--stride": self.stride}
+        options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
+        options["--max-n"] = self.max_n
+        return command_line("score-promoters", [model.path, fasta], options)
 
 
 def _counted(windows: Iterable[ScoredWindow], counts: Counter[str]) -> Iterator[ScoredWindow]:

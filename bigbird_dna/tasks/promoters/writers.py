@@ -4,15 +4,16 @@ Every writer takes a stream and holds a bounded part of it. Coordinates are 0-ba
 formats. The same windows give the same bytes: nothing depends on time or machine.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from bigbird_dna.errors import DataError
 from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.outputs import open_text, provenance_lines
+from bigbird_dna.genome.places import Places
+from bigbird_dna.outputs import Destination, open_text, provenance_lines
+from bigbird_dna.tasks import bigwig
+from bigbird_dna.tasks.bigwig import bedgraph_line
 from bigbird_dna.tasks.promoters.scan import ScoredWindow
 from bigbird_dna.tasks.promoters.signal import Span, signal_spans
 
@@ -25,7 +26,7 @@ class ScanInfo(NamedTuple):
 
     `provenance` goes to the head of the file in this order; `contigs` are lengths in bp; a window has
     `upstream` bp before its TSS position and `downstream` bp from there on; `stride` is in bp as
-    well; `strands` are those that were scored.
+    well; `strands` are those that were scored. Of signals only what lies in `places` is written (None: all).
     """
 
     provenance: Mapping[str, str]
@@ -34,16 +35,17 @@ class ScanInfo(NamedTuple):
     downstream: int
     stride: int
     strands: Sequence[Strand]
+    places: Places | None = None
 
 
-def write_tsv(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
+def write_tsv(path: Destination, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
     """`#contig start end name score strand note`; score `NA` and note `.` where there is none."""
     header = "#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
     rows = (_place(row, _decimal(row.score)) + f"\t{row.note or '.'}\n" for row in windows)
     _write_lines(path, info, chain([header], rows))
 
 
-def write_bed(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
+def write_bed(path: Destination, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
     """BED6+2: the score is 1000 × probability as UCSC asks for; then the probability and the note.
 
     A window without a score has 0, `NA` and its note.
@@ -56,39 +58,18 @@ def write_bed(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> No
     _write_lines(path, info, chain([header], rows))
 
 
-def write_bedgraph(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
+def write_bedgraph(path: Destination, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
     """`contig start end score` of the spans of `signal_spans`."""
-    _write_lines(path, info, map(_bedgraph_line, _spans(windows, info)))
+    _write_lines(path, info, map(bedgraph_line, _spans(windows, info)))
 
 
-def write_bigwig(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
-    """The spans of `signal_spans` as bigWig; a `DataError` if no window has a score.
-
-    pybigtools prints what goes wrong inside its iterator and carries on, so the spans are complete, in a
-    temporary file, before it sees the first of them.
-    """
-    import pybigtools
-
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
-        spool.writelines(map(_bedgraph_line, _spans(windows, info)))
-        if not spool.tell():
-            raise DataError("no window has a score (see max_n), and a bigWig can't be empty")
-        spool.seek(0)
-        named = path.with_name(f"{path.name}.bw")  # the only ending that pybigtools writes to
-        try:
-            pybigtools.open(str(named), "w").write(dict(info.contigs), map(_bedgraph_fields, spool))
-            # It may also fail in silence; what is not complete then has no valid header.
-            with pybigtools.open(str(named)):
-                named.replace(path)
-        except (KeyboardInterrupt, OSError):
-            raise
-        except BaseException as error:  # a full disk, for example, is a panic of its Rust code
-            raise OSError(f"pybigtools: {error}") from None
-        finally:
-            named.unlink(missing_ok=True)
+def write_bigwig(path: Destination, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
+    """The spans of `signal_spans` as bigWig; a `DataError` if no window has a score."""
+    assert isinstance(path, Path), "a bigWig is sought in"
+    bigwig.write_bigwig(path, _spans(windows, info), info.contigs, "window")
 
 
-def write_parquet(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
+def write_parquet(path: Destination, windows: Iterable[ScoredWindow], info: ScanInfo) -> None:
     """The columns of the TSV; score and note are null where there is none; provenance as metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -104,6 +85,7 @@ def write_parquet(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -
     }
     schema = pa.schema(list(columns.items()), metadata=dict(info.provenance))
     rows = iter(windows)
+    assert isinstance(path, Path), "a Parquet file ends with its index"
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(rows, ROW_GROUP)):
             values = zip(
@@ -114,7 +96,10 @@ def write_parquet(path: Path, windows: Iterable[ScoredWindow], info: ScanInfo) -
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-Writer = Callable[[Path, Iterable[ScoredWindow], ScanInfo], None]
+Writer = Callable[[Destination, Iterable[ScoredWindow], ScanInfo], None]
+
+SIGNALS = ("bedgraph", "bigwig")
+"""Formats that show the TSS positions of windows, not the windows."""
 
 WRITERS: dict[str, Writer] = {
     "tsv": write_tsv,
@@ -125,7 +110,7 @@ WRITERS: dict[str, Writer] = {
 }
 
 
-def _write_lines(path: Path, info: ScanInfo, lines: Iterable[str]) -> None:
+def _write_lines(path: Destination, info: ScanInfo, lines: Iterable[str]) -> None:
     """A text file that begins with the provenance as `##` lines; bgzip if the name ends in `.gz`."""
     with open_text(path) as stream:
         for line in provenance_lines(info.provenance):
@@ -135,7 +120,7 @@ def _write_lines(path: Path, info: ScanInfo, lines: Iterable[str]) -> None:
 
 
 def _spans(windows: Iterable[ScoredWindow], info: ScanInfo) -> Iterator[Span]:
-    return signal_spans(
+    spans = signal_spans(
         windows,
         info.contigs,
         upstream=info.upstream,
@@ -143,6 +128,12 @@ def _spans(windows: Iterable[ScoredWindow], info: ScanInfo) -> Iterator[Span]:
         stride=info.stride,
         strands=info.strands,
     )
+    if info.places is None:
+        yield from spans
+        return
+    for span in spans:
+        for start, end in info.places.clipped(span.contig, span.start, span.end):
+            yield span._replace(start=start, end=end)
 
 
 def _place(row: ScoredWindow, score: object) -> str:
@@ -152,12 +143,3 @@ def _place(row: ScoredWindow, score: object) -> str:
 
 def _decimal(score: float | None) -> str:
     return "NA" if score is None else f"{score:.6f}"
-
-
-def _bedgraph_line(piece: Span) -> str:
-    return f"{piece.contig}\t{piece.start}\t{piece.end}\t{piece.score:.6f}\n"
-
-
-def _bedgraph_fields(line: str) -> tuple[str, int, int, float]:
-    contig, start, end, score = line.rstrip("\n").split("\t")
-    return contig, int(start), int(end), float(score)

@@ -25,6 +25,7 @@ from bigbird_dna.tasks.predictor import Predictor
 LOWEST = 1e-6
 """Log-odds are those of a probability from here to 1 less this."""
 
+_FIRST_BATCH = 64  # sequences
 _RECORDS = 512  # held at once, when few of them need a prediction
 
 
@@ -105,7 +106,7 @@ def variant_effects(
     offsets: Sequence[int],
     columns: Sequence[int] | None = None,
     max_n: float = 0.25,
-    batch_sequences: int = 2048,
+    batch_sequences: int = 512,
 ) -> Iterator[ScoredRecord]:
     """Score every alternative allele of every record, in the records' order; none is left out.
 
@@ -127,7 +128,7 @@ def variant_effects(
         An allele stays unscored if any of its windows, or of the reference's, has a larger fraction of N.
         What lies beyond the contig counts.
     batch_sequences
-        Most sequences in one call of `predict`.
+        Most sequences in one call of `predict`; the first calls have fewer, so that they come soon.
 
     Raises
     ------
@@ -143,11 +144,13 @@ def variant_effects(
     find_contig = contig_finder(reference.contigs)
     new_batch = partial(_Batch, reference, window, offsets, max_n)
     batch = new_batch()
+    enough = min(_FIRST_BATCH, batch_sequences)
     for record in records:
         batch.add(record, find_contig(record.contig))
-        if len(batch.rows) >= batch_sequences or len(batch.records) >= _RECORDS:
+        if len(batch.rows) >= enough or len(batch.records) >= _RECORDS:
             yield from batch.score(predict, columns, batch_sequences)
             batch = new_batch()
+            enough = min(2 * enough, batch_sequences)
     yield from batch.score(predict, columns, batch_sequences)
 
 

@@ -1,39 +1,45 @@
 """Effects of variants on chromatin tracks: `bigbird_dna.score_variants` and the command of that name."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_path
+from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.compression import STDIN, open_stdin
 from bigbird_dna.genome.fasta import readable
+from bigbird_dna.genome.places import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import OFFSET_SPAN, Note, window_offsets
-from bigbird_dna.genome.vcf import VcfSummary, open_vcf, scan_vcf
+from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder, window_offsets
+from bigbird_dna.genome.vcf import Keep, VcfRecord, VcfSummary, contig_lines, open_vcf, scan_vcf
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import Model
 from bigbird_dna.outputs import (
+    Destination,
     check_output,
     command_line,
-    destination,
     format_for,
+    is_live,
     is_special,
     named_output,
     provenance,
+    text_destination,
 )
 from bigbird_dna.tasks.formats import VARIANT_FORMATS
-from bigbird_dna.tasks.predictor import Predictor
+from bigbird_dna.tasks.predictor import Predictor, flushing
 from bigbird_dna.tasks.variants.effects import ScoredRecord, variant_effects
 from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, write_index
 
+_SHOWN = 5  # names in a message
 TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
 
 
@@ -59,7 +65,8 @@ def score_variants(
     output: Path | str | None = None,
     *,
     tracks: str | None = None,
-    contigs: Sequence[str] = (),
+    contigs: Sequence[str] | str = (),
+    regions: Path | str | None = None,
     format: str | None = None,
     offsets: int = 4,
     max_n: float = 0.25,
@@ -74,13 +81,15 @@ def score_variants(
     model, vcf, reference
         A chromatin model or its directory; VCF, plain, gzip or bgzip, "-": standard input; its indexed FASTA.
     output, format
-        File to write, whole or not at all (None or "-": standard output), as "vcf" or "tsv" (None: by its
-        ending, or vcf); `.gz` makes it bgzip, with an index if the input is sorted. See docs/formats.md.
+        File to write, whole or not at all (None or "-": standard output, as a pipe or a device to which
+        records go as they are made), as "vcf" or "tsv" (None: by its ending, or vcf); `.gz` makes it bgzip,
+        with an index if the input is sorted. See docs/formats.md.
     tracks
         Tracks, groups or shell patterns: only these count, and the values of each are written. None: all
         count, only the largest effect is written.
-    contigs
-        Only the records of these, named as in the VCF; none: all.
+    contigs, regions
+        Only the records of these, by any name that their assembly knows; only those whose REF shares a base
+        with the regions of a BED file. Together: what lies in both.
     offsets
         Windows that are averaged over, spread over the length of a few tokens, each on both strands.
     max_n
@@ -91,19 +100,20 @@ def score_variants(
     Raises
     ------
     UsageError, DataError, ModelError
-        An argument is out of its range; a file can't be read (the text names the line); there is no
-        chromatin model, or its weights are damaged.
+        An argument is out of its range; a file can't be read (the text names the line); the reference has
+        none of the contigs of the records, of `contigs` or `regions`; there is no chromatin model, or its
+        weights are damaged.
     """
     output = named_output(output)
-    chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
-    request = _Request(output, chosen, tracks, tuple(contigs), offsets, max_n)
+    check_output(output, [model, vcf, reference, regions])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [model, vcf, reference])
+    chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
+    request = _Request(output, chosen, tracks, contig_names(contigs), regions, offsets, max_n)
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, both_strands=False, batch_size=batch_size, device=device)
-    with readable(vcf) as path, Reference(Path(reference)) as genome, cpu_threads(threads):
-        return request.run(opened, vcf, path, genome, predict)
+    with Reference(Path(reference)) as genome, cpu_threads(threads), _source(vcf, output) as (path, stream):
+        return request.run(opened, vcf, path, stream, genome, predict)
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,7 @@ class _Request:
     format: str
     tracks: str | None
     contigs: tuple[str, ...]
+    regions: Path | str | None
     offsets: int
     max_n: float
 
@@ -126,69 +137,144 @@ class _Request:
             raise UsageError(f"{self.output}: BCF isn't written; name a .vcf.gz")
 
     def run(
-        self, model: ChromatinModel, vcf: Path | str, path: Path, reference: Reference, predict: Predictor
+        self,
+        model: ChromatinModel,
+        vcf: Path | str,
+        path: Path,
+        stream: IO[bytes] | None,
+        reference: Reference,
+        predict: Predictor,
     ) -> VariantCounts:
-        """Score the records of `path`, which is `vcf` or what came from standard input."""
+        """Score the records of `path`, which is `vcf` or came from standard input, or those of `stream`."""
         if window_offsets(self.offsets)[-1] > (model.settings.window - 1) // 2:
             raise UsageError(
                 f"offsets {self.offsets}: the model's window of {model.settings.window} bp is too "
                 "small for them"
             )
         columns = model.columns(self.tracks)
-        options: dict[str, object] = {
-            "--reference": reference.path,
-            "--tracks": self.tracks,
-            "--contig": list(self.contigs),
-        }
-        options |= {"--format": self.format, "--offsets": self.offsets, "--max-n": self.max_n}
-        origin = provenance(model.sha256, command_line("score-variants", [model.path, vcf], options))
-        summary = scan_vcf(path, self.contigs)
-        if self.contigs and not summary.records:
-            log(f"warning: {vcf}: no records on {', '.join(self.contigs)}")
+        origin = provenance(model.sha256, self._command(model, vcf, reference))
+        keep = self._keep(reference)
+        fit = _Fit(path, reference)
+        summary = None
+        if stream is None:
+            summary = scan_vcf(path, keep)
+            fit.add(summary.contigs)
+            fit.check()
         counts: Counter[str] = Counter()
-        with self._outputs(summary) as temporary, open_vcf(path, self.contigs) as opened:
+        with self._outputs(summary) as target, open_vcf(path, keep, stream) as opened:
             scored = variant_effects(
-                opened.records,
+                fit.watched(opened.records),
                 reference,
                 window=model.settings.window,
-                predict=predict,
+                predict=flushing(predict, target),
                 offsets=window_offsets(self.offsets),
                 columns=None if len(columns) == len(model.tracks) else columns,
                 max_n=self.max_n,
             )
+            used = summary.contigs if summary else ()
             info = VariantInfo(
                 opened.meta,
                 opened.column_line,
                 origin,
                 [model.tracks[column].name for column in columns],
                 per_track=self.tracks is not None,
+                contigs=contig_lines(opened.meta, reference.contigs, used, fit.find),
             )
-            shown = progress(scored, "scoring", summary.records)
-            WRITERS[self.format](temporary, _counted(shown, counts), info)
+            shown = progress(scored, "scoring", summary and summary.records, "records")
+            WRITERS[self.format](target, _counted(shown, counts), info)
+        if not counts["records"] and keep is not None:
+            log(f"warning: {vcf}: no records there")
         notes = {note: counts[note] for note in Note if counts[note]}
-        return VariantCounts(summary.records, counts["scored"], counts["not scored"], notes)
+        return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
+
+    def _keep(self, reference: Reference) -> Keep | None:
+        """Whether a record lies where it was asked for; None: all do."""
+        places = find_places(self.contigs, self.regions, reference.contigs, reference.path)
+        if places is None:
+            return None
+        return lambda record: places.overlaps(record.contig, record.start, record.start + len(record.ref))
+
+    def _command(self, model: ChromatinModel, vcf: Path | str, reference: Reference) -> str:
+        options: dict[str, object | None] = {
+            "--reference": reference.path,
+            "--tracks": self.tracks,
+            "--contig": list(self.contigs),
+            "--regions": self.regions,
+        }
+        options |= {"--format": self.format, "--offsets": self.offsets, "--max-n": self.max_n}
+        return command_line("score-variants", [model.path, vcf], options)
 
     @contextmanager
-    def _outputs(self, summary: VcfSummary) -> Iterator[Path]:
-        """A path to write to; the output appears with its index, and without that of a former file."""
+    def _outputs(self, summary: VcfSummary | None) -> Iterator[Destination]:
+        """Where to write; a file appears with its index, and without that of a former file.
+
+        `summary` is None for what goes out as it comes in.
+        """
         output = self.output
         is_bgzip = output is not None and output.suffix == ".gz" and not is_special(output)
         index = None
-        if is_bgzip and summary.is_sorted:
+        if is_bgzip and summary is not None and summary.is_sorted:
             index = Path(f"{output}.tbi" if summary.furthest < TBI_REACH else f"{output}.csi")
         with ExitStack() as outputs:
-            temporary = outputs.enter_context(destination(output, self.format))
+            target = outputs.enter_context(text_destination(output))
             temporary_index = outputs.enter_context(atomic_path(index)) if index else None
-            yield temporary
-            if temporary_index is not None:
-                write_index(temporary, temporary_index, self.format)
+            yield target
+            if temporary_index is not None and isinstance(target, Path):
+                write_index(target, temporary_index, self.format)
         for path in (Path(f"{output}.tbi"), Path(f"{output}.csi")) if is_bgzip else ():
             if path != index:
                 path.unlink(missing_ok=True)  # readers would trust it
 
 
+@contextmanager
+def _source(vcf: Path | str, output: Path | None) -> Iterator[tuple[Path, IO[bytes] | None]]:
+    """The file of records, or what comes in by standard input, if it goes out as it comes."""
+    if str(vcf) == "-" and is_live(output):
+        with open_stdin() as stream:
+            yield STDIN, stream
+        return
+    with readable(vcf) as path:
+        yield path, None
+
+
+class _Fit:
+    """Whether the reference has the contig of any record."""
+
+    def __init__(self, path: Path, reference: Reference) -> None:
+        self.find: Callable[[str], str | None] = contig_finder(reference.contigs)
+        self._path, self._reference = path, reference
+        self._unknown: dict[str, None] = {}
+        self._fits = False
+
+    def add(self, contigs: Iterable[str]) -> None:
+        """Take up the contigs of records."""
+        for contig in contigs:
+            if self.find(contig) is not None:
+                self._fits = True
+            elif len(self._unknown) < _SHOWN:
+                self._unknown[contig] = None
+
+    def watched(self, records: Iterable[VcfRecord]) -> Iterator[VcfRecord]:
+        """The same records; `DataError` at their end if there were any, and the reference has no contig of
+        theirs."""
+        for record in records:
+            if not self._fits:
+                self.add([record.contig])
+            yield record
+        self.check()
+
+    def check(self) -> None:
+        """`DataError` as of `watched`, of what was taken up."""
+        if self._unknown and not self._fits:
+            raise DataError(
+                f"{self._path}: none of its contigs ({shown(self._unknown)}) is in "
+                f"{self._reference.path} ({shown(self._reference.contigs)})"
+            )
+
+
 def _counted(scored: Iterable[ScoredRecord], counts: Counter[str]) -> Iterator[ScoredRecord]:
     for row in scored:
+        counts["records"] += 1
         for effect in row.effects:
             counts["not scored" if effect.delta is None else "scored"] += 1
             counts.update(effect.notes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import PREFIX
-from bigbird_dna.outputs import open_text, provenance_lines
+from bigbird_dna.outputs import Destination, open_text, provenance_lines
 from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord
 
 _META = "##bigbird_dna_"
@@ -23,9 +23,9 @@ _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
 class VariantInfo(NamedTuple):
     """What the writers say or need to know beside the effects.
 
-    `meta` and `column_line` are the input's header, `origin` is the `provenance` of the effects. `tracks` are
-    the names that effects have values of. With `per_track` the values of every one of them are written
-    beside the largest.
+    `meta` and `column_line` are the input's header, `contigs` the `##contig` lines that it lacks, `origin` is
+    the `provenance` of the effects. `tracks` are the names that effects have values of. With `per_track` the
+    values of every one of them are written beside the largest.
     """
 
     meta: Sequence[str]
@@ -33,9 +33,10 @@ class VariantInfo(NamedTuple):
     origin: Mapping[str, str]
     tracks: Sequence[str]
     per_track: bool
+    contigs: Sequence[str] = ()
 
 
-def write_vcf(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
+def write_vcf(path: Destination, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
     """The input's lines with `BBD_…` in INFO, described in the header.
 
     FILTER and all other columns stay as they are. Keys have one value for each ALT (BBD_DELTA and BBD_LOGODDS
@@ -53,7 +54,7 @@ def write_vcf(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> 
             stream.write("\t".join([*fields, record.rest] if record.rest else fields) + "\n")
 
 
-def write_tsv(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
+def write_tsv(path: Destination, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
     """A row for each ALT: `#contig position ref alt id note max_delta max_track`, then the tracks' values.
 
     `position` is the VCF's, from 1 on. `NA` where an ALT was not scored, note `.` where there is none.
@@ -72,7 +73,7 @@ def write_tsv(path: Path, scored: Iterable[ScoredRecord], info: VariantInfo) -> 
                 stream.write("\t".join([*fields, *_row(effect, info)]) + "\n")
 
 
-Writer = Callable[[Path, Iterable[ScoredRecord], VariantInfo], None]
+Writer = Callable[[Destination, Iterable[ScoredRecord], VariantInfo], None]
 
 WRITERS: dict[str, Writer] = {"vcf": write_vcf, "tsv": write_tsv}
 
@@ -100,6 +101,7 @@ def escape(name: str) -> str:
 def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
     own = (_META, f"##INFO=<ID={PREFIX}")
     yield from (line for line in info.meta if not line.startswith(own))
+    yield from info.contigs
     version, model, command = info.origin.values()
     yield from (f"{_META}version={version}", f"{_META}model={model}", f"{_META}command={command}")
     number = len(names)

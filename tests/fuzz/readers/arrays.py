@@ -207,6 +207,17 @@ READERS = [
         ],
     ),
     Reader(
+        "array-csv",
+        ".csv",
+        _read_array,
+        lambda: [
+            _frame().to_csv(index=False).encode(),
+            pd.DataFrame(scores()).to_csv().encode(),
+            b'"a","b,c"\n0.5,1\n,"2"\n',
+        ],
+        tokens=(b'"', b'""', b",", b"Unnamed: 0", b"\n,"),
+    ),
+    Reader(
         "array-tsv.gz",
         ".tsv.gz",
         _read_array,

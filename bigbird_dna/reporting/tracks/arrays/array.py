@@ -31,15 +31,16 @@ class TrackArray(ABC):
     """Columns that say which interval a row is, where the file has any."""
 
     def __init__(self, path: str, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
-        """Refuse whatever isn't numbers of rows × tracks."""
+        """Refuse whatever isn't numbers of rows × tracks; an array of one axis has one track."""
         if dtype.kind not in "fiub":
             raise DataError(f"{path}: holds {dtype}, not numbers")
-        if len(shape) != 2:
+        if len(shape) not in (1, 2):
             raise DataError(f"{path}: an array of shape {tuple(shape)}, expected rows × tracks")
-        if not shape[0] or not shape[1]:
-            raise DataError(f"{path}: {shape[0]} rows × {shape[1]} tracks: nothing to judge")
+        rows, tracks = (*shape, 1)[:2]
+        if not rows or not tracks:
+            raise DataError(f"{path}: {rows} rows × {tracks} tracks: nothing to judge")
         self.path, self.dtype = path, dtype
-        self.rows, self.tracks = shape
+        self.rows, self.tracks = rows, tracks
 
     @abstractmethod
     def chunks(self, first: int, last: int) -> Iterator[Values]:
@@ -57,12 +58,18 @@ class MemoryArray(TrackArray):
         places: pd.DataFrame | None = None,
     ) -> None:
         super().__init__(path, values.dtype, values.shape)
-        self.names, self.places, self._values = names, places, values
+        self.names, self.places = names, places
+        self._values = as_rows(values)
 
     def chunks(self, first: int, last: int) -> Iterator[Values]:
         step = row_step(self.tracks, self.dtype)
         for start in range(0, self.rows, step):
             yield self._values[start : start + step, first:last]
+
+
+def as_rows(values: Values) -> Values:
+    """An array of one axis as rows of one track; another as it is."""
+    return values[:, None] if values.ndim == 1 else values
 
 
 def row_step(tracks: int, dtype: np.dtype[Any]) -> int:

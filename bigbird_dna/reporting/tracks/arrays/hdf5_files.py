@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bigbird_dna.hdf5 import check_array, open_hdf5, own_arrays, read_text
-from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, row_step
+from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, as_rows, row_step
 from bigbird_dna.reporting.tracks.arrays.members import NAMES, choose_array, track_names
 
 
@@ -36,5 +36,6 @@ class Hdf5Array(TrackArray):
     def chunks(self, first: int, last: int) -> Iterator[Values]:
         with open_hdf5(self._file) as stored:
             data = stored[self._name]
+            columns = () if data.ndim == 1 else (slice(first, last),)
             for start in range(0, self.rows, self._step):
-                yield data[start : start + self._step, first:last]
+                yield as_rows(data[(slice(start, start + self._step), *columns)])

@@ -21,11 +21,14 @@ def choose_array(path: Path, name: str, kind: str, found: Mapping[str, int]) -> 
         if name not in found:
             raise DataError(f"{path}: no array {name!r} of numbers (found: {listed})")
         return name
-    flat = [key for key, axes in found.items() if axes == 2]
-    if kind in flat:
-        return kind
-    if len(flat) == 1:
-        return flat[0]
+    for axes in (2, 1):  # one axis: one track
+        flat = [key for key, count in found.items() if count == axes and key != NAMES]
+        if kind in flat:
+            return kind
+        if len(flat) == 1:
+            return flat[0]
+        if flat:
+            break
     raise DataError(
         f"{path}: {len(flat)} arrays of rows × tracks (found: {listed}); name one as {path}::NAME"
     )

@@ -13,7 +13,7 @@ from bigbird_dna.arrays import Header, open_npz, read_header
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import reading
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, row_step
+from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, as_rows, row_step
 from bigbird_dna.reporting.tracks.arrays.members import NAMES, choose_array, track_names
 
 # Bytes of a name of a track, as numpy keeps text: what has more is no name.
@@ -70,9 +70,9 @@ class NumpyArray(TrackArray):
 
     def _whole(self) -> Values:
         if not self._member:
-            return np.asarray(np.load(self._file, mmap_mode="r"))
+            return as_rows(np.asarray(np.load(self._file, mmap_mode="r")))
         with open_npz(self._file) as stored:
-            return stored.read(self._member)
+            return as_rows(stored.read(self._member))
 
 
 class _PackedArray(TrackArray):

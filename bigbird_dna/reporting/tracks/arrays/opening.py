@@ -53,5 +53,7 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
     if suffixes.endswith(".parquet"):
         return ParquetArray(path)
     if suffixes.endswith((".tsv", ".tsv.gz", ".txt", ".txt.gz")):
-        return read_table(path)
-    raise DataError(f"{path}: its name ends in none of .npy, .npz, .h5, .parquet, .tsv and .tsv.gz")
+        return read_table(path, "\t")
+    if suffixes.endswith((".csv", ".csv.gz")):
+        return read_table(path, ",")
+    raise DataError(f"{path}: its name ends in none of .npy, .npz, .h5, .parquet, .tsv[.gz] and .csv[.gz]")

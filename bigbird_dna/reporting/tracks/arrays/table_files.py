@@ -1,10 +1,11 @@
-"""Tables of rows × tracks: Parquet, read by columns and batches, and tab-separated text, read whole.
+"""Tables of rows × tracks: Parquet, read by columns and batches, and text (tab-separated, CSV), read whole.
 
 Columns called as in `PLACES` say which interval a row is; every other column is a track.
 """
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import reading
 from bigbird_dna.genome.compression import open_bytes, read_lines
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLACES = ("contig", "start", "end", "name", "strand", "split")
+_UNNAMED = ("", "Unnamed: 0")  # above pandas' numbers of the rows; the latter once they were read as a column
+_PANDAS_INDEX = "__index_level_0__"  # in Parquet
 _MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
 
 
@@ -39,8 +43,9 @@ class ParquetArray(TrackArray):
         places = [name for name in schema.names if name in PLACES]
         if places:
             self.places = read_frame(path, places)
-        names = tuple(name for name in schema.names if name not in PLACES)
-        kinds = [kind for name, kind in zip(schema.names, schema.types, strict=True) if name not in PLACES]
+        left_out = {*places, *self._indices(path, schema.names)}
+        names = tuple(name for name in schema.names if name not in left_out)
+        kinds = [kind for name, kind in zip(schema.names, schema.types, strict=True) if name not in left_out]
         for name, kind in zip(names, kinds, strict=True):
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or kind == pa.bool_()):
                 raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
@@ -50,6 +55,16 @@ class ParquetArray(TrackArray):
         dtype: np.dtype[Any] = np.dtype(np.float32 if single or small else np.float64)
         super().__init__(str(path), dtype, (rows, len(names)))
         self.names = names
+
+    @staticmethod
+    def _indices(path: Path, names: list[str]) -> list[str]:
+        """Columns in which pandas keeps the numbers of rows."""
+        found = [name for name in names if name == _PANDAS_INDEX]
+        if names and names[0] in _UNNAMED and _is_index(read_frame(path, names[:1])[names[0]]):
+            found.append(names[0])
+        for name in found:
+            log(f"{path}: column {name!r} numbers the rows: passed over")
+        return found
 
     def chunks(self, first: int, last: int) -> Iterator[Values]:
         import pyarrow as pa
@@ -68,47 +83,91 @@ class ParquetArray(TrackArray):
                 yield values
 
 
-def read_table(path: Path) -> TrackArray:
-    """Read tab-separated text, plain or gzip, with or without a header.
+def read_table(path: Path, delimiter: str) -> TrackArray:
+    """Read text of columns, plain or gzip, with or without a header: tab-separated, or CSV.
 
     Lines that begin with `##` are comments; a first line with anything but numbers is the header
-    and may begin with `#`. Empty cells and NA are NaN.
+    and may begin with `#`. Empty cells and NA are NaN; cells of CSV may be in quotes. What pandas writes
+    unasked is passed over, with a line in the log: a first column without a name that numbers the rows,
+    and a header that numbers the columns.
     """
     import pandas as pd
-    from pyarrow import csv
 
     with reading(path, "not readable as a table", Exception):
-        header, skipped = _first_line(path)
-        named = not all(_is_number(text) for text in header)
-        with open_bytes(path) as stream:
-            stored = csv.read_csv(
-                stream,
-                # One thread, whose errors have the number of the row.
-                csv.ReadOptions(
-                    use_threads=False,
-                    skip_rows=skipped + named,
-                    column_names=[str(number) for number in range(len(header))],
-                ),
-                csv.ParseOptions(delimiter="\t", quote_char=False),
-                csv.ConvertOptions(null_values=_MISSING, strings_can_be_null=True),
-            )
-            table = stored.to_pandas()
-    first_line = skipped + named + 1
-    names = [text.strip() if named else str(number) for number, text in enumerate(header, start=1)]
+        cells, skipped = _first_line(path, delimiter)
+        named = not all(_is_number(text) for text in cells)
+        numbered = not named and _number_columns(cells)
+        stored, table = _read_rows(path, delimiter, len(cells), skipped + (named or numbered))
+        indexed = (named or numbered) and cells[0].strip() in _UNNAMED and _is_index(table.iloc[:, 0])
+        if numbered and not indexed and not cells[0].strip():  # a row whose first value is missing
+            numbered = False
+            stored, table = _read_rows(path, delimiter, len(cells), skipped)
+    if numbered:
+        log(f"{path}: line {skipped + 1} numbers the columns: passed over")
+    if indexed:
+        log(f"{path}: the first column has no name and numbers the rows: passed over")
+    first_line = skipped + (named or numbered) + 1
+    names = [text.strip() if named else str(number) for number, text in enumerate(cells, start=1)]
     names[0] = names[0].lstrip("#").strip()
-    doubled = sorted(name for name, count in Counter(names).items() if count > 1)
-    if doubled or "" in names:
-        raise DataError(f"{path}: line {first_line - 1}: two columns called {(doubled or [''])[0]!r}")
+    used = names[indexed:]
+    _check_header(path, first_line - 1, used)
     table.columns = pd.Index(names)
-    tracks = [name for name in names if name not in PLACES]
-    places = table[[name for name in names if name in PLACES]]
-    for name, column in zip(names, stored.columns, strict=True):
+    table = table.iloc[:, int(indexed) :]
+    places = table[[name for name in used if name in PLACES]]
+    for name, column in zip(used, stored.columns[int(indexed) :], strict=True):
         if name not in PLACES and not _is_numeric(column):
             _refuse_text(path, name, table[name], first_line)
+    tracks = [name for name in used if name not in PLACES]
     values = table[tracks].to_numpy(np.float64)
     return MemoryArray(
         str(path), values, tuple(tracks) if named else None, places if places.shape[1] else None
     )
+
+
+def _read_rows(path: Path, delimiter: str, columns: int, skipped: int) -> tuple[Any, pd.DataFrame]:
+    """A text's columns as Arrow has them, and as a table, from line `skipped` (from 0) on."""
+    from pyarrow import csv as arrow
+
+    with open_bytes(path) as stream:
+        stored = arrow.read_csv(
+            stream,
+            # One thread, whose errors have the number of the row.
+            arrow.ReadOptions(
+                use_threads=False, skip_rows=skipped, column_names=[str(number) for number in range(columns)]
+            ),
+            arrow.ParseOptions(delimiter=delimiter, quote_char='"' if delimiter == "," else False),
+            arrow.ConvertOptions(null_values=_MISSING, strings_can_be_null=True),
+        )
+        return stored, stored.to_pandas()
+
+
+def _number_columns(cells: list[str]) -> bool:
+    """Whether a line of numbers is the header that pandas gives columns without names: 0, 1, 2, …
+
+    Two columns might be a row. A cell without text before them stands above pandas' numbers of the rows.
+    """
+    names = [text.strip() for text in cells]
+    above_index = not names[0]
+    return names[above_index:] == [str(number) for number in range(len(names) - above_index)] and (
+        above_index or len(names) > 2
+    )
+
+
+def _is_index(column: pd.Series[Any]) -> bool:
+    """Whether a column holds numbers of rows: whole ones, none of them twice."""
+    values = column.to_numpy()
+    return values.dtype.kind in "iu" and len(np.unique(values)) == len(values) and not (values < 0).any()
+
+
+def _check_header(path: Path, line: int, names: list[str]) -> None:
+    doubled = sorted(name for name, count in Counter(names).items() if count > 1 and name)
+    if doubled:
+        raise DataError(f"{path}: line {line}: two columns called {doubled[0]!r}")
+    if "" in names:
+        raise DataError(
+            f"{path}: line {line}: a column without a name, which doesn't number the rows (column "
+            f"{names.index('') + 1})"
+        )
 
 
 def _is_numeric(column: Any) -> bool:
@@ -129,11 +188,12 @@ def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) 
     raise DataError(f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is no number")
 
 
-def _first_line(path: Path) -> tuple[list[str], int]:
+def _first_line(path: Path, delimiter: str) -> tuple[list[str], int]:
     """The cells of the first line that is no comment, and the number of lines before it."""
     for number, line in read_lines(path):
         if not line.startswith("##"):
-            return line.split("\t"), number - 1
+            cells = line.split(delimiter) if delimiter == "\t" else next(csv.reader([line]), [""])
+            return cells, number - 1
     raise ValueError("it has no line but comments")
 
 

@@ -1,0 +1,135 @@
+"""The part of a genome that a command keeps to: contigs by name, and regions of a BED file."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.chromatin.peaks import Intervals, Peaks, merge, read_peaks
+from bigbird_dna.genome.variants import contig_finder
+
+
+class Places(NamedTuple):
+    """Regions, joined where they overlap, by contig; None for the whole of it.
+
+    Contigs are called as the reference calls them, or by the name that was given if it has none; the
+    methods take any name.
+    """
+
+    regions: Mapping[str, Intervals | None]
+    name: Callable[[str], str]  # that a contig goes by here
+
+    def on(self, contig: str) -> bool:
+        """Whether anything of a contig belongs to them."""
+        return self.name(contig) in self.regions
+
+    def overlaps(self, contig: str, start: int, end: int) -> bool:
+        """Whether `[start, end)` of a contig shares a base with them."""
+        return next(self.clipped(contig, start, end), None) is not None
+
+    def clipped(self, contig: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of `[start, end)` of a contig that lie in them."""
+        contig = self.name(contig)
+        if contig not in self.regions:
+            return
+        found = self.regions[contig]
+        if found is None:
+            yield start, end
+            return
+        first = int(np.searchsorted(found.ends, start, side="right"))
+        last = int(np.searchsorted(found.starts, end, side="left"))
+        for left, right in zip(
+            found.starts[first:last].tolist(), found.ends[first:last].tolist(), strict=True
+        ):
+            yield max(left, start), min(right, end)
+
+    def parts(self, contig: str, length: int) -> list[int]:
+        """Sizes in bp of the regions of a contig of `length` bp."""
+        return [end - start for start, end in self.clipped(contig, 0, length)]
+
+    def widened(self, bases: int) -> "Places":
+        """The same with `bases` bp more on either side of each region."""
+        wider = {
+            contig: None if found is None else merge(found.starts - bases, found.ends + bases)
+            for contig, found in self.regions.items()
+        }
+        return Places(wider, self.name)
+
+
+def contig_names(contigs: Sequence[str] | str) -> tuple[str, ...]:
+    """Names of contigs as a caller gives them; a text is one name."""
+    return (contigs,) if isinstance(contigs, str) else tuple(contigs)
+
+
+def find_places(
+    contigs: Sequence[str], regions: Path | str | None, known: Mapping[str, int], where: Path | str
+) -> Places | None:
+    """What lies on some contigs and in the regions of a BED file; None if neither is given: everywhere.
+
+    Names that `known` has no contig for are warned of in the log.
+
+    Parameters
+    ----------
+    contigs
+        Under any name that `contig_finder` knows; none: all.
+    regions
+        BED, plain or compressed; None: whole contigs.
+    known
+        Name → length in bp of the contigs of `where`, which messages name.
+
+    Raises
+    ------
+    DataError
+        None of the contigs, or none of those of the regions, is known; the BED file can't be read or is
+        empty.
+    """
+    if not contigs and regions is None:
+        return None
+    find = contig_finder(known)
+
+    @cache
+    def name(contig: str) -> str:
+        return find(contig) or contig
+
+    unknown = [contig for contig in dict.fromkeys(contigs) if name(contig) not in known]
+    if contigs and len(unknown) == len(set(contigs)):
+        raise DataError(f"{where}: has none of the contigs {shown(unknown)}; it has {shown(known)}")
+    if unknown:
+        log(f"warning: {where} has no contig {shown(unknown)}")
+    wanted = {name(contig) for contig in contigs}
+    if regions is None:
+        return Places(dict.fromkeys(wanted), name)
+    placed = _placed(read_peaks(Path(regions)), name, known, str(where))
+    if wanted:
+        placed = {contig: found for contig, found in placed.items() if contig in wanted}
+    return Places(placed, name)
+
+
+def _placed(
+    peaks: Peaks, name: Callable[[str], str], known: Mapping[str, int], where: str
+) -> dict[str, Intervals | None]:
+    if not len(peaks):
+        raise DataError(f"{peaks.path}: no regions in the file")
+    unknown = {
+        contig: len(found.starts) for contig, found in peaks.contigs.items() if name(contig) not in known
+    }
+    if len(unknown) == len(peaks.contigs):
+        raise DataError(
+            f"{peaks.path}: none of its contigs ({shown(unknown)}) is in {where} ({shown(known)})"
+        )
+    if unknown:
+        log(
+            f"warning: {peaks.path}: {sum(unknown.values()):,} regions on contigs that {where} has not got "
+            f"({shown(unknown)})"
+        )
+    together: dict[str, list[Intervals]] = {}
+    for contig, found in peaks.contigs.items():
+        together.setdefault(name(contig), []).append(found)
+    return {
+        contig: merge(*map(np.concatenate, zip(*parts, strict=True))) for contig, parts in together.items()
+    }

@@ -1,0 +1,86 @@
+"""Progress where nobody sees a bar: a line now and then, fewer the longer it takes."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from bigbird_dna import console
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(console.time, "monotonic", lambda: self.now)
+
+    def items(self, count: int, seconds: float) -> Iterator[int]:
+        for number in range(count):
+            self.now += seconds
+            yield number
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_a_line_tells_how_far_and_how_long(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = console.progress(clock.items(2000, 1), "scoring", 2000, "windows")
+    assert list(shown) == list(range(2000))
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  scoring: 1 % \(30 of 2,000 windows\), 33 min left", first)
+    assert " % (" in lines[-1] and lines[-1].endswith(" s left")
+
+
+@pytest.mark.parametrize("hours", [0.1, 1, 24, 24 * 7])
+def test_long_runs_have_some_sixty_lines(
+    clock: Clock, capsys: pytest.CaptureFixture[str], hours: float
+) -> None:
+    count = int(hours * 3600 / 5)
+    for _ in console.progress(clock.items(count, 5), "x", count):
+        pass
+    lines = capsys.readouterr().err.splitlines()
+    assert min(12, hours * 100) <= len(lines) <= 65
+
+
+def test_short_work_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(list(console.progress(clock.items(29, 1), "x", 29))) == 29
+    assert capsys.readouterr().err == ""
+
+
+def test_a_total_that_takes_long_is_asked_for_once_and_late(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[float] = []
+
+    def total() -> int:
+        asked.append(clock.now)
+        return 100
+
+    began = clock.now
+    for _ in console.progress(clock.items(100, 2), "x", total, "rows"):
+        pass
+    assert len(asked) == 1 and asked[0] - began >= 30
+    assert "x: 15 % (15 of 100 rows), 170 s left" in capsys.readouterr().err.replace("3 min", "170 s")
+    for _ in console.progress(clock.items(40, 1), "x", None, "rows"):
+        pass
+    assert "x: 30 rows in 30 s" in capsys.readouterr().err
+    for _ in console.progress(clock.items(40, 1), "x", 7, "rows"):  # there are more than was thought
+        pass
+    assert "x: 30 rows in 30 s" in capsys.readouterr().err
+
+
+def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console.sys.stderr, "isatty", lambda: True, raising=False)
+    assert list(console.progress(iter("abc"), "x", 3)) == ["a", "b", "c"]
+    assert list(console.progress(iter("abc"), "x", lambda: 3)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (89, "89 s"), (90, "2 min"), (5000, "83 min"), (5400, "1 h 30 min"), (200_000, "2 d 7 h")],
+)
+def test_spans_of_time(seconds: float, text: str) -> None:
+    assert console.duration(seconds) == text
