@@ -411,8 +411,8 @@ def test_sources_of_deepseas_data() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"reference": "hg99"}, r"genome.reference: 'hg99' is no file here, and no source \(Deep"),
-        ({"promoters": "x.sga"}, r"promoters.source: 'x.sga' is no file here, and no source \(Deep"),
+        ({"reference": "hg99"}, r"genome.reference: 'hg99' is not a file here, and not a source \(Deep"),
+        ({"promoters": "x.sga"}, r"promoters.source: 'x.sga' is not a file here, and not a source \(Deep"),
         ({"chain": "x.chain"}, "promoters.chain: no source 'x.chain'; there are"),
         ({"chain": "GRCh37.chain", "promoters": None}, "GRCh37.chain lifts promoters, and there"),
         ({"reference": None}, "genome.reference: assembly sacCer3 needs a source or a file"),
@@ -447,7 +447,7 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"sacCer3\.promoters is sacCer3, the genome is demo"):
         check_sources(_genome(**{**other, "promoters": "sacCer3.promoters"}))
     missing = _genome(reference="gone.fa").model_copy(update={"local_data": str(local)})
-    with pytest.raises(ConfigError, match=r"'gone.fa' is no file in .*/local or here, and"):
+    with pytest.raises(ConfigError, match=r"'gone.fa' is not a file in .*/local or here, and"):
         check_sources(missing)
 
 

@@ -271,7 +271,7 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
             "genome.test: .* region in chromatin.data.test_regions",
         ),
         ({"promoters": {"source": "my.sga"}}, "genome.valid: name at least one contig$"),
-        ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is no file in "),
+        ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is not a file in "),
     ],
     ids=["nothing-to-do", "pretraining-contig", "no-test-region", "promoter-contig", "no-file"],
 )

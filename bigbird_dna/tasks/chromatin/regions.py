@@ -45,7 +45,7 @@ def read_regions(path: Path, reference: Reference) -> list[Region]:
     DataError
         A line is no interval, its contig is unknown, or it reaches beyond its contig; or there is no line.
     """
-    find = contig_finder(reference.contigs)
+    find = contig_finder(reference.contigs, reference.names)
     regions = []
     for number, fields, start, end in read_bed(path):
         contig = find(fields[0])

@@ -22,11 +22,11 @@ from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import reading, write_json
-from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.parquet import check_cells, read_frame
@@ -75,7 +75,7 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
         A file can't be used, or no window lies inside the reference.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
-    splits = Splits.from_config(config.genome, genome.contigs, load_assembly(config.genome.assembly))
+    splits = Splits.from_config(config.genome, genome.contigs, find_assembly(config))
     positives, counts = _positives(genome, loci, splits, settings)
     rows = [_row(window, positives, pair, POSITIVE) for pair, (window, _, _) in enumerate(positives)]
     # Only training promoters have several negatives: held-out figures set one against one.
