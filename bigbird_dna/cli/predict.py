@@ -7,6 +7,7 @@ import typer
 
 from bigbird_dna.cli.naming import USE, add_command
 from bigbird_dna.cli.options import (
+    Aliases,
     BatchSize,
     Device,
     MaxN,
@@ -68,6 +69,7 @@ def predict_tracks(
     model_dir: ModelDirectory,
     regions: Annotated[Path, argument("Regions: BED, plain or compressed.")],
     reference: Reference,
+    aliases: Aliases = None,
     tracks: Tracks = None,
     output: ResultFile = None,
     summary: Annotated[
@@ -98,6 +100,7 @@ def predict_tracks(
         regions,
         reference,
         output,
+        aliases=aliases,
         tracks=tracks,
         summary=summary,
         middle=middle,
@@ -113,6 +116,7 @@ def score_variants(
     model_dir: ModelDirectory,
     vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
     reference: Reference,
+    aliases: Aliases = None,
     tracks: Tracks = None,
     contig: Annotated[
         list[str], option("NAME", "Only the records of this contig, named as in the VCF; repeatable.", "all")
@@ -138,6 +142,8 @@ def score_variants(
     can't be scored has the reason in BBD_NOTE or the note. A name in .gz is written as bgzip, with an index
     if the input is sorted.
     """
+    from bigbird_dna.genome.assembly import ALIAS_HINT
+    from bigbird_dna.genome.variants import Note
     from bigbird_dna.tasks.variants.scoring import score_variants as score
 
     counts = score(
@@ -147,6 +153,7 @@ def score_variants(
         output,
         tracks=tracks,
         contigs=contig,
+        aliases=aliases,
         format=format,
         offsets=offsets,
         max_n=max_n,
@@ -161,6 +168,8 @@ def score_variants(
         text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
     if counts.seem_foreign:
         text += "; warning: most of them don't fit the reference: is it of another assembly?"
+        if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
+            text += f" If the contigs have other names there, {ALIAS_HINT}"
     log(text)
 
 

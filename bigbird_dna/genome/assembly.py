@@ -138,6 +138,12 @@ def shown(names: Iterable[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f", … {len(names)} in all" if len(names) > most else "")
 
 
+def shown_counts(counts: Mapping[str, int]) -> str:
+    """The contigs with the largest of some counts, for a message."""
+    largest = sorted(counts.items(), key=lambda item: -item[1])
+    return shown(f"{name} {count:,}" for name, count in largest)
+
+
 def naming_assemblies(names: Iterable[str]) -> list[str]:
     """The known assemblies that know every one of some contig names."""
     names = set(names)

@@ -63,6 +63,7 @@ class Reference:
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:
+        self.aliases = aliases
         self.names = None if aliases is None else open_assembly(CUSTOM, aliases)
         """The names of contigs that the alias file tells."""
         self._prepare(Path(path))
@@ -106,12 +107,12 @@ class Reference:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getstate__(self) -> tuple[Assembly | None, Path, FastaIndex, Identity]:
+    def __getstate__(self) -> tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]:
         assert self._index is not None and self._identity is not None
-        return self.names, self.path, self._index, self._identity
+        return self.aliases, self.names, self.path, self._index, self._identity
 
-    def __setstate__(self, state: tuple[Assembly | None, Path, FastaIndex, Identity]) -> None:
-        self.names, path, index, identity = state
+    def __setstate__(self, state: tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]) -> None:
+        self.aliases, self.names, path, index, identity = state
         self._prepare(path, index, identity)
         self.contigs = {name: row.length for name, row in index.rows.items()}
 

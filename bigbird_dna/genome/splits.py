@@ -103,11 +103,8 @@ def _fitting(
 ) -> dict[str, Split | None]:
     """The splits of the contigs that patterns fit, but for those whose names are written out."""
     found: dict[str, _Entry] = {}
-    names = {contig: assembly.names_of(contig) for contig in contigs} if patterns else {}
     for entry in patterns:
-        fitting = [
-            contig for contig, own in names.items() if any(fnmatchcase(name, entry.text) for name in own)
-        ]
+        fitting = fitting_contigs(entry.text, contigs, assembly)
         if not fitting:
             what = f"genome.{entry.key}: {entry.text!r} fits no contig of the reference"
             if entry.key != "exclude":
@@ -121,3 +118,13 @@ def _fitting(
                     f"{entry.key}: write its name into one of them"
                 )
     return {contig: entry.split for contig, entry in found.items()}
+
+
+def fitting_contigs(text: str, contigs: Collection[str], assembly: Assembly) -> list[str]:
+    """The contigs of which a text is a name, or a shell pattern that fits one of their names."""
+    named = assembly.match(text, contigs)
+    if named is not None:
+        return [named]
+    return [
+        contig for contig in contigs if any(fnmatchcase(name, text) for name in assembly.names_of(contig))
+    ]

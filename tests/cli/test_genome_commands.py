@@ -105,7 +105,13 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
         "off_reference": 1,
         "duplicates": 1,
         "promoters": 2,
+        "dropped_contigs": {"NC_001135.5": 1},
+        "beyond_contigs": {},
     }
+    assert (
+        f"warning: {source}: 1 of 4 promoters (25.0%) are on contigs that the reference hasn't got: "
+        "NC_001135.5 1\n"
+    ) in err
 
 
 def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
@@ -129,7 +135,7 @@ def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, referen
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
     command = ["prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3"]
     parts = (source, "NC_000001.11", "I, II", "sacCer3", "known to GRCh38")
-    refused(run(*command, "-o", output), 1, *parts)
+    refused(run(*command, "-o", output), 1, *parts, after_log=True)
     assert list(output.parent.iterdir()) == []
 
 

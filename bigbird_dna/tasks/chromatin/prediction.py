@@ -38,6 +38,7 @@ def predict_tracks(
     reference: Path | str,
     output: Path | str | None = None,
     *,
+    aliases: Path | str | None = None,
     tracks: str | None = None,
     summary: str = "max",
     middle: float = 0.0,
@@ -56,6 +57,8 @@ def predict_tracks(
     output
         Table to write, whole or not at all: `#contig start end name note`, then a column a track; None or
         "-": standard output.
+    aliases
+        File of contigs' other names, where the regions' are not the reference's (see docs/formats.md).
     tracks
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary
@@ -77,11 +80,12 @@ def predict_tracks(
     output = named_output(output)
     request = _Request(output, tracks, summary, middle, max_n)
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [model, regions, reference])
+    check_output(output, [model, regions, reference, aliases])
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, middle=middle, batch_size=batch_size, device=device)
-    with Reference(Path(reference)) as genome, cpu_threads(threads):
+    names = None if aliases is None else Path(aliases)
+    with Reference(Path(reference), names) as genome, cpu_threads(threads):
         return request.run(opened, Path(regions), genome, predict)
 
 
@@ -120,6 +124,7 @@ class _Request:
         names = [model.tracks[column].name for column in columns]
         options: dict[str, object] = {
             "--reference": reference.path,
+            "--aliases": reference.aliases,
             "--tracks": self.tracks,
             "--summary": self.summary,
         }

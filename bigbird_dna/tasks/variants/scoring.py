@@ -60,6 +60,7 @@ def score_variants(
     *,
     tracks: str | None = None,
     contigs: Sequence[str] = (),
+    aliases: Path | str | None = None,
     format: str | None = None,
     offsets: int = 4,
     max_n: float = 0.25,
@@ -81,6 +82,8 @@ def score_variants(
         count, only the largest effect is written.
     contigs
         Only the records of these, named as in the VCF; none: all.
+    aliases
+        File of contigs' other names, where the VCF's are not the reference's (see docs/formats.md).
     offsets
         Windows that are averaged over, spread over the length of a few tokens, each on both strands.
     max_n
@@ -98,11 +101,12 @@ def score_variants(
     chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
     request = _Request(output, chosen, tracks, tuple(contigs), offsets, max_n)
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [model, vcf, reference])
+    check_output(output, [model, vcf, reference, aliases])
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, both_strands=False, batch_size=batch_size, device=device)
-    with readable(vcf) as path, Reference(Path(reference)) as genome, cpu_threads(threads):
+    names = None if aliases is None else Path(aliases)
+    with readable(vcf) as path, Reference(Path(reference), names) as genome, cpu_threads(threads):
         return request.run(opened, vcf, path, genome, predict)
 
 
@@ -140,7 +144,12 @@ class _Request:
             "--tracks": self.tracks,
             "--contig": list(self.contigs),
         }
-        options |= {"--format": self.format, "--offsets": self.offsets, "--max-n": self.max_n}
+        options |= {
+            "--aliases": reference.aliases,
+            "--format": self.format,
+            "--offsets": self.offsets,
+            "--max-n": self.max_n,
+        }
         origin = provenance(model.sha256, command_line("score-variants", [model.path, vcf], options))
         summary = scan_vcf(path, self.contigs)
         if self.contigs and not summary.records:

@@ -14,7 +14,8 @@ from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.liftover import lift
-from bigbird_dna.genome.promoters import place, read_loci, read_promoters
+from bigbird_dna.genome.promoter_files import read_promoters
+from bigbird_dna.genome.promoters import place, read_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
