@@ -37,6 +37,7 @@ from bigbird_dna.tasks.promoters.negatives import (
     gc_fraction,
     match_gc,
     permute,
+    room,
     substitute,
 )
 
@@ -141,19 +142,18 @@ def _genomic(
         rng = np.random.default_rng((seed, 3, number))
         members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
         contigs = splits.contigs(split)
-        bases = sum(reference.contigs[contig] for contig in contigs)
+        shares = {contig: room(_whole(reference, contig)) for contig in contigs}
         offers = []
-        for contig in contigs:
-            length = reference.contigs[contig]
+        for contig, share in shares.items():
             offers.append(
                 draw_candidates(
                     contig,
-                    reference.fetch(Interval(contig, 0, length)),
+                    _whole(reference, contig),
                     np.array([locus.position for locus in loci if locus.contig == contig], np.int64),
                     upstream=config.upstream,
                     downstream=config.downstream,
                     distance=config.distance,
-                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * length / bases),
+                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * share / sum(shares.values())),
                     rng=rng,
                 )
             )
@@ -168,6 +168,10 @@ def _genomic(
             if choice >= 0:
                 found[place] = windows[choice]
     return found
+
+
+def _whole(reference: Reference, contig: str) -> str:
+    return reference.fetch(Interval(contig, 0, reference.contigs[contig]))
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
