@@ -114,6 +114,30 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
     ) in err
 
 
+def test_prepare_promoters_with_an_alias_file(run, tmp_path, reference):
+    source, output, aliases = tmp_path / "x.gff3", tmp_path / "promoters.tsv", tmp_path / "aliases.tsv"
+    source.write_text("one\tx\tmRNA\t5\t9\t.\t+\t.\tID=a\n" + "two\tx\tmRNA\t5\t9\t.\t-\t.\tID=b\n" * 2)
+    command = ["prepare-promoters", source, "--reference", reference, "--assembly", "custom", "-o", output]
+    refused(run(*command), 1, "contigs are one, two", "I, II", "genome.aliases, --aliases", after_log=True)
+    aliases.write_text("I\tone\n")
+    code, _, err = run(*command, "--aliases", aliases)
+    assert code == 0
+    assert (
+        f"warning: {source}: 2 of 3 promoters (66.7%) are on contigs that the reference hasn't got: two 2; "
+        "if these contigs have other names there, a file of contigs' other names can be given"
+    ) in err
+    assert json.loads(output.with_suffix(".json").read_text())["dropped_contigs"] == {"two": 2}
+    aliases.write_text("I\tone\nII\ttwo\n")
+    code, _, err = run(*command, "--aliases", aliases)
+    assert code == 0 and "warning" not in err
+    assert read_loci(output) == [Locus("I", 4, "+", "a"), Locus("II", 8, "-", "b")]
+    aliases.write_text("I\tone\nI\ttwo\n")
+    refused(run(*command, "--aliases", aliases), 1, aliases, "line 2: 'I' stands in line 1 too")
+    refused(
+        run("prepare-reference", reference, "-o", output, "--aliases", tmp_path / "gone"), 1, "no such file"
+    )
+
+
 def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
     reference, chain = tmp_path / "22.fa.gz", tmp_path / "x.chain"
     source, output = tmp_path / "x.bed", tmp_path / "promoters.tsv"

@@ -209,7 +209,15 @@ def test_contigs_by_other_names_and_no_records(run: Run, fasta: Path, tmp_path: 
     assert "BBD_MAX=" in result.out and "CONTIG" not in table(result.out)[0]["INFO"]
     other.write_text(HEADER + line("scaffold", 100, base, "A"))
     result = run(other, "--reference", fasta)
-    assert result.code == 0 and "another assembly?" in result.err
+    assert result.code == 0 and "another assembly?" in result.err and "--aliases" in result.err
+    aliases = tmp_path / "aliases.tsv"
+    aliases.write_text("scaffold\tchr1\n")
+    result = run(other, "--reference", fasta, "--aliases", aliases)
+    assert "BBD_MAX=" in result.out and f"--aliases {aliases}" in result.out
+    aliases.write_text("scaffold chr1\n")
+    refused(
+        run(other, "--reference", fasta, "--aliases", aliases), 1, aliases, "line 1: contig 'scaffold chr1'"
+    )
 
 
 @pytest.mark.parametrize("ending", ["vcf", "vcf.gz", "tsv"])

@@ -39,6 +39,22 @@ def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> N
     assert records(output)[0][0] == "chrII"
 
 
+def test_extract_by_an_alias_and_by_a_pattern(run: Run, reference: Path, tmp_path: Path) -> None:
+    output, aliases = tmp_path / "out.fa.gz", tmp_path / "aliases.tsv"
+    aliases.write_text("chrI\tone\nchrII\ttwo\n")
+    for words, name in {
+        ("two", "--aliases", aliases): "chrII",
+        ("t?o", "--assembly", "custom", "--aliases", aliases): "chrII",
+        ("chr*",): "chrI",
+        ("chr*", "--but=chrI", "--but=gone"): "chrII",
+        ("chr*", "--but", "one", "--aliases", aliases): "chrII",
+    }.items():
+        assert run("extract", reference, *words, "-o", output).code == 0
+        assert records(output)[0][0] == name
+    words = ("extract", reference, "chr*", "--but=chr?", "--but=*II", "-o", output)
+    refused(run(*words), 1, "no contig 'chr*' in the reference", "genome.aliases, --aliases")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
