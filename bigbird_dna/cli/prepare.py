@@ -103,7 +103,7 @@ def extract(
     ],
     output: Annotated[Path, output("FILE", "bgzip FASTA to write.")],
     megabases: Annotated[
-        float | None, option("F", "Only the contig's first F Mb, so that coordinates stay its own.")
+        float | None, option("F", "Only the contig's start, up to F Mb after the N that it may begin with.")
     ] = None,
     but: Annotated[
         list[str], option("NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none")
@@ -111,7 +111,7 @@ def extract(
     assembly: Assembly = "demo",
     aliases: Aliases = None,
 ) -> None:
-    """Write one contig of a reference, or its start, as a FASTA file of its own."""
+    """Write one contig of a reference, or its start, as a FASTA file: coordinates stay the same."""
     from bigbird_dna.genome.aliases import open_assembly
     from bigbird_dna.genome.sources.extract import extract_contig
 

@@ -32,6 +32,16 @@ def test_extract_a_start(run: Run, reference: Path, tmp_path: Path, megabases: s
     assert records(output) == [("chrI", ("ACGTN" * 50)[:bases])]
 
 
+@pytest.mark.parametrize(("before", "bases"), [(7, 20), (1_000_000, 20), (1_500_003, 50), (9, 0)])
+def test_a_start_is_counted_from_the_first_base(run: Run, tmp_path: Path, before: int, bases: int) -> None:
+    """So that of a piece at its place there is something."""
+    path, output = tmp_path / "x.fa.gz", tmp_path / "out.fa.gz"
+    write_fasta(path, [("c", "N" * before + "ACGTN" * (bases // 5))])
+    assert run("extract", path, "c", "-o", output, "--megabases", "0.00002").code == 0
+    written = "".join(sequence for _, sequence in records(output))
+    assert written == ("N" * before + "ACGTN" * 4 if bases else "N" * 9)
+
+
 def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.fa.gz"
     arguments = ("extract", reference, "NC_001134.8", "-o", output, "--assembly", "sacCer3")

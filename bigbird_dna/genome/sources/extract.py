@@ -10,6 +10,8 @@ from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.splits import fitting_contigs
 
+_STRETCH = 1_000_000  # bp looked at together
+
 
 def extract_contig(
     reference: Path,
@@ -19,14 +21,14 @@ def extract_contig(
     megabases: float | None = None,
     but: Sequence[str] = (),
 ) -> None:
-    """Write one contig, or its first Mb so that coordinates stay its own, as bgzip FASTA with indices.
+    """Write one contig, or its start so that coordinates stay its own, as bgzip FASTA with indices.
 
     Parameters
     ----------
     contig
         By any name that `assembly` knows, or a shell pattern that fits one: the first such contig.
     megabases
-        How much of its start; none: all.
+        How much of its start, from its first base that isn't N on; none: all.
     but
         Contigs, by name or pattern, that are passed over where `contig` is a pattern.
 
@@ -54,5 +56,14 @@ def extract_contig(
             )
         end = genome.contigs[name]
         if megabases is not None:
-            end = min(end, max(1, round(megabases * 1e6)))
+            end = min(end, _first_base(genome, name) + max(1, round(megabases * 1e6)))
         write_fasta(output, [(name, genome.fetch(Interval(name, 0, end)))])
+
+
+def _first_base(genome: Reference, contig: str) -> int:
+    """Where a contig begins that may have N in front, as before a piece; 0 if it is all N."""
+    for start in range(0, genome.contigs[contig], _STRETCH):
+        known = genome.fetch(Interval(contig, start, start + _STRETCH)).lstrip("N")
+        if known:
+            return start + _STRETCH - len(known)
+    return 0
