@@ -291,7 +291,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"local_data": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON
+    assert jobs(text) == COMMON | {"finetune_promoter": 2, "promoter_baseline": 1}
 
 
 def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
