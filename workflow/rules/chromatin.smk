@@ -269,7 +269,7 @@ rule score_variants:
         mem_mb=16000,
         runtime=720,
     params:
-        contigs=[f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
+        contigs=lambda wildcards: [f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
         aliases=["--aliases", str(ALIASES)] if ALIASES else [],
         device=DEVICE,
         version=VERSION,

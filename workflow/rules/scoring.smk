@@ -18,7 +18,9 @@ rule extract_contig:
     params:
         contig=CONFIG.genome.test[:1],
         # Of a pattern the first contig that isn't held out otherwise.
-        but=[f"--but={name}" for name in [*CONFIG.genome.exclude, *CONFIG.genome.valid]],
+        but=lambda wildcards: [
+            f"--but={name}" for name in [*CONFIG.genome.exclude, *CONFIG.genome.valid]
+        ],
         naming=NAMING,
         megabases=CONFIG.scoring.max_megabases,
         version=VERSION,
