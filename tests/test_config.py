@@ -64,6 +64,13 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
         ("encoder: {window_blocks: 2}", "window_blocks must be odd"),
         ("encoder: 7", "encoder: "),
         ("genome: {valid: [I], test: [I]}", "'I' stands in more than one"),
+        ("genome: {assembly: custom}", "assembly custom needs a name: set genome.name"),
+        ("genome: {name: mine}", "name 'mine' goes with assembly custom, not with demo"),
+        ("genome: {assembly: custom, name: a b}", r"genome\.name: an assembly's name has letters, digits"),
+        ("genome: {assembly: custom, name: '**'}", r"genome\.name: an assembly's name has letters, digits"),
+        ("genome: {test: ['`*']}", r"genome\.test.* no spaces or backquotes"),
+        ("genome: {test: ['chr*', 'chr*']}", r"'chr\*' stands in more than one"),
+        ("genome: {aliases: '-x'}", r"genome\.aliases: a name can't start with '-'"),
         ("promoters: {windows: {negative_sets: [random]}}", r"promoters\.windows\.negative_sets"),
         (
             "promoters: {control: permuted, windows: {negative_sets: [genomic]}}",
@@ -229,7 +236,7 @@ def test_keys_of_no_stage() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("name", ["demo", "chr22", "grch37", "yeast", "yeast_factors"])
+@pytest.mark.parametrize("name", ["demo", "chr22", "grch37", "yeast", "yeast_factors", "minimal"])
 def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     tmp_path: Path, name: str, stage: str
 ) -> None:

@@ -94,6 +94,7 @@ class Texts:
     def __init__(self, **sequences: str) -> None:
         self.sequences = sequences
         self.contigs = {name: len(sequence) for name, sequence in sequences.items()}
+        self.names = None
 
     def fetch(self, interval: Interval) -> str:
         sequence = self.sequences[interval.contig]

@@ -88,7 +88,21 @@ MaxN = Annotated[
     float, option("FRACTION", "What has a larger share of N in its window is listed, but not scored.")
 ]
 Assembly = Annotated[
-    str, option(None, "Whose contigs hold: GRCh37, GRCh38, sacCer3, or demo (names stand for themselves).")
+    str,
+    option(
+        None,
+        "Whose contigs hold: GRCh37, GRCh38, sacCer3, or custom and demo, where names stand for themselves "
+        "and for those that --aliases gives them.",
+    ),
+]
+Aliases = Annotated[
+    Path | None,
+    option(
+        "FILE",
+        "Contigs' other names: all names of one on a line, tabs between them, or NCBI's assembly report.",
+        "none",
+        "--aliases",
+    ),
 ]
 ResultFile = Annotated[Path | None, output("FILE", "File to write, whole or not at all.", "standard output")]
 Contigs = Annotated[

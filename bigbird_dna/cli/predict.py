@@ -7,6 +7,7 @@ import typer
 
 from bigbird_dna.cli.naming import USE, add_command
 from bigbird_dna.cli.options import (
+    Aliases,
     BatchSize,
     Contigs,
     Device,
@@ -75,6 +76,7 @@ def predict_tracks(
     model_dir: ModelDirectory,
     regions: Annotated[Path, argument("Regions: BED, plain or compressed; - reads standard input.")],
     reference: Reference,
+    aliases: Aliases = None,
     tracks: Tracks = None,
     contig: Contigs = [],  # noqa: B006
     output: ResultFile = None,
@@ -112,6 +114,7 @@ def predict_tracks(
         regions,
         reference,
         output,
+        aliases=aliases,
         tracks=tracks,
         contigs=contig,
         format=format,
@@ -130,6 +133,7 @@ def score_variants(
     model_dir: ModelDirectory,
     vcf: Annotated[Path, argument("VCF, plain, gzip or bgzip; - reads standard input.")],
     reference: Reference,
+    aliases: Aliases = None,
     tracks: Tracks = None,
     contig: Contigs = [],  # noqa: B006
     regions: Regions = None,
@@ -154,6 +158,8 @@ def score_variants(
     can't be scored has the reason in BBD_NOTE or the note. ##contig lines that the header lacks are added.
     A name in .gz is written as bgzip, with an index if the input is sorted.
     """
+    from bigbird_dna.genome.assembly import ALIAS_HINT
+    from bigbird_dna.genome.variants import Note
     from bigbird_dna.tasks.variants.scoring import score_variants as score
 
     counts = score(
@@ -164,6 +170,7 @@ def score_variants(
         tracks=tracks,
         contigs=contig,
         regions=regions,
+        aliases=aliases,
         format=format,
         offsets=offsets,
         max_n=max_n,
@@ -178,6 +185,8 @@ def score_variants(
         text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
     if counts.seem_foreign:
         text += "; warning: most of them don't fit the reference: is it of another assembly?"
+        if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
+            text += f" If the contigs have other names there, {ALIAS_HINT}"
     log(text)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bigbird_dna.cli.naming import PREPARE, add_command
-from bigbird_dna.cli.options import Assembly, Reference, argument, option, output
+from bigbird_dna.cli.options import Aliases, Assembly, Reference, argument, option, output
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -50,15 +50,17 @@ def prepare_reference(
     genome: Annotated[Path, argument("FASTA, GenBank or EMBL: plain, gzip or bgzip.")],
     output: Annotated[Path, output("FILE", "bgzip FASTA to write, with its indices.")],
     assembly: Assembly = "demo",
+    aliases: Aliases = None,
 ) -> None:
     """Check a genome and write it as bgzip FASTA with .fai and .gzi: upper-case, A C G T N.
 
-    Contigs of GenBank and EMBL files are called by accession and version.
+    Contigs of GenBank and EMBL files are called by accession and version. A record that is a piece of a
+    contig by its name, as chr20:1000001-2000000, is put at its place in that contig, with N before it.
     """
-    from bigbird_dna.genome.assembly import load_assembly
+    from bigbird_dna.genome.aliases import open_assembly
     from bigbird_dna.genome.reference import prepare_reference
 
-    prepared = prepare_reference(genome, output, load_assembly(assembly))
+    prepared = prepare_reference(genome, output, open_assembly(assembly, aliases))
     log(
         f"{output}: {len(prepared.contigs):,} contigs, {sum(prepared.contigs.values()):,} bp, "
         f"{prepared.unknown:,} N ({prepared.ambiguous:,} of them IUPAC codes)"
@@ -66,37 +68,51 @@ def prepare_reference(
 
 
 def prepare_promoters(
-    promoters: Annotated[Path, argument("EPDnew's .sga, .bed or .fps, also .gz.")],
+    promoters: Annotated[
+        Path, argument("EPDnew's .sga, .fps or .bed; other .bed, .gff3 or .gtf; each also .gz.")
+    ],
     reference: Reference,
     output: Annotated[Path, output("FILE", "TSV to write; the counts go into a .json beside it.")],
     assembly: Assembly = "demo",
+    aliases: Aliases = None,
     chain: Annotated[Path | None, option(None, "liftOver chain onto the reference's assembly.")] = None,
     from_assembly: Annotated[str | None, option(None, "Assembly the chain starts from.")] = None,
 ) -> None:
-    """Put promoters on a reference: lift, rename contigs, drop what is off it or there twice."""
-    from bigbird_dna.genome.assembly import load_assembly
+    """Put promoters on a reference: lift, rename contigs, drop what is off it or there twice.
+
+    The start site is the 5' end of a BED interval (of EPDnew's, the thick part), and of each transcript of
+    an annotation, or of each gene if it has no mRNA or transcript.
+    """
+    from bigbird_dna.genome.aliases import open_assembly
     from bigbird_dna.genome.promoters import prepare_promoters
 
     if (chain is None) != (from_assembly is None):
         raise UsageError("--chain and --from-assembly go together")
     lift = None
     if chain is not None and from_assembly is not None:
-        lift = chain, load_assembly(from_assembly)
-    counts = prepare_promoters(promoters, reference, output, load_assembly(assembly), lift)
-    found = [(key.replace("_", " "), value) for key, value in counts.items() if value is not None]
+        lift = chain, open_assembly(from_assembly)
+    counts = prepare_promoters(promoters, reference, output, open_assembly(assembly, aliases), lift)
+    found = [(key.replace("_", " "), value) for key, value in counts.items() if isinstance(value, int)]
     log(f"{output}: {', '.join(f'{value:,} {key}' for key, value in found)}")
 
 
 def extract(
     reference: Annotated[Path, argument("Prepared reference (FASTA with its index).")],
-    contig: Annotated[str, argument("Contig, by any name that the assembly knows.")],
+    contig: Annotated[
+        str, argument("Contig, by any name that the assembly knows, or a shell pattern: the first that fits.")
+    ],
     output: Annotated[Path, output("FILE", "bgzip FASTA to write.")],
     megabases: Annotated[
-        float | None, option("F", "Only the contig's first F Mb, so that coordinates stay its own.")
+        float | None, option("F", "Only the contig's start, up to F Mb after the N that it may begin with.")
     ] = None,
+    but: Annotated[
+        list[str], option("NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none")
+    ] = [],  # noqa: B006
     assembly: Assembly = "demo",
+    aliases: Aliases = None,
 ) -> None:
-    """Write one contig of a reference, or its start, as a FASTA file of its own."""
+    """Write one contig of a reference, or its start, as a FASTA file: coordinates stay the same."""
+    from bigbird_dna.genome.aliases import open_assembly
     from bigbird_dna.genome.sources.extract import extract_contig
 
-    extract_contig(reference, contig, output, assembly, megabases)
+    extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, but)

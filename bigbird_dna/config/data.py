@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.names import ContigName, FileName
+from bigbird_dna.config.names import AssemblyName, ContigName, FileName
 from bigbird_dna.config.section import Section
 
 
@@ -16,9 +16,18 @@ class SimulationConfig(Section):
 
 
 class GenomeConfig(Section):
-    """Where the reference comes from, and which contigs are held out."""
+    """Where the reference comes from, and which contigs are held out.
 
-    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38"] = "demo"
+    `exclude`, `valid` and `test` name contigs by any name, or by shell patterns (`"chr*_*"`).
+    """
+
+    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = "demo"
+    name: AssemblyName | None = Field(default=None, description="what an assembly `custom` is called")
+    aliases: FileName | None = Field(
+        default=None,
+        description="file of contigs' other names, in local_data or from here: all names of a contig on "
+        "a line, or NCBI's assembly report",
+    )
     reference: FileName | None = Field(
         default=None,
         description="key of a FASTA in resources/sources.yaml, or a file, in local_data or from here; "
@@ -27,6 +36,19 @@ class GenomeConfig(Section):
     exclude: tuple[ContigName, ...] = Field(default=(), description="contigs that take no part in anything")
     valid: tuple[ContigName, ...] = ()
     test: tuple[ContigName, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What reports and messages call the assembly."""
+        return self.name or self.assembly
+
+    @model_validator(mode="after")
+    def _a_name_goes_with_custom(self) -> Self:
+        if self.assembly == "custom" and self.name is None:
+            raise ValueError("assembly custom needs a name: set genome.name")
+        if self.assembly != "custom" and self.name is not None:
+            raise ValueError(f"name {self.name!r} goes with assembly custom, not with {self.assembly}")
+        return self
 
     @model_validator(mode="after")
     def _contigs_stand_in_one_group(self) -> Self:

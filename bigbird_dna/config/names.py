@@ -44,6 +44,15 @@ def _contig(text: str) -> str:
     return text
 
 
+def _assembly(text: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text):
+        raise ValueError(
+            "an assembly's name has letters, digits, '.', '_' and '-', at most 100 of them, and begins "
+            "with a letter or digit"
+        )
+    return text
+
+
 FileName = Annotated[str, AfterValidator(_file)]
 """A file or folder that a run reads, or the key of one in sources.yaml."""
 
@@ -51,4 +60,7 @@ DirectoryName = Annotated[str, AfterValidator(_directory)]
 """A directory that a run fills."""
 
 ContigName = Annotated[str, AfterValidator(_contig)]
-"""A contig, as FASTA files name theirs: up to the first space."""
+"""A contig, as FASTA files name theirs: up to the first space; or a shell pattern that fits some."""
+
+AssemblyName = Annotated[str, AfterValidator(_assembly)]
+"""What a user calls the genome that no table knows."""

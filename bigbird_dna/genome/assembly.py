@@ -1,4 +1,4 @@
-"""The names a contig goes by in different sources, and its length, for known assemblies.
+"""The names a contig goes by in different sources, and its length.
 
 Names are looked up in tables, never guessed from their form: GRCh37's `chrM` (UCSC) and `MT`
 (Ensembl) are different sequences, and yeast's `chrX` is chromosome 10.
@@ -15,19 +15,21 @@ from bigbird_dna.errors import ConfigError, DataError
 
 ASSEMBLIES = ("sacCer3", "GRCh37", "GRCh38")
 DEMO = "demo"
+CUSTOM = "custom"
+ALIAS_HINT = "a file of contigs' other names can be given (genome.aliases, --aliases)"
 
 
 class Contig(NamedTuple):
     """A row of an assembly's table."""
 
     name: str
-    length: int
+    length: int | None  # bp; None where no table has it
     names: frozenset[str]  # all names of the contig, `name` among them
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """An assembly's contigs; "demo" has none, and there a name stands for itself only."""
+    """An assembly's contigs; one that has none knows no names, and there each stands for itself only."""
 
     name: str
     contigs: tuple[Contig, ...]
@@ -38,8 +40,17 @@ class Assembly:
 
     @cached_property
     def lengths(self) -> dict[str, int]:
-        """bp of the contigs, by every name they have."""
-        return {name: contig.length for name, contig in self._by_name.items()}
+        """bp of the contigs whose length is known, by every name they have."""
+        return {name: contig.length for name, contig in self._by_name.items() if contig.length is not None}
+
+    def names_of(self, name: str) -> frozenset[str]:
+        """All names of a contig, `name` among them; only that if no other is known."""
+        contig = self._by_name.get(name)
+        return frozenset({name}) if contig is None else contig.names
+
+    def knows(self, name: str) -> bool:
+        """Whether the assembly has a contig of that name."""
+        return name in self._by_name
 
     def match(self, name: str, contigs: Collection[str]) -> str | None:
         """Return the one of `contigs` that is the same contig as `name`; `None` if none is.
@@ -59,12 +70,14 @@ class Assembly:
             raise DataError(f"{found[0]!r} and {found[1]!r} are the same contig of {self.name}")
         return found[0] if found else None
 
-    def check_lengths(self, contigs: Mapping[str, int], where: str = "reference") -> None:
+    def check_lengths(
+        self, contigs: Mapping[str, int], where: str = "reference", placed: Collection[str] = ()
+    ) -> None:
         """Check that the lengths of a reference's contigs are this assembly's.
 
-        A contig that is too short is taken for a piece from its start and gets a warning; so a
-        reference may hold a part of the assembly, and contigs unknown to the table beside known
-        ones.
+        A contig that is too short is taken for a piece from its start and gets a warning, unless it is one
+        of `placed`, which were put at their own place; so a reference may hold a part of the assembly, and
+        contigs unknown to the table beside known ones.
 
         Errors and warnings call the reference `where`.
 
@@ -78,11 +91,11 @@ class Assembly:
         if self.contigs and not known:
             raise DataError(
                 f"{where}: no contig ({shown(contigs)}) is known to {self.name} "
-                f"({shown(contig.name for contig in self.contigs)})"
+                f"({shown(contig.name for contig in self.contigs)}); {ALIAS_HINT}"
             )
         for name, contig in known.items():
             length = contigs[name]
-            if length == contig.length:
+            if contig.length is None or length == contig.length:
                 continue
             difference = f"{where}: contig {name!r} has {length:,} bp, in {self.name} {contig.length:,}"
             other = next((a for a in ASSEMBLIES if load_assembly(a).lengths.get(name) == length), None)
@@ -90,22 +103,23 @@ class Assembly:
                 raise DataError(f"{difference}: that is its length in {other}")
             if length > contig.length:
                 raise DataError(f"{difference}: the reference is another assembly")
-            log(f"warning: {difference}; it is taken for a piece from the contig's start")
+            if name not in placed:
+                log(f"warning: {difference}; it is taken for a piece from the contig's start")
 
 
 @cache
 def load_assembly(name: str) -> Assembly:
-    """Read the table of a known assembly, or return "demo", which has no table.
+    """Read the table of a known assembly, or return "demo" or "custom", which have no table.
 
     Raises
     ------
     ConfigError
-        The name is none of `ASSEMBLIES` or "demo".
+        The name is none of `ASSEMBLIES`, "demo" or "custom".
     """
-    if name == DEMO:
-        return Assembly(DEMO, ())
+    if name in (DEMO, CUSTOM):
+        return Assembly(name, ())
     if name not in ASSEMBLIES:
-        known = ", ".join([*ASSEMBLIES, DEMO])
+        known = ", ".join([*ASSEMBLIES, CUSTOM, DEMO])
         raise ConfigError(f"unknown assembly {name!r}; known are {known}")
     text = files("bigbird_dna.resources").joinpath("assemblies", f"{name}.tsv").read_text()
     _, *rows = (line.split("\t") for line in text.splitlines() if not line.startswith("##"))
@@ -122,6 +136,12 @@ def shown(names: Iterable[str], most: int = 4) -> str:
     """The first few of some names, for a message."""
     names = list(names)
     return ", ".join(names[:most]) + (f", … {len(names)} in all" if len(names) > most else "")
+
+
+def shown_counts(counts: Mapping[str, int]) -> str:
+    """The contigs with the largest of some counts, for a message."""
+    largest = sorted(counts.items(), key=lambda item: -item[1])
+    return shown(f"{name} {count:,}" for name, count in largest)
 
 
 def naming_assemblies(names: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.assembly import Assembly, shown
 from bigbird_dna.genome.chromatin.peaks import Intervals, Peaks, merge, read_peaks
 from bigbird_dna.genome.variants import contig_finder
 
@@ -67,7 +67,11 @@ def contig_names(contigs: Sequence[str] | str) -> tuple[str, ...]:
 
 
 def find_places(
-    contigs: Sequence[str], regions: Path | str | None, known: Mapping[str, int], where: Path | str
+    contigs: Sequence[str],
+    regions: Path | str | None,
+    known: Mapping[str, int],
+    where: Path | str,
+    names: Assembly | None = None,
 ) -> Places | None:
     """What lies on some contigs and in the regions of a BED file; None if neither is given: everywhere.
 
@@ -81,6 +85,8 @@ def find_places(
         BED, plain or compressed; None: whole contigs.
     known
         Name → length in bp of the contigs of `where`, which messages name.
+    names
+        Of an alias file, if there is one.
 
     Raises
     ------
@@ -90,7 +96,7 @@ def find_places(
     """
     if not contigs and regions is None:
         return None
-    find = contig_finder(known)
+    find = contig_finder(known, names)
 
     @cache
     def name(contig: str) -> str:

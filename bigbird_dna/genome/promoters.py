@@ -1,42 +1,37 @@
-"""Transcription start sites: the files of EPDnew, and the table that later steps read.
+"""Transcription start sites on a reference, and the table that later steps read."""
 
-EPDnew publishes the same promoters in three formats with three conventions. SGA and FPS give the
-start site itself, counted from 1. BED gives 60 bp around it, of which the thick part begins (on
-"-": ends) at the start site; the interval's own ends are not the site.
-"""
-
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import atomic_path, write_json
-from bigbird_dna.genome.assembly import Assembly, naming_assemblies, shown
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown, shown_counts
+from bigbird_dna.genome.columns import append_locus, position, split_columns, strand
 from bigbird_dna.genome.compression import read_lines
-from bigbird_dna.genome.fields import check_name, quoted, whole_number
-from bigbird_dna.genome.intervals import Locus, Strand
+from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.liftover import lift
+from bigbird_dna.genome.promoter_files import read_promoters
 from bigbird_dna.genome.reference import Reference
 
-_MOST = 2_000_000  # promoters of a file: what memory has room for
 _COLUMNS = ("contig", "position", "strand", "name")
-
-# FP, a name of up to 20 columns, flags, a data bank, and the site as
-# sequence:topology-strand-position.
-_FPS_ENTRY = re.compile(
-    r"FP\s{3}(?P<name>.{20}):\S{2}\s+\S+?:(?P<contig>\S+)\s+"
-    r"[0-9](?P<strand>[+-])\s*(?P<position>[0-9]+);"
-)
 
 
 class Placed(NamedTuple):
     """Loci as they lie on a reference."""
 
     loci: list[Locus]  # in the reference's order of contigs, then by position
-    off_reference: int  # on a contig that the reference hasn't got, or beyond its end
+    absent: dict[str, int]  # how many by contig, most first, of contigs that the reference hasn't got
+    beyond: dict[str, int]  # how many by contig lie beyond its end
     duplicates: int  # same contig, position and strand as an earlier one
+
+    @property
+    def off_reference(self) -> int:
+        """How many are on a contig that the reference hasn't got, or beyond its end."""
+        return sum(self.absent.values()) + sum(self.beyond.values())
 
 
 def prepare_promoters(
@@ -45,11 +40,15 @@ def prepare_promoters(
     output: Path,
     assembly: Assembly,
     chain: tuple[Path, Assembly] | None = None,
-) -> dict[str, int | None]:
-    """Put the promoters of an EPDnew file on a reference, and write them (see `write_loci`).
+) -> dict[str, Any]:
+    """Put the promoters of a file on a reference, and write them (see `write_loci`).
+
+    A line of the log for each reason says how many were dropped, and from which contigs.
 
     Parameters
     ----------
+    promoters
+        As `read_promoters` takes it.
     reference
         An indexed FASTA file.
     output
@@ -63,7 +62,8 @@ def prepare_promoters(
     -------
     dict
         How many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates,
-        and promoters: how many were written.
+        and promoters: how many were written. By contig, as the file names it: dropped_contigs, how many are
+        on contigs that the reference hasn't got; beyond_contigs, how many lie beyond a contig's end.
 
     Raises
     ------
@@ -73,53 +73,25 @@ def prepare_promoters(
     with Reference(reference) as opened:
         contigs = opened.contigs
     loci = read_promoters(promoters)
-    counts: dict[str, int | None] = {"read": len(loci), "lifted": None, "unmapped": None}
+    counts: dict[str, Any] = {"read": len(loci), "lifted": None, "unmapped": None}
     if chain is not None:
         lifted = lift(loci, chain[0], chain[1].match)
         loci = lifted.loci
         counts |= {"lifted": len(loci), "unmapped": len(lifted.unmapped)}
+        unmapped = Counter(locus.contig for locus in lifted.unmapped)
+        _warn(str(promoters), counts["read"], unmapped, f"have no one place along {chain[0].name}")
     placed = place(loci, contigs, assembly, str(promoters))
+    _warn_of(placed, len(loci), assembly, str(promoters))
     counts |= {
         "off_reference": placed.off_reference,
         "duplicates": placed.duplicates,
         "promoters": len(placed.loci),
+        "dropped_contigs": placed.absent,
+        "beyond_contigs": placed.beyond,
     }
     write_json(output.with_suffix(".json"), counts)
     write_loci(output, placed.loci)
     return counts
-
-
-def read_promoters(path: Path) -> list[Locus]:
-    """Read start sites from an EPDnew file, in file order, contigs named as in the file.
-
-    Parameters
-    ----------
-    path
-        An `.sga`, `.bed` or `.fps` file, possibly with `.gz`. BED needs the columns up to
-        `thickEnd`, except for intervals of a single base, which are the site.
-
-    Raises
-    ------
-    DataError
-        The format is unknown, the file can't be read, holds no promoter or more than two million, or a
-        line is malformed.
-    """
-    path = Path(path)
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    parse = _PARSERS.get(suffix.lower())
-    if parse is None:
-        raise DataError(f"{path}: promoters come as .sga, .bed or .fps (also .gz)")
-    loci: list[Locus] = []
-    for number, line in read_lines(path):
-        try:
-            locus = parse(line)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-        if locus is not None:
-            _take(loci, locus, f"{path}: line {number}")
-    if not loci:
-        raise DataError(f"{path}: no promoter in the file")
-    return loci
 
 
 def write_loci(path: Path, loci: Iterable[Locus]) -> None:
@@ -145,23 +117,12 @@ def read_loci(path: Path) -> list[Locus]:
     loci: list[Locus] = []
     for number, line in lines:
         try:
-            contig, position, strand, name = _fields(line, 4, exactly=True)
-            locus = Locus(contig, _position(position), _strand(strand), name)
+            contig, start, sense, name = split_columns(line, 4, exactly=True)
+            locus = Locus(contig, position(start), strand(sense), name)
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
-        _take(loci, locus, f"{path}: line {number}")
+        append_locus(loci, locus, f"{path}: line {number}")
     return loci
-
-
-def _take(loci: list[Locus], locus: Locus, where: str) -> None:
-    """Add the next locus of a file."""
-    if len(loci) == _MOST:
-        raise DataError(f"{where}: more than {_MOST:,} promoters")
-    # One text for a contig, however many loci it has.
-    contig = loci[-1].contig if loci and loci[-1].contig == locus.contig else locus.contig
-    check_name(contig, "contig", where)
-    check_name(locus.name.lstrip("#"), "name", where)
-    loci.append(replace(locus, contig=contig))
 
 
 def place(loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str) -> Placed:
@@ -184,11 +145,16 @@ def place(loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly,
     loci = list(loci)
     names = {name: assembly.match(name, contigs) for name in dict.fromkeys(x.contig for x in loci)}
     placed: dict[tuple[str, int, str], Locus] = {}
-    off_reference = duplicates = 0
+    absent: Counter[str] = Counter()
+    beyond: Counter[str] = Counter()
+    duplicates = 0
     for locus in loci:
         contig = names[locus.contig]
-        if contig is None or locus.position >= contigs[contig]:
-            off_reference += 1
+        if contig is None:
+            absent[locus.contig] += 1
+            continue
+        if locus.position >= contigs[contig]:
+            beyond[locus.contig] += 1
             continue
         key = (contig, locus.position, locus.strand)
         if key in placed:
@@ -199,7 +165,7 @@ def place(loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly,
         raise DataError(f"{where}: {_explain_none(names, contigs, assembly)}")
     order = {contig: number for number, contig in enumerate(contigs)}
     found = sorted(placed.values(), key=lambda locus: (order[locus.contig], locus.position))
-    return Placed(found, off_reference, duplicates)
+    return Placed(found, dict(absent.most_common()), dict(beyond.most_common()), duplicates)
 
 
 def _explain_none(names: Mapping[str, str | None], contigs: Mapping[str, int], assembly: Assembly) -> str:
@@ -209,78 +175,22 @@ def _explain_none(names: Mapping[str, str | None], contigs: Mapping[str, int], a
     )
     others = [name for name in naming_assemblies(names) if name != assembly.name]
     if others and not any(names.values()):
-        text += f"; the promoters' names are known to {' and '.join(others)}"
-    return text
+        return f"{text}; the promoters' names are known to {' and '.join(others)}"
+    return text if any(names.values()) else f"{text}; {ALIAS_HINT}"
 
 
-def _parse_sga(line: str) -> Locus | None:
-    if not line.strip() or line.startswith("#"):
-        return None
-    contig, feature, position, strand, _count, *name = _fields(line, 5)
-    return Locus(contig, _site(position), _strand(strand), name[0] if name else feature)
+def _warn(where: str, total: int, dropped: Mapping[str, int], why: str, hint: str = "") -> None:
+    """Say in the log how many promoters are dropped for a reason, and the contigs with most of them."""
+    if not dropped:
+        return
+    count = sum(dropped.values())
+    share = f"{count:,} of {total:,} promoters ({count / total:.1%})"
+    log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
 
 
-def _parse_bed(line: str) -> Locus | None:
-    if not line.strip() or line.startswith(("#", "track", "browser")):
-        return None
-    contig, first, last, name, _score, strand_text, *thick = _fields(line, 6)
-    start, end, strand = _position(first), _position(last), _strand(strand_text)
-    if end - start == 1:
-        return Locus(contig, start, strand, name)
-    if len(thick) < 2:
-        raise ValueError(
-            f"an interval of {end - start} bp without thickStart and thickEnd doesn't say where "
-            "the start site is"
-        )
-    thick_start, thick_end = _position(thick[0]), _position(thick[1])
-    if not start <= thick_start < thick_end <= end:
-        raise ValueError(f"thick part {thick_start}-{thick_end} is not inside {start}-{end}")
-    return Locus(contig, thick_start if strand == "+" else thick_end - 1, strand, name)
-
-
-def _parse_fps(line: str) -> Locus | None:
-    if not line.startswith("FP"):
-        if re.match(r"[A-Z]{2}(\s|$)|//|\s*$", line):  # other lines of the format's family
-            return None
-        raise ValueError(f"not a line of an FPS file: {quoted(line, 40)}")
-    entry = _FPS_ENTRY.match(line)
-    if entry is None:
-        raise ValueError(f"not an FPS entry: {quoted(line, 40)}")
-    contig, name = entry["contig"], entry["name"].strip()
-    return Locus(contig, _site(entry["position"]), _strand(entry["strand"]), name)
-
-
-_PARSERS: dict[str, Callable[[str], Locus | None]] = {
-    ".sga": _parse_sga,
-    ".bed": _parse_bed,
-    ".fps": _parse_fps,
-}
-
-
-def _fields(line: str, least: int, exactly: bool = False) -> list[str]:
-    fields = line.split("\t")
-    if len(fields) < least or (exactly and len(fields) > least):
-        raise ValueError(f"expected {least} tab-separated columns, found {len(fields)}")
-    return fields
-
-
-def _position(text: str) -> int:
-    position = whole_number(text)
-    if position is None:
-        raise ValueError(f"{quoted(text)} is no position")
-    return position
-
-
-def _site(text: str) -> int:
-    position = _position(text)
-    if position == 0:
-        raise ValueError("position 0 where positions are counted from 1")
-    return position - 1
-
-
-def _strand(text: str) -> Strand:
-    if text == "+":
-        return "+"
-    if text == "-":
-        return "-"
-    raise ValueError(f"strand must be '+' or '-', not {quoted(text)}")
+def _warn_of(placed: Placed, total: int, assembly: Assembly, where: str) -> None:
+    hint = ""
+    if not all(assembly.knows(name) for name in placed.absent):
+        hint = f"; if these contigs have other names there, {ALIAS_HINT}"
+    _warn(where, total, placed.absent, "are on contigs that the reference hasn't got", hint)
+    _warn(where, total, placed.beyond, "lie beyond the end of their contig")

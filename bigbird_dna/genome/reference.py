@@ -1,34 +1,30 @@
 """Random access to a reference genome, and the making of its indexed file."""
 
 import os
-import struct
 import threading
-import warnings
-import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyfaidx
 import pysam
 
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, UsageError, error_text
 from bigbird_dna.files import atomic_path
-from bigbird_dna.genome.assembly import Assembly
+from bigbird_dna.genome.aliases import open_assembly
+from bigbird_dna.genome.assembly import CUSTOM, DEMO, Assembly, load_assembly
 from bigbird_dna.genome.compression import compression_of, open_handle, require_end_block
-from bigbird_dna.genome.fasta import Chunk, stream_fasta
+from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
 from bigbird_dna.genome.fasta_index import FastaIndex, index_fasta
 from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
+from bigbird_dna.genome.indexed_fasta import FAULTS, open_indexed
 from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.pieces import Pieces
 from bigbird_dna.genome.proofs import Identity, recall, remember, settle
 from bigbird_dna.genome.sequence import clean, reverse_complement
-from bigbird_dna.scratch import scratch_directory
 
 _LINE_BASES = 60
 _PIECE = 1 << 20  # bp read at a time: the reader's cost for one piece goes with its square
-_FAULTS = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, zlib.error)
-"""What pyfaidx raises for files that are damaged."""
 _LARGE = 1 << 28  # bytes of a file whose reading takes long enough to say so
 _ATTEMPTS = 3  # at a file that something changes again and again
 
@@ -55,13 +51,21 @@ class Reference:
     anew. Objects can be pickled, passed to other processes by fork or spawn, and used by several
     threads.
 
+    Parameters
+    ----------
+    aliases
+        A file of contigs' other names, for files that use them (see `aliases`); `fetch` takes the FASTA's.
+
     Raises
     ------
     DataError
         The file can't be used; plain gzip, which has no random access, among others.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, aliases: Path | None = None) -> None:
+        self.aliases = aliases
+        self.names = None if aliases is None else open_assembly(CUSTOM, aliases)
+        """The names of contigs that the alias file tells."""
         self._prepare(Path(path))
         with self._lock:
             self.contigs: dict[str, int] = {name: row.length for name, row in self._open().rows.items()}
@@ -103,13 +107,14 @@ class Reference:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getstate__(self) -> tuple[Path, FastaIndex, Identity]:
+    def __getstate__(self) -> tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]:
         assert self._index is not None and self._identity is not None
-        return self.path, self._index, self._identity
+        return self.aliases, self.names, self.path, self._index, self._identity
 
-    def __setstate__(self, state: tuple[Path, FastaIndex, Identity]) -> None:
-        self._prepare(*state)
-        self.contigs = {name: row.length for name, row in state[1].rows.items()}
+    def __setstate__(self, state: tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]) -> None:
+        self.aliases, self.names, path, index, identity = state
+        self._prepare(path, index, identity)
+        self.contigs = {name: row.length for name, row in index.rows.items()}
 
     def _prepare(self, path: Path, index: FastaIndex | None = None, identity: Identity | None = None) -> None:
         self.path = path
@@ -130,7 +135,7 @@ class Reference:
                         self._file.fetch(contig, first + 1, min(first + _PIECE, end))
                         for first in range(start, end, _PIECE)
                     )
-                except _FAULTS as error:
+                except FAULTS as error:
                     # It may take the block that it failed to unpack for the one before from now on.
                     fault = error
                 # Looked at after reading: what was there before the last change is left out as well.
@@ -166,7 +171,7 @@ class Reference:
             finally:
                 os.close(handle)
             assert self._index is not None
-            self._file = _open_indexed(self.path, self._index)
+            self._file = open_indexed(self.path, self._index)
             self._process = os.getpid()
         assert self._index is not None
         return self._index
@@ -181,46 +186,6 @@ class Reference:
             raise DataError(f"{self.path}: was changed while it was in use: start again")
         self._index, self._identity = index, identity
         _write_index(self.path, index)
-
-
-class _BgzfBlock(pyfaidx.BgzfBlock):  # type: ignore[misc]  # its base has no types
-    """A block of a bgzip file that begins with its own first byte.
-
-    By pyfaidx's own comparison that byte is looked for at the end of the block before, where it has
-    no address if that block holds the 65,536 bytes that the format allows.
-    """
-
-    __slots__ = ()
-
-    def __lt__(self, offset: int) -> bool:
-        return bool(self.ustart <= offset)
-
-
-def _open_indexed(path: Path, index: FastaIndex) -> Any:
-    """The file with just this index, whatever lies beside it: pyfaidx gets it as files, and by a name of the
-    ending that it tells compression by."""
-    bgzip = index.blocks is not None
-    with scratch_directory() as directory, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of an index that is older than its file
-        name = directory / ("reference.fa.gz" if bgzip else "reference.fa")
-        name.symlink_to(path.absolute())
-        indices = [directory / f"index{place}" for place in range(1 + bgzip)]
-        for place, content in zip(indices, index.contents(), strict=True):
-            place.write_bytes(content)
-        try:
-            file = pyfaidx.Faidx(
-                name,
-                indexname=indices[0],
-                gzi_indexname=indices[1] if bgzip else None,
-                as_raw=True,
-                rebuild=False,
-                build_index=False,
-            )
-        except _FAULTS as error:
-            raise DataError(f"{path}: can't be opened: {error_text(error)}") from None
-    if bgzip:
-        file.gzi_index = [_BgzfBlock(*block) for block in file.gzi_index]
-    return file
 
 
 def _prove(path: Path, handle: int) -> FastaIndex:
@@ -275,14 +240,16 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     """Check a FASTA, GenBank or EMBL file and write it as bgzip FASTA with its indices.
 
     The file may be plain, gzip or bgzip. Contigs of FASTA are called as their headers say, those of
-    the other formats by accession and version (see `stream_flat_file`). Lines have 60 letters. The
+    the other formats by accession and version (see `stream_flat_file`). Records that are pieces of a contig
+    by their name, as `chr20:1000001-2000000`, are put at their place in it (see `Pieces`). Lines have 60
+    letters. The
     sequence is written in A C G T N, upper-case. `output`, `output`.fai and `output`.gzi appear
     whole or not at all.
 
     Parameters
     ----------
     assembly
-        Whose lengths the contigs must have (see `Assembly.check_lengths`).
+        Whose lengths the contigs must have (see `Assembly.check_lengths`); None: they are free.
 
     Raises
     ------
@@ -293,9 +260,16 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     flat = flat_format(source)
     # A multiple of the line length, so that every chunk starts a line.
     size = 60_000 * _LINE_BASES
-    chunks = stream_fasta(source, size) if flat is None else stream_flat_file(source, flat, size)
+    pieces = Pieces(str(source), assembly or load_assembly(DEMO))
+    if flat is None:
+        chunks = pieces.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
+    else:
+        chunks = stream_flat_file(source, flat, size)
     shown = progress(chunks, f"preparing {source.name}")
-    return _write_chunks(output, shown, assembly, str(source))
+    prepared = _write_chunks(output, shown, assembly, str(source), pieces.contigs)
+    for contig, bases in pieces.contigs.items():
+        log(f"{source}: contig {contig!r} has {bases:,} bp in pieces, each at its place, and N elsewhere")
+    return prepared
 
 
 def write_fasta(path: Path, records: Iterable[tuple[str, str]]) -> None:
@@ -305,9 +279,16 @@ def write_fasta(path: Path, records: Iterable[tuple[str, str]]) -> None:
 
 
 def _write_chunks(
-    path: Path, chunks: Iterable[Chunk], assembly: Assembly | None = None, where: str = ""
+    path: Path,
+    chunks: Iterable[Chunk],
+    assembly: Assembly | None = None,
+    where: str = "",
+    pieced: Collection[str] = (),
 ) -> Prepared:
-    """Write chunks, and check their contigs against the assembly before anything takes its place."""
+    """Write chunks, and check their contigs against the assembly before anything takes its place.
+
+    Of the contigs `pieced` there is only a part.
+    """
     path = Path(path)
     contigs: dict[str, int] = {}
     unknown = ambiguous = 0
@@ -327,7 +308,7 @@ def _write_chunks(
                 lines = (text[i : i + _LINE_BASES] for i in range(0, len(text), _LINE_BASES))
                 stream.write(("\n".join(lines) + "\n").encode())
         if assembly is not None:
-            assembly.check_lengths(contigs, where)
+            assembly.check_lengths(contigs, where, pieced)
         with fasta.open("rb") as written:
             index = index_fasta(path, written, bgzip=True)
             read = Identity.of(os.fstat(written.fileno()))

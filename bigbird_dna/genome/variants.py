@@ -151,7 +151,7 @@ def allele_windows(
     return AlleleWindows(ref, alt, beyond)
 
 
-def contig_finder(contigs: Mapping[str, int]) -> Callable[[str], str | None]:
+def contig_finder(contigs: Mapping[str, int], names: Assembly | None = None) -> Callable[[str], str | None]:
     """A function that gives the reference's name of a contig under any name, or None.
 
     The assembly is told from the reference: it is one that knows a contig of it, with a length that
@@ -163,13 +163,16 @@ def contig_finder(contigs: Mapping[str, int]) -> Callable[[str], str | None]:
     ----------
     contigs
         Name → length in bp of the reference's contigs.
+    names
+        Names of contigs that come before those of the known assemblies.
     """
     assemblies = _possible_assemblies(contigs)
 
     @cache
     def find(name: str) -> str | None:
-        if name in contigs:
-            return name
+        own = names.match(name, contigs) if names is not None else None
+        if own is not None or name in contigs:
+            return own or name
         found = {assembly.match(name, contigs) for assembly in assemblies}
         return found.pop() if len(found) == 1 else None
 

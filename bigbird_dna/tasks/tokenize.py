@@ -8,9 +8,9 @@ from typing import NamedTuple, Self, get_args
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.files import write_json
-from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.tokens import statistics
 from bigbird_dna.tokens.corpus import sample_sentences
@@ -28,7 +28,7 @@ class _Genome(NamedTuple):
 
     @classmethod
     def open(cls, config: Config, path: Path) -> Self:
-        reference, assembly = Reference(path), load_assembly(config.genome.assembly)
+        reference, assembly = Reference(path), find_assembly(config)
         return cls(reference, Splits.from_config(config.genome, reference.contigs, assembly))
 
     def contigs(self, split: Split) -> dict[str, int]:

@@ -105,7 +105,37 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
         "off_reference": 1,
         "duplicates": 1,
         "promoters": 2,
+        "dropped_contigs": {"NC_001135.5": 1},
+        "beyond_contigs": {},
     }
+    assert (
+        f"warning: {source}: 1 of 4 promoters (25.0%) are on contigs that the reference hasn't got: "
+        "NC_001135.5 1\n"
+    ) in err
+
+
+def test_prepare_promoters_with_an_alias_file(run, tmp_path, reference):
+    source, output, aliases = tmp_path / "x.gff3", tmp_path / "promoters.tsv", tmp_path / "aliases.tsv"
+    source.write_text("one\tx\tmRNA\t5\t9\t.\t+\t.\tID=a\n" + "two\tx\tmRNA\t5\t9\t.\t-\t.\tID=b\n" * 2)
+    command = ["prepare-promoters", source, "--reference", reference, "--assembly", "custom", "-o", output]
+    refused(run(*command), 1, "contigs are one, two", "I, II", "genome.aliases, --aliases", after_log=True)
+    aliases.write_text("I\tone\n")
+    code, _, err = run(*command, "--aliases", aliases)
+    assert code == 0
+    assert (
+        f"warning: {source}: 2 of 3 promoters (66.7%) are on contigs that the reference hasn't got: two 2; "
+        "if these contigs have other names there, a file of contigs' other names can be given"
+    ) in err
+    assert json.loads(output.with_suffix(".json").read_text())["dropped_contigs"] == {"two": 2}
+    aliases.write_text("I\tone\nII\ttwo\n")
+    code, _, err = run(*command, "--aliases", aliases)
+    assert code == 0 and "warning" not in err
+    assert read_loci(output) == [Locus("I", 4, "+", "a"), Locus("II", 8, "-", "b")]
+    aliases.write_text("I\tone\nI\ttwo\n")
+    refused(run(*command, "--aliases", aliases), 1, aliases, "line 2: 'I' stands in line 1 too")
+    refused(
+        run("prepare-reference", reference, "-o", output, "--aliases", tmp_path / "gone"), 1, "no such file"
+    )
 
 
 def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
@@ -129,7 +159,7 @@ def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, referen
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
     command = ["prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3"]
     parts = (source, "NC_000001.11", "I, II", "sacCer3", "known to GRCh38")
-    refused(run(*command, "-o", output), 1, *parts)
+    refused(run(*command, "-o", output), 1, *parts, after_log=True)
     assert list(output.parent.iterdir()) == []
 
 

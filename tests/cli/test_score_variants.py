@@ -273,6 +273,22 @@ def test_contigs_that_the_header_lacks_are_added(
     assert declared == ["##contig=<ID=chr2,length=7>", "##contig=<ID=1,length=300>"]
 
 
+def test_an_alias_file_tells_the_names_of_contigs(run: Run, fasta: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.vcf"
+    with pysam.FastaFile(str(fasta)) as genome:
+        base = genome.fetch("chr1", 99, 100)
+    other.write_text(HEADER + line("scaffold", 100, base, "T" if base != "T" else "G"))
+    refused(run(other, "--reference", fasta), 1, "none of its contigs (scaffold)", "--aliases")
+    aliases = tmp_path / "aliases.tsv"
+    aliases.write_text("scaffold\tchr1\n")
+    result = run(other, "--reference", fasta, "--aliases", aliases)
+    assert "BBD_MAX=" in result.out and f"--aliases {aliases}" in result.out
+    aliases.write_text("scaffold chr1\n")
+    refused(
+        run(other, "--reference", fasta, "--aliases", aliases), 1, aliases, "line 1: contig 'scaffold chr1'"
+    )
+
+
 @pytest.mark.parametrize("ending", ["vcf", "vcf.gz", "tsv"])
 def test_a_malformed_line_leaves_nothing(
     run: Run, vcf: Path, fasta: Path, tmp_path: Path, ending: str

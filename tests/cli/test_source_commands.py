@@ -32,11 +32,37 @@ def test_extract_a_start(run: Run, reference: Path, tmp_path: Path, megabases: s
     assert records(output) == [("chrI", ("ACGTN" * 50)[:bases])]
 
 
+@pytest.mark.parametrize(("before", "bases"), [(7, 20), (1_000_000, 20), (1_500_003, 50), (9, 0)])
+def test_a_start_is_counted_from_the_first_base(run: Run, tmp_path: Path, before: int, bases: int) -> None:
+    """So that of a piece at its place there is something."""
+    path, output = tmp_path / "x.fa.gz", tmp_path / "out.fa.gz"
+    write_fasta(path, [("c", "N" * before + "ACGTN" * (bases // 5))])
+    assert run("extract", path, "c", "-o", output, "--megabases", "0.00002").code == 0
+    written = "".join(sequence for _, sequence in records(output))
+    assert written == ("N" * before + "ACGTN" * 4 if bases else "N" * 9)
+
+
 def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.fa.gz"
     arguments = ("extract", reference, "NC_001134.8", "-o", output, "--assembly", "sacCer3")
     assert run(*arguments).code == 0
     assert records(output)[0][0] == "chrII"
+
+
+def test_extract_by_an_alias_and_by_a_pattern(run: Run, reference: Path, tmp_path: Path) -> None:
+    output, aliases = tmp_path / "out.fa.gz", tmp_path / "aliases.tsv"
+    aliases.write_text("chrI\tone\nchrII\ttwo\n")
+    for words, name in {
+        ("two", "--aliases", aliases): "chrII",
+        ("t?o", "--assembly", "custom", "--aliases", aliases): "chrII",
+        ("chr*",): "chrI",
+        ("chr*", "--but=chrI", "--but=gone"): "chrII",
+        ("chr*", "--but", "one", "--aliases", aliases): "chrII",
+    }.items():
+        assert run("extract", reference, *words, "-o", output).code == 0
+        assert records(output)[0][0] == name
+    words = ("extract", reference, "chr*", "--but=chr?", "--but=*II", "-o", output)
+    refused(run(*words), 1, "no contig 'chr*' in the reference", "genome.aliases, --aliases")
 
 
 @pytest.mark.parametrize(

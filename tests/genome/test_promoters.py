@@ -1,4 +1,4 @@
-"""Start sites: the three formats of EPDnew, the table, and their place on a reference."""
+"""Start sites: EPDnew's formats, other BED and annotations, the table, and their place on a reference."""
 
 import gzip
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.intervals import Locus
-from bigbird_dna.genome.promoters import place, read_loci, read_promoters, write_loci
+from bigbird_dna.genome.promoter_files import read_promoters
+from bigbird_dna.genome.promoters import place, read_loci, write_loci
 
 names = st.text("ABCXYZ019._-", min_size=1, max_size=20)
 loci_lists = st.lists(
@@ -104,6 +105,14 @@ def test_a_bed_interval_of_one_base_is_the_site(tmp_path):
     assert read_promoters(path) == [Locus("chrI", 5, "-", "a")]
 
 
+@pytest.mark.timeout(20)
+def test_an_fps_line_without_end_is_refused_at_once(tmp_path):
+    path = tmp_path / "x.fps"
+    path.write_text("FP   A_1                 :+S  EU:" + "chU:" * 500_000)
+    with pytest.raises(DataError, match="line 1: not an FPS entry"):
+        read_promoters(path)
+
+
 def test_other_lines_of_an_fps_file_are_passed_over(tmp_path):
     path = tmp_path / "x.fps"
     path.write_text("ID   x\nXX\n" + as_fps([Locus("c", 9, "+", "a")]) + "//\n\n")
@@ -118,7 +127,8 @@ BROKEN = {
     "zero.sga": ("c\tTSS\t0\t+\t1\ta\n", "line 1: position 0"),
     "none.sga": ("# nothing\n", "no promoter in the file"),
     "empty.sga": ("", "the file is empty"),
-    "x.bed": ("c\t5\t65\ta\t0\t+\n", "line 1: an interval of 60 bp without thickStart"),
+    "x.bed": ("c\t5\t5\ta\t0\t+\n", "line 1: interval 5-5 has no bases"),
+    "dot.bed": ("c\t5\t65\ta\t0\t.\n", "line 1: strand must be"),
     "thick.bed": ("c\t5\t65\ta\t0\t+\t70\t75\n", "line 1: thick part 70-75 is not inside 5-65"),
     "thin.bed": ("c\t5\t65\ta\t0\t+\t5\t5\n", "line 1: thick part 5-5"),
     "few.bed": ("c\t5\t65\n", "line 1: expected 6 tab-separated columns, found 3"),
@@ -164,6 +174,8 @@ def test_placing_renames_sorts_counts_and_drops():
     placed = place(loci, {"I": 230_218, "II": 813_184}, load_assembly("sacCer3"), "x.sga")
     assert placed.loci == [Locus("I", 50, "+", "b"), Locus("I", 50, "-", "c"), Locus("II", 10, "+", "a")]
     assert (placed.off_reference, placed.duplicates) == (3, 1)
+    assert placed.absent == {"NC_001135.5": 1, "unheard": 1}
+    assert placed.beyond == {"chrI": 1}
 
 
 def test_nothing_on_the_reference_is_an_error_with_both_naming_schemes():

@@ -20,6 +20,7 @@ from bigbird_dna.genome.sources.answers import Version
 from bigbird_dna.genome.sources.catalogue import Source, load_sources
 from bigbird_dna.genome.sources.download import Wanted, download
 from bigbird_dna.genome.sources.fetching import fetch as fetch_within
+from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.genome.sources.part import open_part
 from bigbird_dna.genome.sources.public import check_sources, own_files
 from bigbird_dna.genome.sources.request import Limits
@@ -411,8 +412,8 @@ def test_sources_of_deepseas_data() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"reference": "hg99"}, r"genome.reference: 'hg99' is no file here, and no source \(Deep"),
-        ({"promoters": "x.sga"}, r"promoters.source: 'x.sga' is no file here, and no source \(Deep"),
+        ({"reference": "hg99"}, r"genome.reference: 'hg99' is not a file here, and not a source \(Deep"),
+        ({"promoters": "x.sga"}, r"promoters.source: 'x.sga' is not a file here, and not a source \(Deep"),
         ({"chain": "x.chain"}, "promoters.chain: no source 'x.chain'; there are"),
         ({"chain": "GRCh37.chain", "promoters": None}, "GRCh37.chain lifts promoters, and there"),
         ({"reference": None}, "genome.reference: assembly sacCer3 needs a source or a file"),
@@ -447,8 +448,26 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"sacCer3\.promoters is sacCer3, the genome is demo"):
         check_sources(_genome(**{**other, "promoters": "sacCer3.promoters"}))
     missing = _genome(reference="gone.fa").model_copy(update={"local_data": str(local)})
-    with pytest.raises(ConfigError, match=r"'gone.fa' is no file in .*/local or here, and"):
+    with pytest.raises(ConfigError, match=r"'gone.fa' is not a file in .*/local or here, and"):
         check_sources(missing)
+
+
+def test_an_alias_file_is_found_like_a_reference(tmp_path: Path) -> None:
+    (tmp_path / "here.fa").touch()
+    genome = {"assembly": "custom", "name": "x", "reference": "here.fa", "aliases": "sacCer3.promoters"}
+    values = {"local_data": str(tmp_path), "genome": genome, "promoters": {"source": None}}
+    config = parse_config(values)
+    with pytest.raises(
+        ConfigError, match=r"^genome.aliases: 'sacCer3.promoters' is not a file in .* or here$"
+    ):
+        check_sources(config)
+    (tmp_path / "sacCer3.promoters").write_text("a\tb\n")  # no key, whatever it is called
+    assert check_sources(config) == {}
+    assert own_files(config)["aliases"] == tmp_path / "sacCer3.promoters"
+    assert find_assembly(config).match("a", ["b"]) == "b"
+    assert find_assembly(config).name == "x"
+    with pytest.raises(ConfigError, match=r"genome\.reference: assembly custom needs a source or a file"):
+        check_sources(parse_config({"genome": {"assembly": "custom", "name": "x"}}))
 
 
 def test_a_reference_without_promoters() -> None:

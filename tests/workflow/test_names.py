@@ -43,11 +43,12 @@ def own_files(home: Path, name: str, contigs: list[str]) -> dict[str, Any]:
     """A configuration whose files are the user's own but for two that are fetched; they are made."""
     local = home / f"{name} data"
     (local / f"{name}.peaks").mkdir(parents=True)
-    for kind in ("fa", "vcf", "bed"):
+    for kind in ("fa", "vcf", "bed", "tsv"):
         (local / f"{name}.{kind}").touch()
     values = demo(results=name, local_data=str(local))
     values["genome"] |= {
         "reference": f"{name}.fa",
+        "aliases": f"{name}.tsv",
         "assembly": "GRCh37",
         "valid": contigs[1:],
         "test": contigs[:1],
@@ -166,7 +167,9 @@ def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(tmp_path: Pat
             line = [word.replace(plain, own) for word in line]
         assert told[log] == line
     assert f"--local-data={home}/{OWN} data" in told["fetch-hg38ToHg19.over.chain.gz.log"]
-    assert CONTIGS[0] in told["extract-contig.log"]
+    assert CONTIGS[0] in told["extract-contig.log"] and f"--but={CONTIGS[1]}" in told["extract-contig.log"]
+    assert f"{home}/{OWN} data/{OWN}.tsv" in told["prepare-reference.log"]
+    assert f'genome.aliases="{home}/{OWN} data/{OWN}.tsv"' in told["tokenize.log"]
     assert not list(tmp_path.rglob("PWNED"))
 
 

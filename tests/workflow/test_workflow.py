@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 
@@ -131,9 +133,9 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=NAMES)
 def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
     config = load_config(path)
-    if path.stem == "chr22":  # its genome is no public source but a file
-        assert config.genome.reference is not None
-        (tmp_path / config.genome.reference).touch()
+    if path.stem in ("chr22", "minimal"):  # their genome is no public source but a file
+        for name in (config.genome.reference, config.promoters.source):
+            (tmp_path / (name or "none")).touch()
         config = config.model_copy(update={"local_data": str(tmp_path)})
     complete(config).check_targets()
     check_sources(config)
@@ -263,6 +265,51 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     assert "--promoters results/chr22/genome/promoters.tsv" in text
 
 
+def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
+    """The minimal configuration with an alias file: every command that resolves names of contigs has it."""
+    local = tmp_path / "my data"
+    (local / "peaks").mkdir(parents=True)
+    for name in ("genome.fa.gz", "genes.gff3", "names.tsv", "x.vcf"):
+        (local / name).touch()
+    path = tmp_path / "changed.yaml"
+    genome = {"aliases": "names.tsv", "test": ["chr*"], "exclude": ["chrM"]}
+    changes: dict[str, Any] = {"local_data": str(local), "genome": genome}
+    changes["chromatin"] = {"variants": "x.vcf", "data": {"tracks": "peaks", "compare_window": None}}
+    path.write_text(yaml.safe_dump(changes))
+    minimal = REPOSITORY / "workflow/config/minimal.yaml"
+    text = dry_run(tmp_path, "--configfile", minimal, path)
+    commands = dict(re.findall(r"^Shell command: .*?bigbird-dna ([a-z-]+) (.*)$", text, re.MULTILINE))
+    assert text.count("my-genome") == 7  # in the files of the stages that read the genome's section
+    aliases = f"--aliases '{local}/names.tsv'"
+    named = {name for name, words in commands.items() if aliases in words}
+    assert named == {"prepare-reference", "prepare-promoters", "extract", "score-variants"}
+    for name in named - {"score-variants"}:
+        assert f"--assembly custom {aliases}" in commands[name]
+    assert "reference.fa.gz 'chr*' --but=chrM --but=chr2 " in commands["extract"]
+    override = f"""--set 'genome.aliases="{local}/names.tsv"'"""
+    assert {name for name, words in commands.items() if override in words} == {
+        *("train-tokenizer", "tokenize", "describe-tokens", "prepare-windows", "prepare-chromatin")
+    }
+    inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
+    assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 5
+    # Without the file nobody speaks of it.
+    path.write_text(yaml.safe_dump({"local_data": str(local)}))
+    text = dry_run(tmp_path, "--configfile", minimal, path)
+    assert "aliases" not in re.sub('"aliases": null', "", text)
+    assert jobs(text) == COMMON | {"finetune_promoter": 2, "promoter_baseline": 1}
+
+
+def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
+    template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
+    for genome, name in (
+        ({"assembly": "custom", "name": "my.yeast_2"}, "my.yeast_2"),
+        ({"assembly": "GRCh37", "name": None}, "GRCh37"),
+        ({}, "demo"),
+    ):
+        text = template.render(snakemake=SimpleNamespace(config={"genome": genome}))
+        assert f"pretrained on **{name}**" in text
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -276,9 +323,19 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
             "genome.test: .* region in chromatin.data.test_regions",
         ),
         ({"promoters": {"source": "my.sga"}}, "genome.valid: name at least one contig$"),
-        ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is no file in "),
+        ({"genome": {"aliases": "gone.tsv"}}, "genome.aliases: 'gone.tsv' is not a file in "),
+        ({"genome": {"assembly": "custom"}}, "genome: assembly custom needs a name: set genome.name$"),
+        ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is not a file in "),
     ],
-    ids=["nothing-to-do", "pretraining-contig", "no-test-region", "promoter-contig", "no-file"],
+    ids=[
+        "nothing-to-do",
+        "pretraining-contig",
+        "no-test-region",
+        "promoter-contig",
+        "no-aliases",
+        "no-name",
+        "no-file",
+    ],
 )
 def test_wrong_genomes_of_the_user_s_own(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     refused(snakemake(tmp_path, "--dry-run", *own_genome(tmp_path, **changed)), message)

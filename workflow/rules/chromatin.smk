@@ -3,6 +3,11 @@
 CHROMATIN = CONFIG.chromatin
 # The effects of simulated variants are known: those on sequence that no training saw are scored and judged.
 KNOWN_EFFECTS = CHROMATIN.data.tracks == SIMULATED
+HELD_OUT = [
+    contig
+    for text in CONFIG.genome.test
+    for contig in fnmatch.filter((f"demo{number}" for number in range(1, 7)), text) or [text]
+]
 
 
 rule unpack_deepsea:
@@ -34,6 +39,7 @@ rule chromatin_data:
         bundle=rules.unpack_deepsea.output if "bundle" in INPUTS.files else [],
         bins=INPUTS.files.get("bins", []),
         blacklist=INPUTS.files.get("blacklist", []),
+        aliases=ALIASES,
     output:
         bins=PATHS.chromatin_data / "bins.parquet",
         labels=PATHS.chromatin_data / "labels.npz",
@@ -54,10 +60,11 @@ rule chromatin_data:
             ["--blacklist", input.blacklist] if input.blacklist else []
         ),
         directory=subpath(output.bins, parent=True),
+        aliases=SET_ALIASES,
         version=VERSION,
     shell:
         "bigbird-dna prepare-chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
-        " {params.blacklist:q}"
+        " {params.blacklist:q} {params.aliases:q}"
         " --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
@@ -247,6 +254,7 @@ rule score_variants:
         variants=INPUTS.files.get("variants", []),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
+        aliases=ALIASES,
     output:
         PATHS.scored_variants,
     log:
@@ -261,12 +269,13 @@ rule score_variants:
         mem_mb=16000,
         runtime=720,
     params:
-        contigs=[f"--contig={contig}" for contig in CONFIG.genome.test if KNOWN_EFFECTS],
+        contigs=lambda wildcards: [f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
+        aliases=["--aliases", str(ALIASES)] if ALIASES else [],
         device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
-        " --reference {input.reference:q} --tracks '*' -o {output:q} --threads {threads}"
+        " --reference {input.reference:q} {params.aliases:q} --tracks '*' -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 

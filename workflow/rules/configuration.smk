@@ -1,5 +1,6 @@
 """The checked configuration, the names of a run's files, and what all rules share."""
 
+import fnmatch
 import json
 import os
 import shlex
@@ -38,6 +39,14 @@ CAPTIONS = str(files("bigbird_dna.reporting.run") / "captions")
 VERSION = version("bigbird-dna")
 # For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
 DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
+# Words of commands that name contigs by the assembly …
+ASSEMBLY = ["--assembly", CONFIG.genome.assembly]
+# … with its alias file as an input, wherever that is found. What reads a stage's file gets the path there.
+ALIASES = INPUTS.files.get("aliases", [])
+NAMING = ASSEMBLY + (["--aliases", str(ALIASES)] if ALIASES else [])
+SET_ALIASES = (
+    ["--set", f"genome.aliases={json.dumps(str(ALIASES), ensure_ascii=False)}"] if ALIASES else []
+)
 
 
 wildcard_constraints:

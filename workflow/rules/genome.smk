@@ -45,7 +45,8 @@ rule fetch:
 
 rule prepare_reference:
     input:
-        INPUTS.files["reference"],
+        genome=INPUTS.files["reference"],
+        aliases=ALIASES,
     output:
         fasta=PATHS.reference,
         indices=multiext(str(PATHS.reference), ".fai", ".gzi"),
@@ -57,11 +58,11 @@ rule prepare_reference:
         mem_mb=2000,
         runtime=60,
     params:
-        assembly=CONFIG.genome.assembly,
+        naming=NAMING,
         version=VERSION,
     shell:
-        "bigbird-dna prepare-reference {input:q} -o {output.fasta:q}"
-        " --assembly {params.assembly:q} > {log:q} 2>&1"
+        "bigbird-dna prepare-reference {input.genome:q} -o {output.fasta:q}"
+        " {params.naming:q} > {log:q} 2>&1"
 
 
 rule prepare_promoters:
@@ -70,6 +71,7 @@ rule prepare_promoters:
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         chain=INPUTS.files.get("chain", []),
+        aliases=ALIASES,
     output:
         loci=PATHS.promoters,
         counts=PATHS.promoter_counts,
@@ -81,7 +83,7 @@ rule prepare_promoters:
         mem_mb=2000,
         runtime=30,
     params:
-        assembly=CONFIG.genome.assembly,
+        naming=NAMING,
         lift=lambda wildcards, input: (
             ["--chain", input.chain, "--from-assembly", INPUTS.sources["chain"].from_assembly]
             if input.chain
@@ -90,4 +92,4 @@ rule prepare_promoters:
         version=VERSION,
     shell:
         "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference:q}"
-        " --assembly {params.assembly:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"
+        " {params.naming:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"

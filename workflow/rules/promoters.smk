@@ -7,6 +7,7 @@ rule promoter_windows:
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         promoters=rules.prepare_promoters.output.loci,
+        aliases=ALIASES,
     output:
         windows=PATHS.windows / "windows.parquet",
         labels=PATHS.windows / "labels.npz",
@@ -20,9 +21,10 @@ rule promoter_windows:
         runtime=120,
     params:
         directory=subpath(output.windows, parent=True),
+        aliases=SET_ALIASES,
         version=VERSION,
     shell:
-        "bigbird-dna prepare-windows {input.config:q} --reference {input.reference:q}"
+        "bigbird-dna prepare-windows {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --promoters {input.promoters:q} --output {params.directory:q} > {log:q} 2>&1"
 
 

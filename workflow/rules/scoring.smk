@@ -5,6 +5,7 @@ rule extract_contig:
     input:
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
+        aliases=ALIASES,
     output:
         PATHS.scored_contig,
     log:
@@ -16,11 +17,15 @@ rule extract_contig:
         runtime=30,
     params:
         contig=CONFIG.genome.test[:1],
-        assembly=CONFIG.genome.assembly,
+        # Of a pattern the first contig that isn't held out otherwise.
+        but=lambda wildcards: [
+            f"--but={name}" for name in [*CONFIG.genome.exclude, *CONFIG.genome.valid]
+        ],
+        naming=NAMING,
         megabases=CONFIG.scoring.max_megabases,
         version=VERSION,
     shell:
-        "bigbird-dna extract {input.reference:q} {params.contig:q} --assembly {params.assembly:q}"
+        "bigbird-dna extract {input.reference:q} {params.contig:q} {params.but:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
 
 

@@ -6,6 +6,7 @@ rule train_tokenizer:
         config=PATHS.stage("tokens"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
+        aliases=ALIASES,
     output:
         PATHS.tokenizer,
     log:
@@ -17,9 +18,10 @@ rule train_tokenizer:
         mem_mb=round(1000 + 100 * CONFIG.tokens.corpus_megabases),
         runtime=240,
     params:
+        aliases=SET_ALIASES,
         version=VERSION,
     shell:
-        "bigbird-dna train-tokenizer {input.config:q} --reference {input.reference:q}"
+        "bigbird-dna train-tokenizer {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " -o {output:q} > {log:q} 2>&1"
 
 
@@ -28,6 +30,7 @@ rule tokenize:
         config=PATHS.stage("tokens"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
+        aliases=ALIASES,
         tokenizer=rules.train_tokenizer.output[0],
     output:
         directory(expand(PATHS.token_store("{split}"), split=["train", "valid", "test"])),
@@ -41,9 +44,10 @@ rule tokenize:
         runtime=480,
     params:
         directory=subpath(input.tokenizer, parent=True),
+        aliases=SET_ALIASES,
         version=VERSION,
     shell:
-        "bigbird-dna tokenize {input.config:q} --reference {input.reference:q}"
+        "bigbird-dna tokenize {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
 
 
@@ -52,6 +56,7 @@ rule tokenizer_statistics:
         config=PATHS.stage("tokens"),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
+        aliases=ALIASES,
         tokenizer=rules.train_tokenizer.output[0],
         promoters=rules.prepare_promoters.output.loci if CONFIG.has_promoters else [],
     output:
@@ -71,8 +76,9 @@ rule tokenizer_statistics:
             if input.promoters
             else ["--set", f"results={json.dumps(CONFIG.results, ensure_ascii=False)}"]
         ),
+        aliases=SET_ALIASES,
         version=VERSION,
     shell:
-        "bigbird-dna describe-tokens {input.config:q} --reference {input.reference:q}"
+        "bigbird-dna describe-tokens {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.promoters:q} -o {output:q}"
         " --threads {threads} > {log:q} 2>&1"

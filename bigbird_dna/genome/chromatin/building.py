@@ -1,5 +1,6 @@
 """From peak files to a chromatin data set."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ import pandas as pd
 from bigbird_dna.console import log, progress
 from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import Assembly, shown
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.dataset import (
     ChromatinData,
     make_bins,
@@ -30,7 +31,6 @@ from bigbird_dna.genome.reference import Reference
 _SHOWN = 5  # tracks left out that the log names
 
 _MEANING = {
-    "unknown": "are on contigs that neither reference nor assembly knows: not used",
     "absent": "are on contigs, or ends of contigs, that the reference leaves out: not used",
     "clipped": "reach beyond their contig's end: cut there",
 }
@@ -106,11 +106,19 @@ def _place_tracks(
     """The peaks of each track by contig, and where they come from."""
     placed = []
     sources: dict[str, Any] = {}
+    unknown: Counter[str] = Counter()
     for track in progress(tracks, "reading peaks", len(tracks)):
         path = track.peak_file()
         found = place_peaks(read_peaks(path), contigs, assembly, widen=widen)
         sources[track.name] = {**source_entry(path), **found.counts}
         placed.append(found.contigs)
+        unknown.update(found.unknown_contigs)
+    if unknown:
+        total = sum(source["peaks"] for source in sources.values())
+        log(
+            f"warning: {unknown.total():,} of {total:,} peaks ({unknown.total() / total:.1%}) are on contigs "
+            f"that neither reference nor assembly knows: {shown_counts(unknown)}; {ALIAS_HINT}"
+        )
     for what, meaning in _MEANING.items():
         count = sum(source[what] for source in sources.values())
         if count:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import Assembly, naming_assemblies, shown
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown
 from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 
@@ -48,6 +48,7 @@ class PlacedPeaks(NamedTuple):
     unknown: int  # on a contig that neither reference nor assembly knows
     absent: int  # on a contig, or an end of one, that the reference leaves out
     clipped: int  # reach beyond the contig's end; the part inside is used
+    unknown_contigs: dict[str, int]  # how many of the unknown by contig, as the file names it
 
     @property
     def counts(self) -> dict[str, int]:
@@ -104,15 +105,16 @@ def place_peaks(
         raise ValueError(f"widen must not be negative, not {widen}")
     names = {name: assembly.match(name, contigs) for name in peaks.contigs}
     whole = assembly.lengths
-    unknown = absent = clipped = 0
+    absent = clipped = 0
+    unknown_contigs: dict[str, int] = {}
     parts: defaultdict[str, list[Intervals]] = defaultdict(list)
     for name, (starts, ends) in peaks.contigs.items():
         contig = names[name]
         if contig is None:
-            if name in whole:
+            if assembly.knows(name):
                 absent += len(starts)
             else:
-                unknown += len(starts)
+                unknown_contigs[name] = len(starts)
             continue
         length = contigs[contig]
         # A reference may hold a piece of a contig, from its start.
@@ -125,13 +127,14 @@ def place_peaks(
         clipped += int(np.count_nonzero(ends > length))
         if len(starts):
             parts[contig].append(Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length)))
+    unknown = sum(unknown_contigs.values())
     if len(peaks) and unknown == len(peaks):
         raise DataError(f"{peaks.path}: {_explain_unknown(peaks, contigs, assembly)}")
     # One contig may stand in a file under two names.
     merged = {
         contig: merge(*map(np.concatenate, zip(*found, strict=True))) for contig, found in parts.items()
     }
-    return PlacedPeaks(merged, len(peaks), unknown, absent, clipped)
+    return PlacedPeaks(merged, len(peaks), unknown, absent, clipped, unknown_contigs)
 
 
 def merge(starts: Positions, ends: Positions) -> Intervals:
@@ -209,4 +212,5 @@ def _explain_unknown(peaks: Peaks, contigs: Mapping[str, int], assembly: Assembl
         f"{shown(contigs)} (names are looked up in {assembly.name})"
     )
     others = [name for name in naming_assemblies(peaks.contigs) if name != assembly.name]
-    return text + (f"; {' and '.join(others)} would know them" if others else "")
+    joined = " and ".join(others)
+    return f"{text}; {joined} would know them" if others else f"{text}; {ALIAS_HINT}"

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.assembly import Assembly, shown
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
 from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
 from bigbird_dna.genome.intervals import Interval
@@ -130,7 +130,7 @@ def parse_named_region(
     if contig is None or match is None:
         raise ConfigError(
             f"{where}: {text!r} is no contig or region (as 22:1,001-2,000) of the reference "
-            f"({assembly.name}; it has {shown(contigs)})"
+            f"({assembly.name}; it has {shown(contigs)}); {ALIAS_HINT}"
         )
     length = contigs[contig]
     first = int(match["first"].replace(",", "") or 0)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from bigbird_dna.config import DEEPSEA, SIMULATED, Config
 from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.aliases import open_assembly
+from bigbird_dna.genome.assembly import Assembly
 
 
 def locate(name: str, local_data: str | None) -> Path:
@@ -35,6 +37,19 @@ def is_directory(path: Path) -> bool:
 def where_looked(local_data: str | None) -> str:
     """Where `locate` looks, for a message."""
     return "here" if local_data is None else f"in {local_data} or here"
+
+
+def find_assembly(config: Config) -> Assembly:
+    """The assembly of a configuration, with the names of its alias file.
+
+    Raises
+    ------
+    DataError
+        The file can't be used.
+    """
+    genome = config.genome
+    aliases = None if genome.aliases is None else locate(genome.aliases, config.local_data)
+    return open_assembly(genome.assembly, aliases, genome.title)
 
 
 def chromatin_files(config: Config) -> dict[str, Path]:

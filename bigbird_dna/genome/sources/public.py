@@ -82,7 +82,7 @@ def check_sources(config: Config) -> dict[str, Source]:
 
 
 def own_files(config: Config) -> dict[str, Path]:
-    """The roles, of reference and promoters, that a configuration gives a file instead of a key.
+    """The roles, of reference, aliases and promoters, that a configuration gives a file instead of a key.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def own_files(config: Config) -> dict[str, Path]:
     """
     found = {}
     for role, (key, name) in _named(config).items():
-        if name in load_sources():
+        if name in load_sources() and role != "aliases":
             continue
         # Of a chain one has to know the assembly it starts from, which only a source tells.
         if role == "chain":
@@ -99,8 +99,10 @@ def own_files(config: Config) -> dict[str, Path]:
         found[role] = locate(name, config.local_data)
         if not is_file(found[role]):
             where = where_looked(config.local_data)
-            keys = ", ".join(sorted(load_sources()))
-            raise ConfigError(f"{key}: {name!r} is no file {where}, and no source ({keys})")
+            text = f"{key}: {name!r} is not a file {where}"
+            if role != "aliases":
+                text += f", and not a source ({', '.join(sorted(load_sources()))})"
+            raise ConfigError(text)
     return found
 
 
@@ -109,6 +111,7 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
     genome, promoters = config.genome, config.promoters
     roles = {
         "reference": ("genome.reference", genome.reference),
+        "aliases": ("genome.aliases", genome.aliases),
         "promoters": ("promoters.source", promoters.source),
         "chain": ("promoters.chain", promoters.chain),
     }

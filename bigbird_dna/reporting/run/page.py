@@ -81,7 +81,7 @@ def run_report(
     )
     values = config.model_dump(mode="json", exclude=_PLACES)
     text = environment.from_string(template).render(
-        title=f"{config.genome.assembly}: a DNA language model and what it learnt",
+        title=f"{config.genome.title}: a DNA language model and what it learnt",
         about=_about(config),
         style=Markup(_resource("page.css") + _resource("run/page.css")),
         parts=parts,
@@ -126,7 +126,7 @@ def _about(config: Config) -> list[str]:
     purposes += ["to predict chromatin tracks"] * config.has_chromatin
     trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
     sentences = [
-        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {genome.assembly} "
+        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {genome.title} "
         f"{' and '.join(purposes)}."
     ]
     for split, purpose in (("valid", "validation"), ("test", "the test")):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bigbird_dna.config import DEEPSEA, Config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.genome.assembly import Assembly, load_assembly
+from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.labelling import Labelling
 from bigbird_dna.genome.chromatin.region_splits import RegionSplits
@@ -12,8 +12,9 @@ from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.deepsea.dataset import build_deepsea
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sources.local import chromatin_files
+from bigbird_dna.genome.sources.local import chromatin_files, find_assembly
 from bigbird_dna.genome.sources.public import deepsea_sources
+from bigbird_dna.genome.splits import find_named
 
 
 def prepare_data(
@@ -53,7 +54,7 @@ def prepare_data(
     if bins is not None:
         raise UsageError(f"--bed {bins}: goes with --bundle only")
     data, files = config.chromatin.data, chromatin_files(config)
-    genome, assembly = Reference(reference), load_assembly(config.genome.assembly)
+    genome, assembly = Reference(reference), find_assembly(config)
     table = _tracks(config, tracks or files.get("tracks"))
     labelling = Labelling(
         bin_size=data.bin,
@@ -80,13 +81,14 @@ def _tracks(config: Config, source: Path | None) -> tuple[Track, ...]:
 
 
 def _splits(config: Config, genome: Reference, assembly: Assembly) -> RegionSplits:
-    data = config.chromatin.data
+    data, named = config.chromatin.data, find_named(config.genome, genome.contigs, assembly)
+    whole = {split: [contig for contig, own in named.items() if own == split] for split in named.values()}
     return RegionSplits.from_names(
         genome.contigs,
         assembly,
-        valid=(*config.genome.valid, *data.valid_regions),
-        test=(*config.genome.test, *data.test_regions),
-        exclude=config.genome.exclude,
+        valid=(*whole.get("valid", ()), *data.valid_regions),
+        test=(*whole.get("test", ()), *data.test_regions),
+        exclude=whole.get(None, ()),
     )
 
 
@@ -98,5 +100,5 @@ def _published(config: Config, reference: Path, output: Path, given: dict[str, P
         if not path.exists():
             raise DataError(f"{path}: no such file; `bigbird-dna fetch {source.key} -o {path}` gets it")
         found[role] = path
-    genome, assembly = Reference(reference), load_assembly(config.genome.assembly)
+    genome, assembly = Reference(reference), find_assembly(config)
     build_deepsea(output, found["bundle"], found["bins"], genome, assembly, read_tracks(found["tracks"]))

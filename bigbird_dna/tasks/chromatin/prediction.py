@@ -40,6 +40,7 @@ def predict_tracks(
     reference: Path | str,
     output: Path | str | None = None,
     *,
+    aliases: Path | str | None = None,
     tracks: str | None = None,
     summary: str = "max",
     middle: float = 0.0,
@@ -62,6 +63,8 @@ def predict_tracks(
         rows go as they are made.
     format
         tsv, bed, bigwig (one track) or parquet (docs/formats.md); None: by the ending of `output`, or tsv.
+    aliases
+        File of contigs' other names, where the regions' are not the reference's (see docs/formats.md).
     tracks
         Tracks, groups or shell patterns, comma-separated; None: all.
     summary
@@ -86,14 +89,15 @@ def predict_tracks(
     A region that can't be predicted has no figures, and a note that says why.
     """
     output = named_output(output)
-    check_output(output, [model, regions, reference])
+    check_output(output, [model, regions, reference, aliases])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     chosen = format or format_for(output, TRACK_FORMATS, "tsv")
     request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n)
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, middle=middle, batch_size=batch_size, device=device)
-    with Reference(Path(reference)) as genome, cpu_threads(threads):
+    names = None if aliases is None else Path(aliases)
+    with Reference(Path(reference), names) as genome, cpu_threads(threads):
         return request.run(opened, regions, genome, predict)
 
 
@@ -130,7 +134,7 @@ class _Request:
         info = TrackInfo(origin, names, columns, reference.contigs)
         counts: Counter[str] = Counter()
         with self._source(regions) as (path, stream):
-            places = find_places(self.contigs, None, reference.contigs, reference.path)
+            places = find_places(self.contigs, None, reference.contigs, reference.path, reference.names)
             each = partial(each_region, path, reference, places)
             expected = None if stream is not None else self._check(path, each())
             with open_destination(self.output, self.format) as target:
@@ -167,7 +171,8 @@ class _Request:
         return len(found)
 
     def _command(self, model: ChromatinModel, regions: Path | str, reference: Reference) -> str:
-        options: dict[str, object | None] = {"--reference": reference.path, "--tracks": self.tracks}
+        options: dict[str, object | None] = {"--reference": reference.path, "--aliases": reference.aliases}
+        options |= {"--tracks": self.tracks}
         options |= {"--format": None if self.format == "tsv" else self.format, "--summary": self.summary}
         options |= {"--middle": self.middle or None, "--contig": list(self.contigs), "--max-n": self.max_n}
         return command_line("predict-tracks", [model.path, regions], options)

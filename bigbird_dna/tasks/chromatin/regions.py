@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.assembly import ALIAS_HINT, shown
 from bigbird_dna.genome.chromatin.peaks import read_bed
 from bigbird_dna.genome.places import Places
 from bigbird_dna.genome.reference import Reference
@@ -72,7 +72,7 @@ def each_region(
     DataError
         A line is not an interval; at the end: there was no line, or the reference has the contig of none.
     """
-    find = contig_finder(reference.contigs)
+    find = contig_finder(reference.contigs, reference.names)
     unknown: dict[str, None] = {}
     count = fits = 0
     for _, fields, start, end in read_bed(path, stream):
@@ -91,7 +91,8 @@ def each_region(
         raise DataError(f"{path}: no regions in the file")
     if not fits:
         raise DataError(
-            f"{path}: none of its contigs ({shown(unknown)}) is in the reference ({shown(reference.contigs)})"
+            f"{path}: none of its contigs ({shown(unknown)}) is in the reference "
+            f"({shown(reference.contigs)}); {ALIAS_HINT}"
         )
 
 

@@ -81,10 +81,14 @@ def draw_candidates(
     size = upstream + downstream
     if len(letters) < size or count == 0:
         return Candidates([], np.empty(0))
-    starts = np.unique(rng.integers(0, len(letters) - size + 1, count))
+    masked = _prefix_sum(letters == ord("N"))
+    if _is_sparse(sequence):
+        places = np.flatnonzero(masked[size:] == masked[:-size])
+        starts = np.unique(rng.choice(places, count)) if len(places) else places
+    else:
+        starts = np.unique(rng.integers(0, len(letters) - size + 1, count))
     forward = rng.integers(0, 2, len(starts)).astype(bool)
     tss = starts + np.where(forward, upstream, downstream - 1)
-    masked = _prefix_sum(letters == ord("N"))
     kept = (masked[starts + size] == masked[starts]) & (_gap(tss, positions) >= distance)
     starts, forward = starts[kept], forward[kept]
     strong = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
@@ -93,6 +97,16 @@ def draw_candidates(
         for start, plus in zip(starts.tolist(), forward.tolist(), strict=True)
     ]
     return Candidates(windows, (strong[starts + size] - strong[starts]) / size)
+
+
+def room(sequence: str) -> int:
+    """bp of a contig that count for how many of the candidates are drawn there."""
+    return len(sequence) - sequence.count("N") if _is_sparse(sequence) else len(sequence)
+
+
+def _is_sparse(sequence: str) -> bool:
+    """Whether most of a contig is N, as around its pieces: places drawn anywhere would mostly be lost."""
+    return 2 * sequence.count("N") > len(sequence)
 
 
 def _gap(places: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -22,11 +22,11 @@ from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import reading, write_json
-from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.parquet import check_cells, read_frame
@@ -37,6 +37,7 @@ from bigbird_dna.tasks.promoters.negatives import (
     gc_fraction,
     match_gc,
     permute,
+    room,
     substitute,
 )
 
@@ -75,7 +76,7 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
         A file can't be used, or no window lies inside the reference.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
-    splits = Splits.from_config(config.genome, genome.contigs, load_assembly(config.genome.assembly))
+    splits = Splits.from_config(config.genome, genome.contigs, find_assembly(config))
     positives, counts = _positives(genome, loci, splits, settings)
     rows = [_row(window, positives, pair, POSITIVE) for pair, (window, _, _) in enumerate(positives)]
     # Only training promoters have several negatives: held-out figures set one against one.
@@ -141,19 +142,18 @@ def _genomic(
         rng = np.random.default_rng((seed, 3, number))
         members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
         contigs = splits.contigs(split)
-        bases = sum(reference.contigs[contig] for contig in contigs)
+        shares = {contig: room(_whole(reference, contig)) for contig in contigs}
         offers = []
-        for contig in contigs:
-            length = reference.contigs[contig]
+        for contig, share in shares.items():
             offers.append(
                 draw_candidates(
                     contig,
-                    reference.fetch(Interval(contig, 0, length)),
+                    _whole(reference, contig),
                     np.array([locus.position for locus in loci if locus.contig == contig], np.int64),
                     upstream=config.upstream,
                     downstream=config.downstream,
                     distance=config.distance,
-                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * length / bases),
+                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * share / sum(shares.values())),
                     rng=rng,
                 )
             )
@@ -168,6 +168,10 @@ def _genomic(
             if choice >= 0:
                 found[place] = windows[choice]
     return found
+
+
+def _whole(reference: Reference, contig: str) -> str:
+    return reference.fetch(Interval(contig, 0, reference.contigs[contig]))
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:

@@ -141,7 +141,7 @@ def variant_effects(
     """
     if window < 1 or not offsets or not 0 <= max_n <= 1 or batch_sequences < 1:
         raise ValueError(f"window {window}, offsets {offsets} or max_n {max_n} is out of its range")
-    find_contig = contig_finder(reference.contigs)
+    find_contig = contig_finder(reference.contigs, reference.names)
     new_batch = partial(_Batch, reference, window, offsets, max_n)
     batch = new_batch()
     enough = min(_FIRST_BATCH, batch_sequences)

@@ -12,7 +12,7 @@ from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_path
-from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.assembly import ALIAS_HINT, shown
 from bigbird_dna.genome.compression import STDIN, open_stdin
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.places import contig_names, find_places
@@ -67,6 +67,7 @@ def score_variants(
     tracks: str | None = None,
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
+    aliases: Path | str | None = None,
     format: str | None = None,
     offsets: int = 4,
     max_n: float = 0.25,
@@ -90,6 +91,8 @@ def score_variants(
     contigs, regions
         Only the records of these, by any name that their assembly knows; only those whose REF shares a base
         with the regions of a BED file. Together: what lies in both.
+    aliases
+        File of contigs' other names, where the VCF's are not the reference's (see docs/formats.md).
     offsets
         Windows that are averaged over, spread over the length of a few tokens, each on both strands.
     max_n
@@ -105,14 +108,19 @@ def score_variants(
         weights are damaged.
     """
     output = named_output(output)
-    check_output(output, [model, vcf, reference, regions])
+    check_output(output, [model, vcf, reference, regions, aliases])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
     request = _Request(output, chosen, tracks, contig_names(contigs), regions, offsets, max_n)
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.predict, both_strands=False, batch_size=batch_size, device=device)
-    with Reference(Path(reference)) as genome, cpu_threads(threads), _source(vcf, output) as (path, stream):
+    names = None if aliases is None else Path(aliases)
+    with (
+        Reference(Path(reference), names) as genome,
+        cpu_threads(threads),
+        _source(vcf, output) as (path, stream),
+    ):
         return request.run(opened, vcf, path, stream, genome, predict)
 
 
@@ -189,7 +197,7 @@ class _Request:
 
     def _keep(self, reference: Reference) -> Keep | None:
         """Whether a record lies where it was asked for; None: all do."""
-        places = find_places(self.contigs, self.regions, reference.contigs, reference.path)
+        places = find_places(self.contigs, self.regions, reference.contigs, reference.path, reference.names)
         if places is None:
             return None
         return lambda record: places.overlaps(record.contig, record.start, record.start + len(record.ref))
@@ -197,6 +205,7 @@ class _Request:
     def _command(self, model: ChromatinModel, vcf: Path | str, reference: Reference) -> str:
         options: dict[str, object | None] = {
             "--reference": reference.path,
+            "--aliases": reference.aliases,
             "--tracks": self.tracks,
             "--contig": list(self.contigs),
             "--regions": self.regions,
@@ -241,7 +250,7 @@ class _Fit:
     """Whether the reference has the contig of any record."""
 
     def __init__(self, path: Path, reference: Reference) -> None:
-        self.find: Callable[[str], str | None] = contig_finder(reference.contigs)
+        self.find: Callable[[str], str | None] = contig_finder(reference.contigs, reference.names)
         self._path, self._reference = path, reference
         self._unknown: dict[str, None] = {}
         self._fits = False
@@ -268,7 +277,7 @@ class _Fit:
         if self._unknown and not self._fits:
             raise DataError(
                 f"{self._path}: none of its contigs ({shown(self._unknown)}) is in "
-                f"{self._reference.path} ({shown(self._reference.contigs)})"
+                f"{self._reference.path} ({shown(self._reference.contigs)}); {ALIAS_HINT}"
             )
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from unittest.mock import patch
 
 from bigbird_dna.genome import proofs
+from bigbird_dna.genome.aliases import open_assembly
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.liftover import lift
-from bigbird_dna.genome.promoters import place, read_loci, read_promoters
+from bigbird_dna.genome.promoter_files import read_promoters
+from bigbird_dna.genome.promoters import place, read_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
@@ -103,6 +105,13 @@ def _read_promoters(path: Path) -> object:
     return place(read_promoters(path), CONTIGS, load_assembly("demo"), str(path))
 
 
+def _read_aliases(path: Path) -> object:
+    assembly = open_assembly("GRCh38", path)
+    names = [name for contig in assembly.contigs for name in contig.names]
+    assert len(names) == len(set(names)), "a name of two contigs"
+    return assembly.match("NC_1.1", ["chr1"])
+
+
 def _lift(path: Path) -> object:
     loci = [Locus("s", position, "+", "a") for position in range(0, 200, 7)]
     lifted = lift(loci, path, lambda name, names: name if name in names else None)
@@ -136,6 +145,24 @@ NARROW = b"chr1\t5\t90\t.\t0\t.\t4.5\t3.2\t-1\t20\nchr2\t1\t30\t.\t0\t.\t1\t1\t1
 PROMOTERS_BED = b"chr1\t5\t65\tA_1\t900\t+\t55\t65\nchr2\t7\t8\tB_1\t900\t-\n"
 SGA = b"chr1\tTSS\t55\t+\t1\tA_1\nchr2\tTSS\t8\t-\t1\n"
 FPS = b"ID   x\nFP   %-20s:+S  EU:%-18s 1+%10d; 00000.000\n//\n" % (b"A_1", b"chr1", 55)
+PROMOTERS_BED12 = (
+    b"chr1\t5\t65\tA_1\t900\t+\t5\t5\t0\t1\t60,\t0,\nchr2\t7\t19\tB_1\t9\t-\t7\t7\t0\t1\t12,\t0,\n"
+)
+GFF3 = (
+    b"##gff-version 3\nchr1\tx\tgene\t5\t90\t.\t+\t.\tID=g;Name=n%20x\n"
+    b"chr1\tx\tmRNA\t5\t90\t.\t-\t.\tID=t;Parent=g\nchr2\tx\ttRNA\t1\t9\t.\t+\t.\tgene=y\n##FASTA\n>chr1\nAC\n"
+)
+GTF = (
+    b'#!build x\nchr1\tx\tgene\t5\t90\t.\t+\t.\tgene_id "g"; note "a; b";\n'
+    b'chr1\tx\ttranscript\t5\t90\t.\t+\t.\tgene_id "g"; transcript_id "t"; level 2;\n'
+)
+ALIASES = b"# names\nchr1\tI\tNC_1.1\nchr2\t\tII\n\nchrM\n"
+ASSEMBLY_REPORT = (
+    b"# Sequence-Name\tSequence-Role\tAssigned-Molecule\tGenBank-Accn\tRelationship\tRefSeq-Accn\t"
+    b"Sequence-Length\tUCSC-style-name\nI\tassembled-molecule\tI\tBK1.1\t=\tNC_1.1\t248\tchr1\n"
+    b"s\tunplaced-scaffold\tna\tBK2.1\t<>\tna\t81\tna\n"
+)
+PIECES = b">c:11-20\nACGTACGTAC\n>c:1,041-1,044\nACGT\n>d\nAC\n"
 LOCI = b"contig\tposition\tstrand\tname\nchr1\t54\t+\tA_1\nchr2\t7\t-\tB_1\n"
 CHAIN = (
     b"chain 1000 s 200 + 10 40 t 300 - 5 37 1\n10\t5\t7\n15\n\n"
@@ -206,7 +233,13 @@ READERS = [
         lambda: [b"chr1\t5\t90\tone\nchr2 3 40\n"],
         tokens=NUMBERS + TEXT,
     ),
-    Reader("promoters-bed", ".bed", _read_promoters, lambda: [PROMOTERS_BED], tokens=NUMBERS + TEXT),
+    Reader(
+        "promoters-bed",
+        ".bed",
+        _read_promoters,
+        lambda: [PROMOTERS_BED, PROMOTERS_BED12],
+        tokens=NUMBERS + TEXT,
+    ),
     Reader("promoters-sga", ".sga", _read_promoters, lambda: [SGA], tokens=NUMBERS + TEXT),
     Reader("promoters-fps", ".fps", _read_promoters, lambda: [FPS], tokens=NUMBERS + TEXT),
     Reader("loci", ".tsv", read_loci, lambda: [LOCI], tokens=NUMBERS + TEXT),
@@ -215,5 +248,9 @@ READERS = [
     Reader("vcf-bgzip", ".vcf.gz", _read_vcf, lambda: [_bgzip(VCF)], BGZIP, NUMBERS),
     Reader("scored-vcf", ".vcf", _scored, lambda: [SCORED_VCF], tokens=NUMBERS + TEXT),
     Reader("scored-table", ".tsv", _scored_table, lambda: [SCORED_TABLE], tokens=NUMBERS + TEXT),
+    Reader("gff3", ".gff3", _read_promoters, lambda: [GFF3], tokens=NUMBERS + TEXT),
+    Reader("gtf", ".gtf.gz", _read_promoters, lambda: [gzip.compress(GTF, mtime=0)], GZIP, NUMBERS + TEXT),
+    Reader("aliases", ".tsv", _read_aliases, lambda: [ALIASES, ASSEMBLY_REPORT], tokens=TEXT),
+    Reader("pieces", ".fa", _read_flat, lambda: [PIECES], tokens=(b"\n>", b":", b"-", b",", *NUMBERS, *TEXT)),
     Reader("tracks", ".tsv", read_tracks, lambda: [TRACKS, INDEXED, SUPPLEMENT], tokens=NUMBERS + TEXT),
 ]

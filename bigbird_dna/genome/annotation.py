@@ -1,0 +1,127 @@
+"""Start sites of an annotation: the 5' ends of its transcripts, or of its genes, in GFF3 or GTF."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.columns import site, split_columns, strand
+from bigbird_dna.genome.compression import read_lines
+from bigbird_dna.genome.fields import quoted
+from bigbird_dna.genome.intervals import Locus
+
+_MOST = 4_000_000  # features that are kept of a file: what memory has room for
+
+# Types of the Sequence Ontology below transcript (SO:0000673), and words that stand for them. Those of
+# pseudogenes are left out.
+_MESSENGER_TYPES = """
+    transcript primary_transcript protein_coding_primary_transcript nc_primary_transcript mature_transcript
+    processed_transcript unconfirmed_transcript aberrant_processed_transcript NMD_transcript_variant
+    monocistronic_transcript polycistronic_transcript monocistronic_mRNA polycistronic_mRNA
+    mRNA mRNA_with_frameshift edited_mRNA capped_mRNA polyadenylated_mRNA
+"""
+_OTHER_TYPES = """
+    ncRNA lnc_RNA lncRNA lincRNA antisense_RNA antisense_lncRNA sense_intronic_lncRNA sense_overlap_lncRNA
+    intronic_lncRNA bidirectional_promoter_lncRNA three_prime_overlapping_ncrna circular_ncRNA
+    tRNA rRNA snRNA snoRNA scRNA scaRNA sRNA miRNA pre_miRNA miRNA_primary_transcript siRNA piRNA
+    SRP_RNA RNase_P_RNA RNase_MRP_RNA telomerase_RNA telomeric_transcript vault_RNA Y_RNA tmRNA guide_RNA
+    enzymatic_RNA ribozyme hammerhead_ribozyme
+"""
+_GENE_TYPES = """
+    gene protein_coding_gene ncRNA_gene lncRNA_gene tRNA_gene rRNA_gene snRNA_gene snoRNA_gene miRNA_gene
+"""
+_MESSENGERS, _OTHERS, _GENES = (
+    frozenset(types.split()) for types in (_MESSENGER_TYPES, _OTHER_TYPES, _GENE_TYPES)
+)
+_KEPT = _MESSENGERS | _OTHERS | _GENES
+_NAMES = ("ID", "Name", "transcript_id", "gene", "gene_id", "gene_name", "locus_tag")
+_GTF = re.compile(r'\s*([^\s=;"]+)\s+(?:"([^"]*)"|([^\s";]+))\s*(?:;|$)')
+
+
+class _Feature(NamedTuple):
+    """A transcript or gene, with what its line says of its place in the tree."""
+
+    line: int
+    type: str
+    locus: Locus
+    id: str | None
+    parents: tuple[str, ...]
+
+
+def read_annotation(path: Path) -> Iterator[tuple[int, Locus, str]]:
+    """Line, start site, and the rule that found it, of every transcript in a GFF3 or GTF file.
+
+    A transcript is a feature of one of the Sequence Ontology's types, mRNA and transcript first; what is
+    made from another transcript, as a miRNA, doesn't count. If there is neither mRNA nor transcript, as in
+    annotations of bacteria, genes stand for them; without those either, other RNAs. The name is the
+    feature's ID, Name, transcript_id or gene.
+
+    Raises
+    ------
+    DataError
+        The file can't be read, a line is malformed, or there is no such feature.
+    """
+    types: Counter[str] = Counter()
+    kept: list[_Feature] = []
+    for number, line in read_lines(path):
+        if line.startswith(("##FASTA", ">")):
+            break
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            columns = split_columns(line, 9)
+            types[columns[2]] += 1
+            if columns[2] in _KEPT and columns[6] in ("+", "-"):
+                kept.append(_feature(columns, number))
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
+        if len(kept) > _MOST or len(types) > 10_000:
+            raise DataError(f"{path}: line {number}: too many features, or kinds of them")
+    chosen, reason = _choose(kept, types)
+    if not chosen:
+        found = shown(f"{quoted(name)} {count:,}" for name, count in types.most_common())
+        raise DataError(
+            f"{path}: no transcript, mRNA or gene on a strand; its features are {found or 'none'}"
+        )
+    named = {feature.type for feature in chosen}
+    unstranded = sum(types[name] for name in named) - sum(feature.type in named for feature in kept)
+    if unstranded:
+        log(f"warning: {path}: {unstranded:,} of {' and '.join(sorted(named))} have no strand: left out")
+    for feature in chosen:
+        yield feature.line, feature.locus, f"the 5' end of each {feature.type}{reason}"
+
+
+def _choose(kept: list[_Feature], types: Counter[str]) -> tuple[list[_Feature], str]:
+    """The features whose 5' ends are the start sites, and why these."""
+    transcripts = [feature for feature in kept if feature.type not in _GENES]
+    genes = [feature for feature in kept if feature.type in _GENES]
+    if not _MESSENGERS & types.keys() and genes:
+        return genes, ", as the file has no mRNA or transcript"
+    ids = {feature.id for feature in transcripts if feature.id is not None}
+    return [feature for feature in transcripts if ids.isdisjoint(feature.parents)], ""
+
+
+def _feature(columns: list[str], number: int) -> _Feature:
+    contig, _source, kind, first, last, _score, sense, _phase, attributes = columns[:9]
+    start, end = site(first), site(last)
+    if end < start:
+        raise ValueError(f"{kind} {start + 1}-{end + 1} ends before it starts")
+    own = strand(sense)
+    values = _attributes(attributes)
+    name = next((values[key] for key in _NAMES if values.get(key)), f"{kind}_{number}")
+    locus = Locus(unquote(contig), start if own == "+" else end, own, name)
+    parents = values.get("Parent", "")
+    return _Feature(number, kind, locus, values.get("ID"), tuple(parents.split(",")) if parents else ())
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """The attributes of GFF3 (`ID=x;Name=y`) or of GTF (`gene_id "x"; …`)."""
+    if _GTF.match(text):
+        return {key: word or bare for key, word, bare in reversed(_GTF.findall(text))}
+    pairs = (pair.partition("=") for pair in text.split(";"))
+    return {key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals}

@@ -1,0 +1,157 @@
+"""Start sites of annotations: 5' ends of transcripts, or of genes, in GFF3 and GTF."""
+
+import gzip
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.genome.promoter_files import read_promoters
+
+one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+intervals = st.lists(
+    st.tuples(
+        st.sampled_from(["chrI", "NC_001134.8"]),
+        st.integers(0, 100_000),
+        st.integers(1, 5_000),
+        st.sampled_from("+-"),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def gff(kind, contig, start, end, strand, attributes):
+    return f"{contig}\tmade\t{kind}\t{start + 1}\t{end}\t.\t{strand}\t.\t{attributes}\n"
+
+
+def first_bases(rows):
+    """Oracle: the first base that is transcribed."""
+    return [
+        Locus(contig, range(start, start + length)[0 if strand == "+" else -1], strand, f"t{number}")
+        for number, (contig, start, length, strand) in enumerate(rows)
+    ]
+
+
+@one_directory
+@given(rows=intervals, kind=st.sampled_from(["mRNA", "transcript"]), packed=st.booleans())
+def test_every_format_of_intervals_gives_their_first_bases(tmp_path, rows, kind, packed):
+    gff3, gtf, bed6, bed12 = "##gff-version 3\n", "#!genome-build x\n", "", "track name=x\n"
+    for number, (contig, start, length, strand) in enumerate(rows):
+        place = (contig, start, start + length, strand)
+        gff3 += gff("gene", *place, f"ID=g{number}") + gff("exon", *place, f"Parent=t{number}")
+        gff3 += gff(kind, *place, f"ID=t{number};Parent=g{number};Name=other")
+        gtf += gff("gene", *place, f'gene_id "g{number}";')
+        gtf += gff("transcript", *place, f'gene_id "g{number}"; transcript_id "t{number}"; note "a; b";')
+        bed6 += f"{contig}\t{start}\t{start + length}\tt{number}\t0\t{strand}\n"
+        middle = start + length // 2
+        bed12 += bed6.splitlines()[-1] + f"\t{middle}\t{middle}\t0\t1\t{length},\t0,\n"
+    expected = first_bases(rows)
+    for suffix, text in ((".gff3", gff3), (".gff", gff3), (".gtf", gtf), (".bed", bed6), (".bed", bed12)):
+        path = tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}")
+        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        assert read_promoters(path) == expected
+
+
+def test_the_log_says_by_which_rule(tmp_path, capsys):
+    path = tmp_path / "x.gff3"
+    path.write_text(
+        gff("mRNA", "c", 5, 9, "+", "ID=a")
+        + gff("mRNA", "c", 15, 19, "-", "ID=b")
+        + gff("tRNA", "c", 25, 29, "+", "ID=t")
+        + gff("mRNA", "c", 35, 39, ".", "ID=d")
+        + gff("pseudogenic_transcript", "c", 45, 49, "+", "ID=p")
+    )
+    assert [locus.position for locus in read_promoters(path)] == [5, 18, 25]
+    said = capsys.readouterr().err
+    assert f"warning: {path}: 1 of mRNA and tRNA have no strand: left out" in said
+    assert f"{path}: the start site is the 5' end of each mRNA (2), the 5' end of each tRNA (1)" in said
+    (tmp_path / "x.bed").write_text("c\t5\t9\ta\t0\t+\nc\t5\t65\tb\t0\t+\t55\t65\n")
+    read_promoters(tmp_path / "x.bed")
+    said = capsys.readouterr().err
+    assert (
+        "is the 5' end of the interval (1), the 5' end of the interval's thick part (EPD's BED) (1)" in said
+    )
+    (tmp_path / "x.sga").write_text("c\tTSS\t5\t+\t1\ta\n")
+    read_promoters(tmp_path / "x.sga")
+    assert "the start site is as the file gives it (1)" in capsys.readouterr().err
+
+
+def test_genes_stand_for_the_transcripts_that_bacteria_s_files_leave_out(tmp_path, capsys):
+    path = tmp_path / "x.gff3"
+    rows = "".join(
+        gff("gene", "NC_1.1", start, start + 90, "+", f"ID=gene-{start};locus_tag=x")
+        + gff(kind, "NC_1.1", start, start + 90, "+", f"ID={kind}-{start};Parent=gene-{start}")
+        for start, kind in ((100, "CDS"), (300, "tRNA"), (500, "rRNA"))
+    )
+    path.write_text(rows + "###\n##FASTA\n>NC_1.1\nACGT\n")
+    assert read_promoters(path) == [Locus("NC_1.1", start, "+", f"gene-{start}") for start in (100, 300, 500)]
+    assert "5' end of each gene, as the file has no mRNA or transcript (3)" in capsys.readouterr().err
+
+
+def test_what_is_made_from_a_transcript_starts_none(tmp_path):
+    path = tmp_path / "x.gff3"
+    path.write_text(
+        gff("miRNA", "c", 30, 50, "+", "ID=m;Parent=p")  # before its parent
+        + gff("primary_transcript", "c", 5, 90, "+", "ID=p;Parent=g")
+        + gff("gene", "c", 5, 90, "+", "ID=g")
+    )
+    assert read_promoters(path) == [Locus("c", 5, "+", "p")]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name"),
+    [
+        ("Name=b;ID=a", "a"),
+        ("gene=g;Name=n%3Bx y", "n;x y"),
+        ("transcript_id=t;gene=g", "t"),
+        ("gene=g", "g"),
+        ("note=x", "mRNA_1"),
+        (".", "mRNA_1"),
+        ('gene_id "g"; transcript_id "t t"; transcript_id "u"', "t t"),
+        ('gene_id "g"; transcript_id ""; exon 3', "g"),
+        ("gene_id g; transcript_id t;", "t"),
+    ],
+)
+def test_names(tmp_path, attributes, name):
+    path = tmp_path / "x.gff"
+    path.write_text(gff("mRNA", "chr%201", 5, 9, "+", attributes))
+    assert read_promoters(path) == [Locus("chr 1", 5, "+", name)]
+
+
+BROKEN = {
+    "few": ("c\tx\tmRNA\t5\t9\t.\t+\t.\n", "line 1: expected 9 tab-separated columns, found 8"),
+    "zero": (gff("mRNA", "c", -1, 9, "+", "ID=a"), "line 1: position 0 where positions are counted from 1"),
+    "order": (gff("gene", "c", 9, 5, "+", "ID=a"), "line 1: gene 10-5 ends before it starts"),
+    "text": (gff("mRNA", "c", 4, "x", "+", "ID=a"), "line 1: 'x' is no position"),
+    "tab": (gff("mRNA", "c", 4, 9, "+", "ID=a%09b"), "line 1: name 'a.tb' has a control character"),
+    "none": (
+        gff("exon", "c", 4, 9, "+", "ID=a") * 2,
+        "no transcript, mRNA or gene on a strand; its features are 'exon' 2",
+    ),
+    "unstranded": (
+        gff("gene", "c", 4, 9, "?", "ID=a"),
+        "no transcript, mRNA or gene on a strand; .* 'gene' 1",
+    ),
+    "comment": ("##gff-version 3\n", "its features are none"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_gives_one_clear_line(tmp_path, case):
+    text, message = BROKEN[case]
+    path = tmp_path / "x.gff3"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_promoters(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_real_annotations(shared_data):
+    """Ensembl's genes of yeast start where their transcripts do; Xu's are 5,171 transcripts."""
+    genes = read_promoters(shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz")
+    assert len(genes) == 7_036
+    assert Locus("IV", 1801, "+", "YDL248W_mRNA") in genes
+    assert len(read_promoters(shared_data / "yeast/Xu_2009_ORF-Ts_V64.gff3.gz")) == 5_171
