@@ -33,7 +33,7 @@ class Hashed(ChromatinModel):
 
     sha256 = "abcd"
 
-    def predict(self, sequences: Sequence[str], **_: Any) -> np.ndarray:
+    def window_probabilities(self, sequences: Sequence[str], **_: Any) -> np.ndarray:
         return hashed(sequences)
 
 

@@ -80,7 +80,7 @@ def predict_tracks(
     check_output(output, [model, regions, reference])
     choose_device(device)
     opened = load_chromatin_model(model)
-    predict = partial(opened.predict, middle=middle, batch_size=batch_size, device=device)
+    predict = partial(opened.window_probabilities, middle=middle, batch_size=batch_size, device=device)
     with Reference(Path(reference)) as genome, cpu_threads(threads):
         return request.run(opened, Path(regions), genome, predict)
 

@@ -101,7 +101,7 @@ def score_variants(
     check_output(output, [model, vcf, reference])
     choose_device(device)
     opened = load_chromatin_model(model)
-    predict = partial(opened.predict, both_strands=False, batch_size=batch_size, device=device)
+    predict = partial(opened.window_probabilities, both_strands=False, batch_size=batch_size, device=device)
     with readable(vcf) as path, Reference(Path(reference)) as genome, cpu_threads(threads):
         return request.run(opened, vcf, path, genome, predict)
 
