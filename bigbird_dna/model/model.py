@@ -48,8 +48,9 @@ class Model:
     path: Path | None = None
 
     def __repr__(self) -> str:
-        size = f"{self.config.layers} layers × {self.config.hidden}, {self.parameters:,} parameters"
-        parts = [self.task, *self._described(), size, *([str(self.path)] if self.path else [])]
+        layers = f"{self.config.layers} layer{'s' * (self.config.layers > 1)} × {self.config.hidden}"
+        size = f"{self.parameters:,} parameters"
+        parts = [self.task, *self._described(), layers, size, *([str(self.path)] if self.path else [])]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def _described(self) -> list[str]:
