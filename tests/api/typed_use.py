@@ -1,4 +1,4 @@
-"""What a type checker must make of the public names: `test_types` runs mypy over this file, nothing runs it."""
+"""What a type checker must make of the public names: `test_types` runs mypy over it, nothing runs it."""
 
 from typing import Any, assert_type
 

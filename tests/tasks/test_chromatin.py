@@ -334,7 +334,9 @@ def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
     model = load_chromatin_model(tmp_path / "m")
     rows = data.rows("test")[:10]
     values = predict_bins([model], data, reference, rows)
-    turned = model.predict([reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)])
+    turned = model.window_probabilities(
+        [reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)]
+    )
     np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
     with pytest.raises(ConfigError, match="bin_layers must be 0"):
         settings(model={"pooling": "cls", "bin_layers": 1}, training={"neighbours": 1})
