@@ -1,25 +1,29 @@
 """Models as `bigbird_dna.load` gives them: those of `model`, with methods that need a genome."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.api.places import Regions, Variants, opened, read_regions, read_variants, site_table
+from bigbird_dna.api.places import Region, Regions, Variants, opened, read_regions, read_variants, site_table
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model import chromatin_model, model, promoter_model
 from bigbird_dna.tasks.chromatin import regions as chromatin_regions
-from bigbird_dna.tasks.promoters.region_scores import score_regions
+from bigbird_dna.tasks.promoters.region_scores import RegionScore, score_regions
 from bigbird_dna.tasks.variants.effects import offsets_for, variant_effects
 from bigbird_dna.tasks.variants.promoter_effects import STRIDE, Sites, SiteWindows, promoter_effects
 
+R = TypeVar("R")
+
 Genome = Reference | str | os.PathLike[str]
 """An indexed FASTA file, plain or bgzip, or one that is open already."""
+
+_NOWHERE = chromatin_regions.Region("", 0, 0, "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,28 +84,31 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         -------
         A row a region, in their order, with the index of a table that was given: contig, start, end, name,
         strand, score, site (0-based), note. Score and site are missing, and the note says why, where no
-        window could be scored; contig_edge: a window reaches beyond the contig and was filled up with N.
+        window could be scored (too_many_n), or the region isn't on the reference (contig_unknown,
+        beyond_contig). contig_edge: a window reaches beyond the contig and was filled up with N.
 
         Raises
         ------
         UsageError, DataError
-            What was given is not regions, one is not on the reference (the message has its line or index), or
-            an argument is out of its range.
+            What was given is not regions (the message has the line or index), the reference has none of their
+            contigs, or an argument is out of its range.
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
         with opened(reference) as genome:
             given = read_regions(regions, genome)
-            scores = list(
+            scores = _each_in_place(
+                given.rows,
+                lambda fault: RegionScore(None, None, None, fault),
                 score_regions(
-                    [(one.contig, one.start, one.end, one.strand) for one in given.rows],
+                    [(one.contig, one.start, one.end, one.strand) for one in given.rows if not one.fault],
                     genome,
                     partial(self.window_probabilities, batch_size=batch_size, device=device),
                     upstream=self.settings.upstream,
                     downstream=self.settings.downstream,
                     stride=stride,
                     max_n=max_n,
-                )
+                ),
             )
         table = _places(given.rows, given.labels)
         strands = [score.strand or one.strand or "." for one, score in zip(given.rows, scores, strict=True)]
@@ -228,9 +235,11 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         columns, together = self.columns(tracks), self.bins_together(middle)
         with opened(reference) as genome:
             given = read_regions(regions, genome)
-            predicted = list(
+            predicted = _each_in_place(
+                given.rows,
+                lambda fault: chromatin_regions.PredictedRegion(_NOWHERE, None, fault),
                 chromatin_regions.predict_regions(
-                    [chromatin_regions.Region(*one[:4]) for one in given.rows],
+                    [chromatin_regions.Region(*one[:4]) for one in given.rows if not one.fault],
                     genome,
                     partial(self.window_probabilities, middle=middle, batch_size=batch_size, device=device),
                     window=self.settings.window,
@@ -238,7 +247,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
                     together=together,
                     summary=cast(chromatin_regions.Summary, summary),
                     max_n=max_n,
-                )
+                ),
             )
         table = _places(given.rows, given.labels)
         table["note"] = pd.Series([one.note for one in predicted], table.index, dtype=object)
@@ -308,6 +317,11 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         values = np.array(rows, kind).reshape(len(rows), len(self.tracks))[:, columns]
         names = [self.tracks[column].name for column in columns]
         return pd.concat([table, pd.DataFrame(values, index=table.index, columns=names)], axis=1)
+
+
+def _each_in_place(regions: Iterable[Region], faulty: Callable[[str], R], found: Iterator[R]) -> list[R]:
+    """What was found for each region that is on the reference, and what `faulty` makes of the others."""
+    return [faulty(region.fault) if region.fault else next(found) for region in regions]
 
 
 def _places(rows: Iterable[Any], labels: "pd.Index[Any]") -> pd.DataFrame:

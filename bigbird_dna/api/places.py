@@ -27,18 +27,25 @@ Variants = str | os.PathLike[str] | pd.DataFrame | Sequence[Any]
 """A VCF file; a table with the columns `contig` (or `chrom`), `position` (or `pos`), `ref` and `alt`; or a
 list of texts "chr1:12345:A:G" or of (contig, position, ref, alt). Positions are the VCF's, from 1 on."""
 
+UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
+"""Notes of regions that can't be predicted: the reference lacks their contig, or they end beyond it."""
+
 _VARIANT = re.compile(r"(?P<contig>\S+):(?P<position>\d+):(?P<ref>[^:\s]+):(?P<alt>[^:\s]+)", re.ASCII)
 _COLUMNS = {"chrom": "contig", "#chrom": "contig", "#contig": "contig", "pos": "position"}
 
 
 class Region(NamedTuple):
-    """A stretch of one of the reference's contigs; the strand is None where none was given."""
+    """A stretch of a contig, by the reference's name if that has it; the strand is None if none was given.
+
+    `fault` is "", or the note of a region that isn't on the reference.
+    """
 
     contig: str
     start: int
     end: int
     name: str
     strand: Strand | None
+    fault: str
 
 
 class Rows(NamedTuple):
@@ -59,13 +66,13 @@ def opened(reference: Reference | str | os.PathLike[str]) -> Iterator[Reference]
 
 
 def read_regions(given: Regions, reference: Reference) -> Rows:
-    """Regions on the reference's contigs, under any name that these have.
+    """Regions, with the reference's names of their contigs; one that isn't on it has a fault.
 
     Raises
     ------
     UsageError, DataError
-        What was given is not regions; one isn't a stretch of the reference. The message has the line of the
-        file, or the index in the list or table.
+        What was given is not regions; the message has the line of the file, or the index in the list or
+        table. Or the reference has none of their contigs.
     """
     find = contig_finder(reference.contigs)
     found = []
@@ -73,13 +80,16 @@ def read_regions(given: Regions, reference: Reference) -> Rows:
     for where, fields in rows:
         name, start, end, strand, label = fields
         contig = find(name)
-        if contig is None:
-            raise DataError(f"{where}: the reference has no contig {shortened(repr(name))}")
         if not 0 <= start < end:
             raise DataError(f"{where}: start {start} and end {end} are not those of a region")
-        if end > reference.contigs[contig]:
-            raise DataError(f"{where}: ends at {end:,}, {contig} has {reference.contigs[contig]:,} bp")
-        found.append(Region(contig, start, end, label or f"{contig}:{start}-{end}", strand))
+        fault = UNKNOWN if contig is None else BEYOND if end > reference.contigs[contig] else ""
+        contig = contig or name
+        found.append(Region(contig, start, end, label or f"{contig}:{start}-{end}", strand, fault))
+    if found and all(one.fault == UNKNOWN for one in found):
+        raise DataError(
+            f"regions: the reference has none of their contigs ({found[0].contig!r:.60}); it has "
+            f"{', '.join(list(reference.contigs)[:3])} …"
+        )
     return Rows(found, pd.RangeIndex(len(found)) if labels is None else labels)
 
 
@@ -87,6 +97,8 @@ def site_table(regions: Iterable[Region]) -> dict[str, list[tuple[int, Strand]]]
     """The first base of each region in transcription order, by contig; without a strand on either."""
     sites = defaultdict(list)
     for region in regions:
+        if region.fault:
+            continue
         for strand in OPPOSITE if region.strand is None else (region.strand,):
             sites[region.contig].append((region.start if strand == "+" else region.end - 1, strand))
     return dict(sites)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bigbird_dna
-from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
+from bigbird_dna.errors import BigBirdDnaError, UsageError
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import reverse_complement
@@ -141,16 +141,15 @@ def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin:
         (3, "regions: 3 is not a file"),
         (["a:1-5"], r"regions\[0\]: 'a:1-5' is not \(contig, start, end\)"),
         ([("a", 1)], r"regions\[0\]: \('a', 1\) is not \(contig, start, end\)"),
-        ([("a", 1, 5), ("zz", 1, 5)], r"regions\[1\]: the reference has no contig 'zz'"),
+        ([("zz", 1, 5)], r"regions: the reference has none of their contigs \('zz'\); it has a"),
         ([("a", 5, 5)], r"regions\[0\]: start 5 and end 5 are not those of a region"),
         ([("a", -1, 5)], r"regions\[0\]: start -1 and end 5"),
-        ([("a", 1, 901)], r"regions\[0\]: ends at 901, a has 900 bp"),
         ([("a", 1.5, 9)], r"regions\[0\]: start 1.5 is not a whole number"),
         ([("a", 1, True)], r"regions\[0\]: end True is not a whole number"),
         ([(1, 1, 9)], r"regions\[0\]: contig 1 is not a text"),
         ([("a", 1, 9, "x")], r"regions\[0\]: strand 'x' is not"),
         (pd.DataFrame({"contig": ["a"], "start": [1]}), "regions: the table needs one column 'end'"),
-        (pd.DataFrame({"chrom": ["q"], "start": [1], "end": [2]}, index=["r"]), r"regions\['r'\]: the refer"),
+        (pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]), r"regions\['r'\]: start 1"),
         ("missing.bed", "missing.bed: "),
     ],
 )
@@ -278,10 +277,22 @@ def test_wrong_variants_are_one_sentence(promoter: Any, genome: Path, given: Any
 
 def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
     bed = tmp_path / "x.bed"
-    for line, said in (
-        ("zz\t1\t5", "the reference has no contig 'zz'"),
-        ("a\t1\t999", "ends at 999, a has 900"),
-    ):
+    for line, said in (("a\t5\t5", "line 2: "), ("a\t1\t9\tn\t0\tx", "line 2: strand 'x' is not")):
         bed.write_text(f"a\t1\t5\n{line}\n")
-        with pytest.raises(DataError, match=f"x.bed: line 2: {said}"):
+        with pytest.raises(BigBirdDnaError, match=f"x.bed: {said}"):
             promoter.predict_regions(bed, genome)
+
+
+@pytest.mark.parametrize("task", ["promoter", "chromatin"])
+def test_a_region_beside_the_reference_is_noted(
+    request: pytest.FixtureRequest, genome: Path, tmp_path: Path, task: str
+) -> None:
+    model = request.getfixturevalue(task)
+    rows = [("a", 300, 320), ("zz", 1, 5), ("a", 890, 901), ("a", 100, 160)]
+    (tmp_path / "x.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in rows))
+    for given in (rows, tmp_path / "x.bed"):
+        found = model.predict_regions(given, genome)
+        assert found["note"].tolist() == [".", "contig_unknown", "beyond_contig", "."]
+        alone = model.predict_regions([rows[0], rows[3]], genome)
+        pd.testing.assert_frame_equal(found.iloc[[0, 3]].reset_index(drop=True), alone)
+        assert found["score" if task == "promoter" else "one"].isna().tolist() == [False, True, True, False]

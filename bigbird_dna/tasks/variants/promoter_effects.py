@@ -56,6 +56,11 @@ class PromoterEffect(NamedTuple):
     notes: tuple[str, ...]
     largest: SiteScores | None
 
+    @property
+    def delta(self) -> float | None:
+        """The largest change, None if the allele wasn't scored."""
+        return None if self.largest is None else self.largest.delta
+
 
 class PromoterRecord(NamedTuple):
     """A record with one effect for each of its `alts`."""

@@ -1,10 +1,9 @@
-"""Effects of variants on chromatin tracks: `bigbird_dna.score_variants` and the command of that name."""
+"""Effects of variants on tracks or promoters: `bigbird_dna.score_variants` and the command of that name."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,12 +13,11 @@ from bigbird_dna.errors import UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import OFFSET_SPAN, Note, window_offsets
+from bigbird_dna.genome.variants import OFFSET_SPAN, Note
 from bigbird_dna.genome.vcf import VcfSummary, open_vcf, scan_vcf
-from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.device import choose_device, cpu_threads
-from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import Model
+from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.outputs import (
     check_output,
     command_line,
@@ -31,7 +29,9 @@ from bigbird_dna.outputs import (
 )
 from bigbird_dna.tasks.formats import VARIANT_FORMATS
 from bigbird_dna.tasks.predictor import Predictor
-from bigbird_dna.tasks.variants.effects import ScoredRecord, variant_effects
+from bigbird_dna.tasks.variants.effects import ScoredRecord
+from bigbird_dna.tasks.variants.engines import Engine, choose_engine, load_scoring_model
+from bigbird_dna.tasks.variants.promoter_effects import NO_SITE, PromoterRecord
 from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, write_index
 
 TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
@@ -43,7 +43,7 @@ class VariantCounts(NamedTuple):
     records: int
     scored: int
     not_scored: int
-    notes: dict[Note, int]
+    notes: dict[str, int]
 
     @property
     def seem_foreign(self) -> bool:
@@ -61,18 +61,21 @@ def score_variants(
     tracks: str | None = None,
     contigs: Sequence[str] = (),
     format: str | None = None,
-    offsets: int = 4,
+    offsets: int | None = None,
+    stride: int | None = None,
+    sites: Path | str | None = None,
     max_n: float = 0.25,
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
 ) -> VariantCounts:
-    """Write how the variants of a VCF change the probabilities of chromatin tracks (ALT minus REF).
+    """Write how the variants of a VCF change the probabilities of tracks, or of promoters (ALT minus REF).
 
     Parameters
     ----------
     model, vcf, reference
-        A chromatin model or its directory; VCF, plain, gzip or bgzip, "-": standard input; its indexed FASTA.
+        A chromatin or promoter model, or its directory; VCF, plain, gzip or bgzip, "-": standard input; its
+        indexed FASTA.
     output, format
         File to write, whole or not at all (None or "-": standard output), as "vcf" or "tsv" (None: by its
         ending, or vcf); `.gz` makes it bgzip, with an index if the input is sorted. See docs/formats.md.
@@ -82,7 +85,12 @@ def score_variants(
     contigs
         Only the records of these, named as in the VCF; none: all.
     offsets
-        Windows that are averaged over, spread over the length of a few tokens, each on both strands.
+        Of chromatin models: windows that are averaged over, spread over the length of a few tokens, each on
+        both strands; None: 4.
+    stride, sites
+        Of promoter models: bp between the TSS positions that are looked at around a variant (None: 20); or a
+        BED file of those to look at, each the first base of its line on its strand. The one with the largest
+        change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.
     batch_size, device, threads
@@ -92,18 +100,18 @@ def score_variants(
     ------
     UsageError, DataError, ModelError
         An argument is out of its range; a file can't be read (the text names the line); there is no
-        chromatin model, or its weights are damaged.
+        chromatin or promoter model, or its weights are damaged; or an option is not of its kind.
     """
     output = named_output(output)
     chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
     request = _Request(output, chosen, tracks, tuple(contigs), offsets, max_n)
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    check_output(output, [model, vcf, reference])
+    check_output(output, [model, vcf, reference, sites])
     choose_device(device)
-    opened = load_chromatin_model(model)
-    predict = partial(opened.window_probabilities, both_strands=False, batch_size=batch_size, device=device)
+    engine = choose_engine(load_scoring_model(model), tracks, offsets, stride, sites)
+    predict = engine.predictor(batch_size, device)
     with readable(vcf) as path, Reference(Path(reference)) as genome, cpu_threads(threads):
-        return request.run(opened, vcf, path, genome, predict)
+        return request.run(engine, vcf, path, genome, predict)
 
 
 @dataclass(frozen=True)
@@ -114,58 +122,46 @@ class _Request:
     format: str
     tracks: str | None
     contigs: tuple[str, ...]
-    offsets: int
+    offsets: int | None
     max_n: float
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, VARIANT_FORMATS)
-        if not 1 <= self.offsets <= OFFSET_SPAN + 1:
+        if self.offsets is not None and not 1 <= self.offsets <= OFFSET_SPAN + 1:
             raise UsageError(f"offsets {self.offsets}: must be from 1 to {OFFSET_SPAN + 1}")
         check_fraction("max_n", self.max_n)
         if self.output is not None and self.output.suffix == ".bcf":
             raise UsageError(f"{self.output}: BCF isn't written; name a .vcf.gz")
 
     def run(
-        self, model: ChromatinModel, vcf: Path | str, path: Path, reference: Reference, predict: Predictor
+        self, engine: Engine, vcf: Path | str, path: Path, reference: Reference, predict: Predictor
     ) -> VariantCounts:
         """Score the records of `path`, which is `vcf` or what came from standard input."""
-        if window_offsets(self.offsets)[-1] > (model.settings.window - 1) // 2:
-            raise UsageError(
-                f"offsets {self.offsets}: the model's window of {model.settings.window} bp is too "
-                "small for them"
-            )
-        columns = model.columns(self.tracks)
+        model = engine.model
         options: dict[str, object] = {
             "--reference": reference.path,
             "--tracks": self.tracks,
             "--contig": list(self.contigs),
         }
-        options |= {"--format": self.format, "--offsets": self.offsets, "--max-n": self.max_n}
+        options |= {"--format": self.format, **engine.options, "--max-n": self.max_n}
         origin = provenance(model.sha256, command_line("score-variants", [model.path, vcf], options))
         summary = scan_vcf(path, self.contigs)
         if self.contigs and not summary.records:
             log(f"warning: {vcf}: no records on {', '.join(self.contigs)}")
         counts: Counter[str] = Counter()
         with self._outputs(summary) as temporary, open_vcf(path, self.contigs) as opened:
-            scored = variant_effects(
-                opened.records,
-                reference,
-                window=model.settings.window,
-                predict=predict,
-                offsets=window_offsets(self.offsets),
-                columns=None if len(columns) == len(model.tracks) else columns,
-                max_n=self.max_n,
-            )
+            scored = engine.effects(opened.records, reference, predict, self.max_n)
             info = VariantInfo(
                 opened.meta,
                 opened.column_line,
                 origin,
-                [model.tracks[column].name for column in columns],
+                engine.tracks,
                 per_track=self.tracks is not None,
+                promoters=isinstance(model, PromoterModel),
             )
             shown = progress(scored, "scoring", summary.records)
             WRITERS[self.format](temporary, _counted(shown, counts), info)
-        notes = {note: counts[note] for note in Note if counts[note]}
+        notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
         return VariantCounts(summary.records, counts["scored"], counts["not scored"], notes)
 
     @contextmanager
@@ -187,7 +183,9 @@ class _Request:
                 path.unlink(missing_ok=True)  # readers would trust it
 
 
-def _counted(scored: Iterable[ScoredRecord], counts: Counter[str]) -> Iterator[ScoredRecord]:
+def _counted(
+    scored: Iterable[ScoredRecord | PromoterRecord], counts: Counter[str]
+) -> Iterator[ScoredRecord | PromoterRecord]:
     for row in scored:
         for effect in row.effects:
             counts["not scored" if effect.delta is None else "scored"] += 1
