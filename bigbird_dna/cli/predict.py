@@ -143,9 +143,9 @@ def score_variants(
     chosen tracks count, and the values of each are written: BBD_DELTA and BBD_LOGODDS ('*': of all tracks).
     Table columns: #contig position ref alt id note max_delta max_track, a row for each ALT. With a promoter
     model the change is that of the score at the TSS position around the variant where it is largest, either
-    way: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND; ref_score alt_score delta site strand. An allele that
-    can't be scored has the reason in BBD_NOTE or the note. A name in .gz is written as bgzip, with an index
-    if the input is sorted.
+    way: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND, or the columns ref_score alt_score delta site
+    strand. An allele that can't be scored has the reason in BBD_NOTE or the note. A name in .gz is written
+    as bgzip, with an index if the input is sorted.
     """
     from bigbird_dna.tasks.variants.scoring import score_variants as score
 
