@@ -1,7 +1,10 @@
 """What a Python user imports: the functions behind the commands, and a loaded model's own methods."""
 
 import inspect
+import pydoc
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +61,9 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
         found = getattr(bigbird_dna, name)
         assert name in dir(bigbird_dna)
         assert name == "ATTENTIONS" or inspect.getdoc(found), name
+        assert name == "__version__" or not name.startswith("_")
+    assert dir(bigbird_dna) == sorted(bigbird_dna.__all__)
+    assert bigbird_dna.__version__ == version("bigbird-dna")
     with pytest.raises(AttributeError, match="nothing"):
         bigbird_dna.nothing  # noqa: B018
 
@@ -173,3 +179,33 @@ def test_threads_are_given_back(home: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     bigbird_dna.score_promoters(home / "promoter", home / "genome.fa.gz", tmp_path / "x", threads=before + 1)
     assert torch.get_num_threads() == before
+
+
+def test_help_says_what_a_user_needs() -> None:
+    shown = pydoc.plain(pydoc.render_doc(bigbird_dna.load))
+    assert "load(path: pathlib.Path | str" in shown.replace("pathlib._local", "pathlib") and "Raises" in shown
+    for kind in (bigbird_dna.PromoterModel, bigbird_dna.ChromatinModel):
+        for method in ("predict", "embed", "predict_regions", "variant_effects"):
+            text = inspect.getdoc(getattr(kind, method)) or ""
+            assert all(part in text for part in ("Parameters", "Returns", "Raises")), (kind, method)
+    package = pydoc.plain(pydoc.render_doc(bigbird_dna))
+    assert "TrackWindows" in package and "_HOMES" not in package
+
+
+def test_ten_lines_of_a_notebook(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    snippet = """\
+import bigbird_dna
+model = bigbird_dna.load("promoter")
+scores = model.predict(["ACGT" * 15, "TATA" * 15])
+vectors = model.embed(["ACGT" * 15, "TATA" * 15])
+regions = model.predict_regions([("a", 100, 160, "+")], "genome.fa.gz")
+effect = model.variant_effects("a:450:{ref}:{alt}", "genome.fa.gz")
+"""
+    ref, alt = (home / "x.vcf").read_text().split()[-5:-3]
+    assert len(snippet.splitlines()) <= 10
+    names: dict[str, Any] = {}
+    exec(snippet.format(ref=ref, alt=alt), names)
+    assert names["scores"].shape == (2,) and names["vectors"].shape == (2, 16)
+    assert names["regions"]["note"].tolist() == ["."]
+    assert names["effect"]["note"].tolist() == ["."] and names["effect"]["delta"].abs()[0] > 0

@@ -99,9 +99,9 @@ def test_a_window_has_the_same_bits_in_any_company(home: Home, name: str) -> Non
     model = bigbird_dna.load(home.path / name)
     assert isinstance(model, PromoterModel | ChromatinModel)
     some = windows(24)
-    methods: list[Callable[..., np.ndarray]] = [model.predict]
+    methods: list[Callable[..., np.ndarray]] = [model.window_probabilities]
     if isinstance(model, ChromatinModel):
-        methods += [partial(model.predict, middle=1.0)]
+        methods += [partial(model.window_probabilities, middle=1.0)]
     else:
         methods += [model.embed, partial(model.embed, pooling="cls")]
     rng = np.random.default_rng(1)
@@ -123,11 +123,11 @@ def test_long_rows_too(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(model, PromoterModel)
     some = windows(9)
     with cpu_threads(2):
-        expected = model.predict(some, device="cpu")
+        expected = model.window_probabilities(some, device="cpu")
         monkeypatch.setattr(calls, "LONG", 45)  # some of them are
-        np.testing.assert_allclose(model.predict(some, device="cpu"), expected, atol=1e-6)
-        single = [model.predict([one], device="cpu")[0] for one in some]
-        np.testing.assert_array_equal(model.predict(some, device="cpu", batch_size=2), single)
+        np.testing.assert_allclose(model.window_probabilities(some, device="cpu"), expected, atol=1e-6)
+        single = [model.window_probabilities([one], device="cpu")[0] for one in some]
+        np.testing.assert_array_equal(model.window_probabilities(some, device="cpu", batch_size=2), single)
 
 
 @pytest.mark.parametrize("compatibility", ["none", "huggingface"])

@@ -142,21 +142,30 @@ def score_variants(
         str | None, option("|".join(VARIANT_FORMATS), "What to write.", "by the ending of -o, or vcf")
     ] = None,
     offsets: Annotated[
-        int, option("N", "Window offsets to average over, spread over the length of a few tokens.")
-    ] = 4,
+        int | None,
+        option("N", "Window offsets to average over, spread over the length of a few tokens.", "4"),
+    ] = None,
+    stride: Annotated[
+        int | None, option("BP", "Promoter models: distance between the TSS positions looked at.", "20")
+    ] = None,
+    sites: Annotated[
+        Path | None, option("BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.")
+    ] = None,
     max_n: MaxN = 0.25,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Score how the variants of a VCF change the probabilities of chromatin tracks.
+    """Score how the variants of a VCF change the probabilities of chromatin tracks, or of promoters.
 
     The change is ALT minus REF, each the mean over both strands and several offsets of the window. A VCF
     keeps its lines and gets BBD_MAX and BBD_MAXTRACK in INFO; FILTER stays as it is. With --tracks only the
     chosen tracks count, and the values of each are written: BBD_DELTA and BBD_LOGODDS ('*': of all tracks).
-    Table columns: #contig position ref alt id note max_delta max_track, a row for each ALT. An allele that
-    can't be scored has the reason in BBD_NOTE or the note. ##contig lines that the header lacks are added.
-    A name in .gz is written as bgzip, with an index if the input is sorted.
+    Table columns: #contig position ref alt id note max_delta max_track, a row for each ALT. With a promoter
+    model the change is that of the score at the TSS position around the variant where it is largest, either
+    way: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND, or the columns ref_score alt_score delta site
+    strand. An allele that can't be scored has the reason in BBD_NOTE or the note. ##contig lines that the
+    header lacks are added. A name in .gz is written as bgzip, with an index if the input is sorted.
     """
     from bigbird_dna.genome.assembly import ALIAS_HINT
     from bigbird_dna.genome.variants import Note
@@ -173,6 +182,8 @@ def score_variants(
         aliases=aliases,
         format=format,
         offsets=offsets,
+        stride=stride,
+        sites=sites,
         max_n=max_n,
         batch_size=batch_size,
         device=device,

@@ -1,35 +1,43 @@
 """A chromatin model: from windows to probabilities of tracks. Evaluation, regions and variants share it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.checks import check_at_least_one, check_fraction
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.activation import row_sigmoid
 from bigbird_dna.model.bin_rows import bin_rows, bins_shown, centred_bins, middle_bins
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.rows import run_rows
+from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.tokens.interface import Tokenizer
 
 # Axes: N windows, K bins in the middle of a window, T tracks.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ChromatinModel(Model):
     """Tells from windows of `settings.window` bp which tracks have a peak in bins of `settings.bin` bp."""
 
-    network: ChromatinEnsemble = field(repr=False)
+    network: ChromatinEnsemble
     settings: ChromatinSettings
+
+    def _described(self) -> list[str]:
+        own = self.settings
+        return [f"window {own.window:,} bp with a bin of {own.bin:,}", f"{len(own.tracks):,} tracks"]
 
     @cached_property
     def tracks(self) -> list[Track]:
@@ -56,21 +64,57 @@ class ChromatinModel(Model):
             )
         return middle_bins(self.settings.window, self.settings.bin, middle)
 
+    @overload
     def predict(
         self,
-        sequences: Sequence[str],
+        sequences: "pd.Series[Any]",
         *,
+        pad: bool = ...,
+        max_n: float = ...,
+        middle: float = ...,
+        both_strands: bool = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = ...,
+        max_n: float = ...,
+        middle: float = ...,
+        both_strands: bool = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> npt.NDArray[np.float32]: ...
+
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = False,
+        max_n: float = 0.25,
         middle: float = 0.0,
         both_strands: bool = True,
         batch_size: int = 16,
         device: str = "auto",
-    ) -> npt.NDArray[np.float32]:
-        """Probability that a bin in the middle of each window is in a peak of each track.
+    ) -> Any:
+        """Probability that a bin in the middle of each sequence is in a peak of each track.
+
+        The numbers are those that `predict-tracks` gives the same windows, to the last bit.
 
         Parameters
         ----------
         sequences
-            Windows of `settings.window` bp over A C G T N.
+            Windows of `settings.window` bp: one text (or `Bio.Seq`, `SeqRecord`), or a list, tuple, array or
+            Series of them. Lower case is read, IUPAC codes count as N.
+        pad
+            Take other lengths too: a shorter sequence lies in the middle of a window that is filled up with
+            N, as at a contig's edge; a longer one keeps its middle.
+        max_n
+            A sequence whose window has a larger share of N, what `pad` fills up with included, gets NaN.
         middle
             The part of a window, around its middle, whose bins are predicted: K neighbouring ones (see
             `bins_together`). 0: the one in the middle, which sees as much to its left as to its right.
@@ -83,25 +127,65 @@ class ChromatinModel(Model):
 
         Returns
         -------
-        Probabilities (N, K, T), each row a function of its sequence and the model alone.
+        Probabilities (N, K, T), float32, (1, K, T) for one text, each row a function of its sequence and the
+        model alone. For a Series a table: its index × the tracks.
 
         Raises
         ------
         UsageError
-            As of `bins_together`; or there is no such device, or its memory is too small.
+            As of `PromoterModel.predict` and `bins_together`; or a Series is to have several bins a window.
+        DataError
+            A letter is not of DNA; the message has the index of the sequence and the position.
+        """
+        check_at_least_one({"batch_size": batch_size})
+        check_fraction("max_n", max_n)
+        check_fraction("middle", middle)
+        count, window = self.bins_together(middle), self.settings.window
+        given = read_sequences(sequences)
+        if given.labels is not None and count > 1:
+            raise UsageError(
+                f"middle {middle}: {count} bins a window don't fit a table: give a list of texts"
+            )
+        windows = [_padded(text, window) for text in fit_windows(given, window, pad)]
+        kept = np.array([fraction_n(one) <= max_n for one in windows], bool)
+        values = np.full((len(windows), count, len(self.tracks)), np.nan, np.float32)
+        if kept.any():
+            values[kept] = self.window_probabilities(
+                [one for one, good in zip(windows, kept, strict=True) if good],
+                middle=middle,
+                both_strands=both_strands,
+                batch_size=batch_size,
+                device=device,
+            )
+        if given.labels is None:
+            return values
+        return pd.DataFrame(values[:, 0], index=given.labels, columns=[track.name for track in self.tracks])
+
+    def window_probabilities(
+        self,
+        windows: Sequence[str],
+        *,
+        middle: float = 0.0,
+        both_strands: bool = True,
+        batch_size: int = 16,
+        device: str = "auto",
+    ) -> npt.NDArray[np.float32]:
+        """What `predict` gives (N, K, T) for windows that are known to be clean: none is left out.
+
+        Raises
+        ------
         ValueError
             A window has another length than the model's.
         """
-        count = self.bins_together(middle)
-        window = self.settings.window
-        wrong = next((len(sequence) for sequence in sequences if len(sequence) != window), None)
+        count, window = self.bins_together(middle), self.settings.window
+        wrong = next((len(one) for one in windows if len(one) != window), None)
         if wrong is not None:
             raise ValueError(f"a window of {wrong} bp, the model's are {window} bp")
         probabilities = partial(self._probabilities, count, batch_size, choose_device(device))
-        forward = probabilities(sequences)
+        forward = probabilities(windows)
         if not both_strands:
             return forward
-        reverse = probabilities([reverse_complement(sequence) for sequence in sequences])[:, ::-1]
+        reverse = probabilities([reverse_complement(one) for one in windows])[:, ::-1]
         return np.asarray((forward + reverse) / 2, np.float32)
 
     def _probabilities(
@@ -123,6 +207,11 @@ class ChromatinModel(Model):
             device,
             finish=row_sigmoid,
         )
+
+
+def _padded(sequence: str, window: int) -> str:
+    """A sequence in the middle of a window of N, like a contig's only window (see `centred_tiles`)."""
+    return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(window, "N")
 
 
 def bin_logits(

@@ -220,7 +220,7 @@ def load_pretrained(model: Model | Path | str) -> Model:
 def _of_task(given: Model | Path | str, kind: type[M], task: Task) -> M:
     model = given if isinstance(given, Model) else load(given)
     if not isinstance(model, kind) or model.task != task:
-        raise ModelError(f"{model.path}: a {task} model is needed, this is a {model.task} model")
+        raise ModelError(f"{model.name}: a {task} model is needed, this is a {model.task} model")
     return model
 
 

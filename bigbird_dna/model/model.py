@@ -1,90 +1,178 @@
 """A network with all that is needed to use it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
+import pandas as pd
+from torch import nn
 
+from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.files import checksum
 from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.embedding import EmbeddingRun
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.heads import mean_over_tokens
-from bigbird_dna.model.rows import run_rows, window_rows
+from bigbird_dna.model.sequences import Sequences, read_sequences
 from bigbird_dna.model.settings import Pooling, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
 
-# Axes: N sequences, B sequences of a batch, L tokens, D hidden width.
+# Axes: N sequences, S bp of one, D hidden width.
+
+MADE_FOR: dict[Task, str] = {
+    "pretraining": "pretraining, as a start for others",
+    "promoter": "promoters",
+    "chromatin": "chromatin tracks",
+    "classification": "classes of sequences, by HuggingFace's BigBird",
+    "question-answering": "answers in a text",
+    "encoder": "embeddings alone",
+}
+"""What a model of each task serves, in the words of messages."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """What a model directory holds; `PromoterModel` and `ChromatinModel` predict as well.
 
     `path` is the directory it was loaded from, None for a model that was never saved.
     """
 
-    network: nn.Module = field(repr=False)
-    tokenizer: Tokenizer = field(repr=False)
+    network: nn.Module
+    tokenizer: Tokenizer
     config: EncoderConfig
     settings: Settings
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        layers = f"{self.config.layers} layer{'s' * (self.config.layers > 1)} × {self.config.hidden}"
+        size = f"{self.parameters:,} parameters"
+        parts = [self.task, *self._described(), layers, size, *([str(self.path)] if self.path else [])]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _described(self) -> list[str]:
+        """What `repr` says of the task's own settings."""
+        return []
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its directory."""
+        return "the model" if self.path is None else str(self.path)
 
     @property
     def task(self) -> Task:
         """What it was made for."""
         return self.settings.task
 
+    @property
+    def parameters(self) -> int:
+        """How many numbers its weights are."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
     @cached_property
     def sha256(self) -> str:
         """Checksum of the weights file, "" for a model that was never saved."""
         return checksum(self.path / "model.safetensors") if self.path else ""
 
+    def predict(self, sequences: Sequences, *args: Any, **options: Any) -> Any:
+        """Probabilities for sequences: of promoter and chromatin models; `ModelError` for any other."""
+        raise self._unfit("predict", "promoter or chromatin")
+
+    def _unfit(self, method: str, needed: str) -> ModelError:
+        return ModelError(
+            f"{self.name}: this model was made for {MADE_FOR[self.task]}; `{method}` needs a {needed} model"
+        )
+
+    @overload
     def embed(
         self,
-        sequences: Sequence[str],
+        sequences: "pd.Series[Any]",
         *,
+        per_base: Literal[False] = False,
+        pooling: Pooling = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def embed(
+        self,
+        sequences: Sequences,
+        *,
+        per_base: Literal[False] = False,
+        pooling: Pooling = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> npt.NDArray[np.float32]: ...
+
+    @overload
+    def embed(
+        self, sequences: Sequences, *, per_base: bool, batch_size: int = ..., device: str = ...
+    ) -> Any: ...
+
+    def embed(
+        self,
+        sequences: Sequences,
+        *,
+        per_base: bool = False,
         pooling: Pooling = "mean",
         batch_size: int = 32,
         device: str = "auto",
-    ) -> npt.NDArray[np.float32]:
-        """The encoder's vectors (N, D) of sequences over A C G T N, read on their forward strand.
+    ) -> Any:
+        """The encoder's vectors of sequences, read on their forward strand.
 
         Parameters
         ----------
         sequences
-            Of any length; one with more tokens than the encoder takes keeps those around its middle.
+            As of `PromoterModel.predict`, but of any length. N is read as any letter: its tokens have
+            vectors, which count in a mean.
+        per_base
+            A vector for each base: that of the token that holds it.
         pooling
-            "mean": over all tokens, [CLS] and [SEP] included; "cls": the vector of [CLS].
+            Of a sequence's one vector: "mean" over all tokens, [CLS] and [SEP] included, or "cls", the vector
+            of [CLS]. A sequence with more tokens than the encoder takes keeps those around its middle.
         batch_size
             Sequences run at the same time, each by itself (see `run_rows`); it changes no bit of a number.
         device
             auto, cpu or cuda.
 
+        Returns
+        -------
+        float32 array (N, D); for a Series a DataFrame with its index. With `per_base` an array (N, S, D), or
+        a list of arrays (S, D) if lengths differ; for a Series a Series of such arrays.
+
         Raises
         ------
         ModelError
             The model is an ensemble, or its tokenizer is one of ordinary text.
-        UsageError
-            There is no such pooling or device, or its memory is too small.
+        UsageError, DataError
+            As of `PromoterModel.predict`; there is no such pooling; or, with `per_base`, a sequence has more
+            tokens than the encoder takes.
         """
         if pooling not in ("mean", "cls"):
             raise UsageError(f"pooling {pooling!r}: choose mean or cls")
+        if per_base and pooling == "cls":
+            raise UsageError("pooling 'cls' is one vector a sequence: leave it out with per_base")
+        check_at_least_one({"batch_size": batch_size})
+        given = read_sequences(sequences)
+        place = choose_device(device)
+        encoder = self._encoder().to(place).eval()
+        run = EmbeddingRun(encoder, self.tokenizer, self.config, batch_size, place)
+        if per_base:
+            vectors: Any = run.of_bases(given)
+            if given.labels is not None:
+                return pd.Series(vectors, index=given.labels, dtype=object)
+            if not vectors:
+                return np.empty((0, 0, self.config.hidden), np.float32)
+            return np.stack(vectors) if len({len(one) for one in vectors}) == 1 else vectors
+        values = run.of_sequences(given, pooling)
+        return values if given.labels is None else pd.DataFrame(values, index=given.labels)
+
+    def _encoder(self) -> Encoder:
         encoders = [part for part in self.network.modules() if isinstance(part, Encoder)]
         if len(encoders) > 1:
-            raise ModelError(f"{self.path}: an ensemble of {len(encoders)} models has no one embedding")
-        place = choose_device(device)
-        encoder = encoders[0].to(place).eval()
-
-        def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
-            hidden: Tensor = encoder(ids, lengths)  # (B, L, D)
-            return hidden[:, 0] if pooling == "cls" else mean_over_tokens(hidden, lengths)
-
-        rows = window_rows(self.tokenizer, sequences, self.config.positions, 0.5)
-        pad_id, empty = self.tokenizer.pad_id, (self.config.hidden,)
-        return run_rows(encoder, rows, run, pad_id=pad_id, batch_size=batch_size, device=place, empty=empty)
+            raise ModelError(f"{self.name}: an ensemble of {len(encoders)} models has no one embedding")
+        return encoders[0]

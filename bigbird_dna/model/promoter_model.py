@@ -1,37 +1,83 @@
 """A promoter model: from windows to probabilities. Fine-tuning, evaluation and scoring share it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from bigbird_dna.checks import check_at_least_one, check_fraction
+from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.activation import row_sigmoid
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.rows import run_rows, window_rows
+from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import PromoterSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PromoterModel(Model):
     """A classifier of windows of `settings.upstream + settings.downstream` bp around a TSS."""
 
-    network: Classifier = field(repr=False)
+    network: Classifier
     settings: PromoterSettings
 
+    def _described(self) -> list[str]:
+        own = self.settings
+        return [f"window {own.window:,} bp with the TSS at {own.upstream:,}"]
+
+    @overload
     def predict(
-        self, sequences: Sequence[str], *, batch_size: int = 32, device: str = "auto"
-    ) -> npt.NDArray[np.float32]:
-        """Probability that each window holds a promoter at its TSS position, on its forward strand.
+        self,
+        sequences: "pd.Series[Any]",
+        *,
+        pad: bool = ...,
+        max_n: float = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> "pd.Series[float]": ...
+
+    @overload
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = ...,
+        max_n: float = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> npt.NDArray[np.float32]: ...
+
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = False,
+        max_n: float = 0.25,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> Any:
+        """Probability that each sequence holds a promoter at its TSS position, on its forward strand.
+
+        The numbers are those that `score-promoters` gives the same windows, to the last bit.
 
         Parameters
         ----------
         sequences
-            Windows of `settings.window` bp in transcription order, over A C G T N.
+            Windows of `settings.window` bp in transcription order: one text (or `Bio.Seq`, `SeqRecord`), or
+            a list, tuple, array or Series of them. Lower case is read, IUPAC codes count as N.
+        pad
+            Take other lengths too: a shorter sequence lies in the middle of a window that is filled up with
+            N, as many on either side (so that the window is a base smaller where the missing ones are odd
+            in number); a longer one keeps its middle.
+        max_n
+            A sequence with a larger share of N gets NaN. What `pad` fills up with doesn't count.
         batch_size
             Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
         device
@@ -39,23 +85,52 @@ class PromoterModel(Model):
 
         Returns
         -------
-        Probabilities (N,), each a function of its sequence and the model alone. Computed in float32. A
-        model with several `views` gives the mean over as many tokenisations of the window.
+        Probabilities (N,), float32, (1,) for one text; for a Series a Series with its index. Each is a
+        function of its sequence and the model alone. A model with several `views` gives the mean over as
+        many tokenisations of the window.
 
         Raises
         ------
         UsageError
-            There is no such device, or its memory is too small.
+            What was given is not sequences, one is empty or has another length than the window; an argument
+            is out of its range; there is no such device, or its memory is too small.
+        DataError
+            A letter is not of DNA; the message has the index of the sequence and the position.
         """
+        check_at_least_one({"batch_size": batch_size})
+        check_fraction("max_n", max_n)
+        given = read_sequences(sequences)
+        windows = fit_windows(given, self.settings.window, pad)
+        kept = np.array([fraction_n(window) <= max_n for window in windows], bool)
+        scored = [window for window, good in zip(windows, kept, strict=True) if good]
+        values = np.full(len(windows), np.nan, np.float32)
+        values[kept] = self.window_probabilities(
+            [filled(window, self.settings.window) for window in scored], batch_size=batch_size, device=device
+        )
+        return values if given.labels is None else pd.Series(values, index=given.labels, name="probability")
+
+    def window_probabilities(
+        self, windows: Sequence[str], *, batch_size: int = 32, device: str = "auto"
+    ) -> npt.NDArray[np.float32]:
+        """What `predict` gives (N,) for windows that are known to be clean: none is checked or left out."""
         place = choose_device(device)
         network = self.network.to(place).eval()
-        total = np.zeros(len(sequences), dtype=np.float64)
+        total = np.zeros(len(windows), dtype=np.float64)
         cuts = view_cuts(self.settings.views, self.settings.jitter)
         for left, right in cuts:
-            views = [sequence[left : len(sequence) - right] for sequence in sequences]
+            views = [window[left : len(window) - right] for window in windows]
             rows = window_rows(self.tokenizer, views, self.config.positions, self.settings.anchor)
             total += promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, place)
         return (total / len(cuts)).astype(np.float32)
+
+
+def filled(sequence: str, window: int) -> str:
+    """A sequence in the middle of a window of N: a base smaller where the missing ones are odd in number.
+
+    So the window of the reverse complement is the reverse complement of the window.
+    """
+    filling = "N" * ((window - len(sequence)) // 2)
+    return filling + sequence + filling
 
 
 def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:

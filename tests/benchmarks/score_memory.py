@@ -47,8 +47,8 @@ def predictor(model_dir: Path | None) -> tuple[Predictor, int, int]:
 
     model = load_promoter_model(model_dir)
     # A batch belongs to the model's own share.
-    model.predict(["A" * model.settings.window] * 32)
-    return model.predict, model.settings.upstream, model.settings.downstream
+    model.window_probabilities(["A" * model.settings.window] * 32)
+    return model.window_probabilities, model.settings.upstream, model.settings.downstream
 
 
 def peak_megabytes() -> float:

@@ -33,7 +33,7 @@ class Hashed(ChromatinModel):
 
     sha256 = "abcd"
 
-    def predict(self, sequences: Sequence[str], **_: Any) -> np.ndarray:
+    def window_probabilities(self, sequences: Sequence[str], **_: Any) -> np.ndarray:
         return hashed(sequences)
 
 
@@ -48,7 +48,7 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `bigbird-dna score-variants` with the predictor in the place of any model."""
 
     def call(*words: object, stdin: bytes = b"", window: int = 60) -> Result:
-        monkeypatch.setattr(scoring, "load_chromatin_model", lambda _: hashed_model(window))
+        monkeypatch.setattr(scoring, "load_scoring_model", lambda _: hashed_model(window))
         return run("score-variants", "model", *words, stdin=stdin)
 
     return call

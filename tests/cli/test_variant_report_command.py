@@ -109,7 +109,7 @@ def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Pat
 @pytest.fixture
 def genuine(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
     """A VCF with the truth, and what score-variants makes of it: a VCF and a table."""
-    monkeypatch.setattr(scoring, "load_chromatin_model", lambda _: hashed_model(60))
+    monkeypatch.setattr(scoring, "load_scoring_model", lambda _: hashed_model(60))
     fasta, truth = tmp_path / "genome.fa.gz", tmp_path / "truth.vcf"
     bases = "".join(np.random.default_rng(1).choice(list("ACGT"), 400))
     write_fasta(fasta, [("chr1", bases)])

@@ -147,7 +147,7 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: P
     turned = model.predict([reverse_complement(one) for one in sequences], middle=1)
     np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
     with pytest.raises(ValueError, match="a window of 3 bp, the model's are 200 bp"):
-        model.predict(["ACG"])
+        model.window_probabilities(["ACG"])
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(made: Path, tmp_path: Path) -> None:
@@ -334,7 +334,9 @@ def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
     model = load_chromatin_model(tmp_path / "m")
     rows = data.rows("test")[:10]
     values = predict_bins([model], data, reference, rows)
-    turned = model.predict([reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)])
+    turned = model.window_probabilities(
+        [reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)]
+    )
     np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
     with pytest.raises(ConfigError, match="bin_layers must be 0"):
         settings(model={"pooling": "cls", "bin_layers": 1}, training={"neighbours": 1})
@@ -353,16 +355,17 @@ def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_pa
     assert bins_of(Region("c", 410, 430, ""), 40) == [400]
 
     arguments = {"window": 200, "bin_size": 40, "max_n": 0.5}
-    found = list(predict_regions(regions, reference, model.predict, **arguments))
+    predict = model.window_probabilities
+    found = list(predict_regions(regions, reference, predict, **arguments))
     one_by_one = [
-        next(predict_regions([Region("c", s, s + 40, "")], reference, model.predict, **arguments))
+        next(predict_regions([Region("c", s, s + 40, "")], reference, predict, **arguments))
         for s in (380, 420, 460)
     ]
     np.testing.assert_allclose(
         found[1].probabilities, np.max([one.probabilities for one in one_by_one], axis=0), atol=1e-5
     )
     assert found[2].note == "contig_edge" and found[0].note == "."
-    strict = list(predict_regions(regions, reference, model.predict, **{**arguments, "max_n": 0.1}))
+    strict = list(predict_regions(regions, reference, predict, **{**arguments, "max_n": 0.1}))
     assert strict[2].probabilities is None and "too_many_n" in strict[2].note
 
 

@@ -80,9 +80,9 @@ class Scorer:
             model.__dict__["sha256"] = "abcd"
         else:
             model = hashed_model(60)
-        monkeypatch.setattr(type(model), "predict", lambda _, texts, **__: self.predict(texts))
-        for module in ("promoters.scoring", "variants.scoring", "chromatin.prediction"):
-            kind = "promoter" if module.startswith("promoters") else "chromatin"
+        monkeypatch.setattr(type(model), "window_probabilities", lambda _, texts, **__: self.predict(texts))
+        kinds = {"promoters.scoring": "promoter", "variants.scoring": "scoring"}
+        for module, kind in (kinds | {"chromatin.prediction": "chromatin"}).items():
             monkeypatch.setattr(f"bigbird_dna.tasks.{module}.load_{kind}_model", lambda _: model)
 
     def __call__(self, source: Path | str | None = None, **options: Any) -> Any:

@@ -69,7 +69,7 @@ def predict_bins(
     for number, model in enumerate(models, start=1):
         together = model.bins_together(middle)
         shared = share_windows(contigs, starts, data.bin_size, model.settings.window, together)
-        predict = partial(model.predict, middle=middle, batch_size=batch_size, device=device)
+        predict = partial(model.window_probabilities, middle=middle, batch_size=batch_size, device=device)
         batches = shared.predicted(reference, predict)
         steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
         for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):

@@ -95,7 +95,7 @@ def predict_tracks(
     request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n)
     choose_device(device)
     opened = load_chromatin_model(model)
-    predict = partial(opened.predict, middle=middle, batch_size=batch_size, device=device)
+    predict = partial(opened.window_probabilities, middle=middle, batch_size=batch_size, device=device)
     names = None if aliases is None else Path(aliases)
     with Reference(Path(reference), names) as genome, cpu_threads(threads):
         return request.run(opened, regions, genome, predict)

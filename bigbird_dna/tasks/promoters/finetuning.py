@@ -165,7 +165,7 @@ def finetune_promoter(
     world.leave()
     if not world.is_first:
         return {}
-    predict = partial(model.predict, batch_size=64, device=world.device.type)
+    predict = partial(model.window_probabilities, batch_size=64, device=world.device.type)
     predictions = _predicted(data, sequences, predict)
     metrics = {split: _figures(predictions, split) for split in ("valid", "test")}
     metrics["training"] = {"steps": progress.step, "tokens_seen": progress.tokens}

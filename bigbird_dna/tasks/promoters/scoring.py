@@ -86,7 +86,7 @@ def score_promoters(
     scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions)
     choose_device(device)
     opened = load_promoter_model(model)
-    predict = partial(opened.predict, batch_size=batch_size, device=device)
+    predict = partial(opened.window_probabilities, batch_size=batch_size, device=device)
     with readable(fasta) as path, cpu_threads(threads):
         return scan.run(opened, fasta, path, predict)
 

@@ -15,10 +15,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import ModelError
+from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.variants import Note, allele_windows, contig_finder, find_change
+from bigbird_dna.genome.variants import (
+    OFFSET_SPAN,
+    Note,
+    allele_windows,
+    contig_finder,
+    find_change,
+    window_offsets,
+)
 from bigbird_dna.genome.vcf import VcfRecord
 from bigbird_dna.tasks.predictor import Predictor
 
@@ -152,6 +159,16 @@ def variant_effects(
             batch = new_batch()
             enough = min(2 * enough, batch_sequences)
     yield from batch.score(predict, columns, batch_sequences)
+
+
+def offsets_for(count: int, window: int) -> tuple[int, ...]:
+    """The offsets of `count` windows of `window` bp; `UsageError` if there can't be so many."""
+    if not 1 <= count <= OFFSET_SPAN + 1:
+        raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
+    offsets = window_offsets(count)
+    if offsets[-1] > (window - 1) // 2:
+        raise UsageError(f"offsets {count}: the model's window of {window} bp is too small for them")
+    return offsets
 
 
 def _effect(allele: _Allele, values: NDArray[np.float32]) -> AlleleEffect:

@@ -1,10 +1,9 @@
-"""Effects of variants on chromatin tracks: `bigbird_dna.score_variants` and the command of that name."""
+"""Effects of variants on tracks or promoters: `bigbird_dna.score_variants` and the command of that name."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -17,12 +16,11 @@ from bigbird_dna.genome.compression import STDIN, open_stdin
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.places import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder, window_offsets
+from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder
 from bigbird_dna.genome.vcf import Keep, VcfRecord, VcfSummary, contig_lines, open_vcf, scan_vcf
-from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.device import choose_device, cpu_threads
-from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import Model
+from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.outputs import (
     Destination,
     check_output,
@@ -36,7 +34,9 @@ from bigbird_dna.outputs import (
 )
 from bigbird_dna.tasks.formats import VARIANT_FORMATS
 from bigbird_dna.tasks.predictor import Predictor, flushing
-from bigbird_dna.tasks.variants.effects import ScoredRecord, variant_effects
+from bigbird_dna.tasks.variants.effects import ScoredRecord
+from bigbird_dna.tasks.variants.engines import Engine, choose_engine, load_scoring_model
+from bigbird_dna.tasks.variants.promoter_effects import NO_SITE, PromoterRecord
 from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, write_index
 
 _SHOWN = 5  # names in a message
@@ -49,7 +49,7 @@ class VariantCounts(NamedTuple):
     records: int
     scored: int
     not_scored: int
-    notes: dict[Note, int]
+    notes: dict[str, int]
 
     @property
     def seem_foreign(self) -> bool:
@@ -69,18 +69,21 @@ def score_variants(
     regions: Path | str | None = None,
     aliases: Path | str | None = None,
     format: str | None = None,
-    offsets: int = 4,
+    offsets: int | None = None,
+    stride: int | None = None,
+    sites: Path | str | None = None,
     max_n: float = 0.25,
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
 ) -> VariantCounts:
-    """Write how the variants of a VCF change the probabilities of chromatin tracks (ALT minus REF).
+    """Write how the variants of a VCF change the probabilities of tracks, or of promoters (ALT minus REF).
 
     Parameters
     ----------
     model, vcf, reference
-        A chromatin model or its directory; VCF, plain, gzip or bgzip, "-": standard input; its indexed FASTA.
+        A chromatin or promoter model, or its directory; VCF, plain, gzip or bgzip, "-": standard input; its
+        indexed FASTA.
     output, format
         File to write, whole or not at all (None or "-": standard output, as a pipe or a device to which
         records go as they are made), as "vcf" or "tsv" (None: by its ending, or vcf); `.gz` makes it bgzip,
@@ -94,7 +97,12 @@ def score_variants(
     aliases
         File of contigs' other names, where the VCF's are not the reference's (see docs/formats.md).
     offsets
-        Windows that are averaged over, spread over the length of a few tokens, each on both strands.
+        Of chromatin models: windows that are averaged over, spread over the length of a few tokens, each on
+        both strands; None: 4.
+    stride, sites
+        Of promoter models: bp between the TSS positions that are looked at around a variant (None: 20); or a
+        BED file of those to look at, each the first base of its line on its strand. The one with the largest
+        change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.
     batch_size, device, threads
@@ -103,25 +111,25 @@ def score_variants(
     Raises
     ------
     UsageError, DataError, ModelError
-        An argument is out of its range; a file can't be read (the text names the line); the reference has
-        none of the contigs of the records, of `contigs` or `regions`; there is no chromatin model, or its
-        weights are damaged.
+        An argument is out of its range, or an option is not of the model's kind; a file can't be read (the
+        text names the line); the reference has none of the contigs of the records, of `contigs` or
+        `regions`; there is no chromatin or promoter model, or its weights are damaged.
     """
     output = named_output(output)
-    check_output(output, [model, vcf, reference, regions, aliases])
+    check_output(output, [model, vcf, reference, regions, aliases, sites])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
     request = _Request(output, chosen, tracks, contig_names(contigs), regions, offsets, max_n)
     choose_device(device)
-    opened = load_chromatin_model(model)
-    predict = partial(opened.predict, both_strands=False, batch_size=batch_size, device=device)
+    engine = choose_engine(load_scoring_model(model), tracks, offsets, stride, sites)
+    predict = engine.predictor(batch_size, device)
     names = None if aliases is None else Path(aliases)
     with (
         Reference(Path(reference), names) as genome,
         cpu_threads(threads),
         _source(vcf, output) as (path, stream),
     ):
-        return request.run(opened, vcf, path, stream, genome, predict)
+        return request.run(engine, vcf, path, stream, genome, predict)
 
 
 @dataclass(frozen=True)
@@ -133,12 +141,12 @@ class _Request:
     tracks: str | None
     contigs: tuple[str, ...]
     regions: Path | str | None
-    offsets: int
+    offsets: int | None
     max_n: float
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, VARIANT_FORMATS)
-        if not 1 <= self.offsets <= OFFSET_SPAN + 1:
+        if self.offsets is not None and not 1 <= self.offsets <= OFFSET_SPAN + 1:
             raise UsageError(f"offsets {self.offsets}: must be from 1 to {OFFSET_SPAN + 1}")
         check_fraction("max_n", self.max_n)
         if self.output is not None and self.output.suffix == ".bcf":
@@ -146,7 +154,7 @@ class _Request:
 
     def run(
         self,
-        model: ChromatinModel,
+        engine: Engine,
         vcf: Path | str,
         path: Path,
         stream: IO[bytes] | None,
@@ -154,13 +162,7 @@ class _Request:
         predict: Predictor,
     ) -> VariantCounts:
         """Score the records of `path`, which is `vcf` or came from standard input, or those of `stream`."""
-        if window_offsets(self.offsets)[-1] > (model.settings.window - 1) // 2:
-            raise UsageError(
-                f"offsets {self.offsets}: the model's window of {model.settings.window} bp is too "
-                "small for them"
-            )
-        columns = model.columns(self.tracks)
-        origin = provenance(model.sha256, self._command(model, vcf, reference))
+        origin = provenance(engine.model.sha256, self._command(engine, vcf, reference))
         keep = self._keep(reference)
         fit = _Fit(path, reference)
         summary = None
@@ -170,29 +172,24 @@ class _Request:
             fit.check()
         counts: Counter[str] = Counter()
         with self._outputs(summary) as target, open_vcf(path, keep, stream) as opened:
-            scored = variant_effects(
-                fit.watched(opened.records),
-                reference,
-                window=model.settings.window,
-                predict=flushing(predict, target),
-                offsets=window_offsets(self.offsets),
-                columns=None if len(columns) == len(model.tracks) else columns,
-                max_n=self.max_n,
+            scored = engine.effects(
+                fit.watched(opened.records), reference, flushing(predict, target), self.max_n
             )
             used = summary.contigs if summary else ()
             info = VariantInfo(
                 opened.meta,
                 opened.column_line,
                 origin,
-                [model.tracks[column].name for column in columns],
+                engine.tracks,
                 per_track=self.tracks is not None,
+                promoters=isinstance(engine.model, PromoterModel),
                 contigs=contig_lines(opened.meta, reference.contigs, used, fit.find),
             )
             shown = progress(scored, "scoring", summary and summary.records, "records")
             WRITERS[self.format](target, _counted(shown, counts), info)
         if not counts["records"] and keep is not None:
             log(f"warning: {vcf}: no records there")
-        notes = {note: counts[note] for note in Note if counts[note]}
+        notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
         return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
 
     def _keep(self, reference: Reference) -> Keep | None:
@@ -202,7 +199,7 @@ class _Request:
             return None
         return lambda record: places.overlaps(record.contig, record.start, record.start + len(record.ref))
 
-    def _command(self, model: ChromatinModel, vcf: Path | str, reference: Reference) -> str:
+    def _command(self, engine: Engine, vcf: Path | str, reference: Reference) -> str:
         options: dict[str, object | None] = {
             "--reference": reference.path,
             "--aliases": reference.aliases,
@@ -210,8 +207,8 @@ class _Request:
             "--contig": list(self.contigs),
             "--regions": self.regions,
         }
-        options |= {"--format": self.format, "--offsets": self.offsets, "--max-n": self.max_n}
-        return command_line("score-variants", [model.path, vcf], options)
+        options |= {"--format": self.format, **engine.options, "--max-n": self.max_n}
+        return command_line("score-variants", [engine.model.path, vcf], options)
 
     @contextmanager
     def _outputs(self, summary: VcfSummary | None) -> Iterator[Destination]:
@@ -281,7 +278,9 @@ class _Fit:
             )
 
 
-def _counted(scored: Iterable[ScoredRecord], counts: Counter[str]) -> Iterator[ScoredRecord]:
+def _counted(
+    scored: Iterable[ScoredRecord | PromoterRecord], counts: Counter[str]
+) -> Iterator[ScoredRecord | PromoterRecord]:
     for row in scored:
         counts["records"] += 1
         for effect in row.effects:

@@ -6,18 +6,24 @@ Both take a stream. The same effects give the same bytes: nothing depends on tim
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import PREFIX
 from bigbird_dna.outputs import Destination, open_text, provenance_lines
+from bigbird_dna.tasks.variants import promoter_fields
 from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord
+from bigbird_dna.tasks.variants.promoter_effects import PromoterEffect, PromoterRecord
 
 _META = "##bigbird_dna_"
 _ERRORS = "surrogateescape"  # see `genome.vcf` on bytes
 _RESERVED = re.compile(r'[\s;=,%"\\\x00-\x1f\x7f]')
+
+
+Effects = Sequence[AlleleEffect] | Sequence[PromoterEffect]
+"""Of a record, one for each ALT: all of one kind."""
 
 
 class VariantInfo(NamedTuple):
@@ -25,7 +31,8 @@ class VariantInfo(NamedTuple):
 
     `meta` and `column_line` are the input's header, `contigs` the `##contig` lines that it lacks, `origin` is
     the `provenance` of the effects. `tracks` are the names that effects have values of. With `per_track` the
-    values of every one of them are written beside the largest.
+    values of every one of them are written beside the largest. With `promoters` the effects are on promoters,
+    and there are no tracks.
     """
 
     meta: Sequence[str]
@@ -33,10 +40,11 @@ class VariantInfo(NamedTuple):
     origin: Mapping[str, str]
     tracks: Sequence[str]
     per_track: bool
+    promoters: bool = False
     contigs: Sequence[str] = ()
 
 
-def write_vcf(path: Destination, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
+def write_vcf(path: Destination, scored: Iterable[ScoredRecord | PromoterRecord], info: VariantInfo) -> None:
     """The input's lines with `BBD_…` in INFO, described in the header.
 
     FILTER and all other columns stay as they are. Keys have one value for each ALT (BBD_DELTA and BBD_LOGODDS
@@ -50,17 +58,19 @@ def write_vcf(path: Destination, scored: Iterable[ScoredRecord], info: VariantIn
         for record, effects in scored:
             *columns, old = record.columns
             kept = [] if old == "." else [part for part in old.split(";") if not part.startswith(PREFIX)]
-            fields = [*columns, ";".join([*kept, *_info(effects, names, info.per_track)])]
+            fields = [*columns, ";".join([*kept, *_info(effects, names, info)])]
             stream.write("\t".join([*fields, record.rest] if record.rest else fields) + "\n")
 
 
-def write_tsv(path: Destination, scored: Iterable[ScoredRecord], info: VariantInfo) -> None:
+def write_tsv(path: Destination, scored: Iterable[ScoredRecord | PromoterRecord], info: VariantInfo) -> None:
     """A row for each ALT: `#contig position ref alt id note max_delta max_track`, then the tracks' values.
 
     `position` is the VCF's, from 1 on. `NA` where an ALT was not scored, note `.` where there is none.
-    With `per_track` each track has the columns `TRACK:delta` and `TRACK:logodds`.
+    With `per_track` each track has the columns `TRACK:delta` and `TRACK:logodds`. Effects on promoters have
+    those of `promoter_fields` after the note.
     """
-    header = ["#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track"]
+    header = ["#contig", "position", "ref", "alt", "id", "note"]
+    header += promoter_fields.COLUMNS if info.promoters else ["max_delta", "max_track"]
     if info.per_track:
         header += [f"{name}:{value}" for name in info.tracks for value in ("delta", "logodds")]
     with open_text(path, _ERRORS) as stream:
@@ -68,12 +78,13 @@ def write_tsv(path: Destination, scored: Iterable[ScoredRecord], info: VariantIn
             stream.write(f"{line}\n")
         for record, effects in scored:
             contig, position, name, ref = record.columns[:4]
-            for alt, effect in zip(record.alts, effects, strict=True):
+            each: Iterable[tuple[str, AlleleEffect | PromoterEffect]] = zip(record.alts, effects, strict=True)
+            for alt, effect in each:
                 fields = [contig, position, ref, alt, name, _note(effect)]
                 stream.write("\t".join([*fields, *_row(effect, info)]) + "\n")
 
 
-Writer = Callable[[Destination, Iterable[ScoredRecord], VariantInfo], None]
+Writer = Callable[[Destination, Iterable[ScoredRecord | PromoterRecord], VariantInfo], None]
 
 WRITERS: dict[str, Writer] = {"vcf": write_vcf, "tsv": write_tsv}
 
@@ -104,6 +115,16 @@ def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
     yield from info.contigs
     version, model, command = info.origin.values()
     yield from (f"{_META}version={version}", f"{_META}model={model}", f"{_META}command={command}")
+    keys = promoter_fields.KEYS if info.promoters else _track_keys(info, names)
+    for key, count, kind, text in keys:
+        yield (
+            f'##INFO=<ID={PREFIX}{key},Number={count},Type={kind},Description="{text}",'
+            f'Source="bigbird-dna",Version="{version}">'
+        )
+    yield info.column_line
+
+
+def _track_keys(info: VariantInfo, names: Sequence[str]) -> Sequence[tuple[str, str, str, str]]:
     number = len(names)
     averaged = "mean over both strands and the windows' offsets"
     order = f"for each ALT the tracks {','.join(names)}"
@@ -118,15 +139,17 @@ def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
         ]
     notes = "; ".join(f"{note} {note.meaning}" for note in Note)
     keys.append(("NOTE", ".", "String", f"For each ALT what is to be said, joined by &: {notes}"))
-    for key, count, kind, text in keys:
-        yield (
-            f'##INFO=<ID={PREFIX}{key},Number={count},Type={kind},Description="{text}",'
-            f'Source="bigbird-dna",Version="{version}">'
-        )
-    yield info.column_line
+    return keys
 
 
-def _info(effects: Sequence[AlleleEffect], names: Sequence[str], per_track: bool) -> Iterator[str]:
+def _info(effects: Effects, names: Sequence[str], info: VariantInfo) -> Iterator[str]:
+    if info.promoters:
+        yield from promoter_fields.info(cast(Sequence[PromoterEffect], effects), PREFIX)
+    else:
+        yield from _track_info(cast(Sequence[AlleleEffect], effects), names, info.per_track)
+
+
+def _track_info(effects: Sequence[AlleleEffect], names: Sequence[str], per_track: bool) -> Iterator[str]:
     scored = [effect for effect in effects if effect.delta is not None]
     if scored:
         largest = [_largest(effect, names, ".") for effect in effects]
@@ -142,7 +165,10 @@ def _info(effects: Sequence[AlleleEffect], names: Sequence[str], per_track: bool
         yield f"{PREFIX}NOTE={','.join(map(_note, effects))}"
 
 
-def _row(effect: AlleleEffect, info: VariantInfo) -> Iterator[str]:
+def _row(effect: AlleleEffect | PromoterEffect, info: VariantInfo) -> Iterator[str]:
+    if isinstance(effect, PromoterEffect):
+        yield from promoter_fields.row(effect, "NA")
+        return
     yield from _largest(effect, info.tracks, "NA")
     if not info.per_track:
         return
@@ -159,7 +185,7 @@ def _largest(effect: AlleleEffect, names: Sequence[str], missing: str) -> tuple[
     return _decimal(float(effect.delta[effect.largest])), names[effect.largest]
 
 
-def _note(effect: AlleleEffect) -> str:
+def _note(effect: AlleleEffect | PromoterEffect) -> str:
     return "&".join(effect.notes) or "."
 
 

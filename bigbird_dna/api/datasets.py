@@ -1,0 +1,253 @@
+"""The data sets of `prepare-chromatin` and `prepare-windows` as torch data sets, for training elsewhere.
+
+A data set can be pickled and sent to the workers of a `DataLoader`; each opens the reference by itself.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from bigbird_dna.checks import check_at_least_one, check_choice
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.chromatin.dataset import read_dataset
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.splits import Split
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.rows import pad, window_rows
+from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
+from bigbird_dna.tokens.interface import Tokenizer
+
+# Axes: L bp of a window, n tokens of one, B items of a batch, T tracks.
+
+Form = Literal["text", "one-hot", "tokens"]
+
+Item = tuple[Any, Tensor]
+"""A window in its form, and its labels."""
+
+DERIVED = ("permuted", "substituted")
+"""Negatives that are made from their promoter."""
+
+_LONGEST = 1 << 30
+_CODES = np.full(256, 4, np.uint8)
+_CODES[np.frombuffer(b"ACGT", np.uint8)] = range(4)
+_ROWS = np.eye(5, 4, dtype=np.float32)  # N: no base at all
+
+
+class _Windows(Dataset[Item]):
+    """Windows in a form, with labels; a subclass says where they come from."""
+
+    def __init__(self, form: Form, tokenizer: Model | Tokenizer | None) -> None:
+        check_choice("form", form, get_args(Form))
+        if form == "tokens" and tokenizer is None:
+            raise UsageError("form 'tokens' needs a tokenizer: give one, or a model that has one")
+        self.form = form
+        self.tokenizer = tokenizer.tokenizer if isinstance(tokenizer, Model) else tokenizer
+
+    def sequence(self, number: int) -> str:
+        """The window of an item (L bp) in A C G T N."""
+        raise NotImplementedError
+
+    def _labels(self, number: int) -> npt.NDArray[np.float32]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, number: int) -> Item:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"item {number} of {len(self)}")  # ends a loop over the data set
+        number %= len(self)
+        text = self.sequence(number)
+        labels = torch.from_numpy(self._labels(number))
+        if self.form == "text":
+            return text, labels
+        if self.form == "one-hot":
+            return torch.from_numpy(one_hot(text)), labels
+        assert self.tokenizer is not None
+        (row,) = window_rows(self.tokenizer, [text], _LONGEST, 0.5)
+        return torch.from_numpy(row.astype(np.int64)), labels
+
+    def collate(self, items: Sequence[Item]) -> tuple[Any, Any, Tensor] | tuple[Any, Tensor]:
+        """Items as a batch: the `collate_fn` that a `DataLoader` needs for tokens, and may have for others.
+
+        Tokens become ids (B, longest), filled up with the tokenizer's padding, and their true lengths (B,);
+        one-hot windows (B, 4, L); texts a list. Labels (B, T) come last.
+        """
+        labels = torch.stack([own for _, own in items])
+        windows = [window for window, _ in items]
+        if self.form == "text":
+            return windows, labels
+        if self.form == "one-hot":
+            return torch.stack(windows), labels
+        assert self.tokenizer is not None
+        return *pad([window.numpy() for window in windows], self.tokenizer.pad_id), labels
+
+
+class TrackWindows(_Windows):
+    """Windows around the bins of a data set of `prepare-chromatin`, with the labels of the tracks.
+
+    Item `i` is a window and its labels, float32 (T,), 1 where the bin is in a peak of the track. The window
+    is
+
+    * a text of L letters A C G T N (`form="text"`),
+    * a float32 array (4, L), rows A C G T, a column of zeros for N (`"one-hot"`), or
+    * int64 token ids (n,), [CLS] and [SEP] included (`"tokens"`): use `collate` then, since n differs.
+
+    Parameters
+    ----------
+    data
+        The data set's directory.
+    reference
+        FASTA of the data set, indexed, plain or bgzip.
+    window
+        bp around the middle of a bin; what lies beyond the contig is N.
+    split
+        train, valid or test; None: all.
+    form, tokenizer
+        What windows are given as; for tokens a tokenizer, or a model that has one.
+
+    Attributes
+    ----------
+    tracks
+        Names of the labels, in order.
+    intervals
+        The window of each item on the reference, 0-based.
+
+    Raises
+    ------
+    DataError, UsageError
+        A file is missing or damaged; the data set has no such split; an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        data: Path | str,
+        reference: Reference | str | os.PathLike[str],
+        *,
+        window: int,
+        split: Split | None = "train",
+        form: Form = "text",
+        tokenizer: Model | Tokenizer | None = None,
+    ) -> None:
+        super().__init__(form, tokenizer)
+        check_at_least_one({"window": window})
+        _check_split(split)
+        found = read_dataset(Path(data))
+        rows = np.arange(len(found)) if split is None else found.rows(split)
+        _check_any(data, split, len(rows))
+        self.reference = _opened(reference)
+        self.tracks = [track.name for track in found.tracks]
+        self.intervals = found.windows(window, rows)
+        _check_contigs(data, self.reference, {interval.contig for interval in self.intervals})
+        self._packed = found.labels.take(rows)
+
+    def __len__(self) -> int:
+        return len(self.intervals)
+
+    def sequence(self, number: int) -> str:
+        """The window of an item (L bp) in A C G T N."""
+        return self.reference.fetch(self.intervals[number])
+
+    def _labels(self, number: int) -> npt.NDArray[np.float32]:
+        return np.asarray(self._packed.rows([number])[0], np.float32)
+
+
+class PromoterWindows(_Windows):
+    """Promoters and their negatives from a data set of `prepare-windows`.
+
+    Item `i` is a window in transcription order, in one of the forms of `TrackWindows`, and its label, float32
+    (1,): 1 for a promoter.
+
+    Parameters
+    ----------
+    data
+        The data set's directory.
+    reference
+        FASTA of the data set, indexed, plain or bgzip.
+    negative_set
+        One of those that the data set has: genomic, permuted, substituted.
+    seed
+        Of the configuration that made the data set. Derived negatives are made from it, others need none.
+    split
+        train, valid or test; None: all.
+    form, tokenizer
+        As of `TrackWindows`.
+
+    Attributes
+    ----------
+    rows
+        The windows, in the order of the items: contig, start, end, strand, split, negative_set, pair, name.
+
+    Raises
+    ------
+    DataError, UsageError
+        A file is missing or damaged; the data set has no such negatives or split; an argument is out of its
+        range.
+    """
+
+    def __init__(
+        self,
+        data: Path | str,
+        reference: Reference | str | os.PathLike[str],
+        *,
+        negative_set: str,
+        seed: int | None = None,
+        split: Split | None = "train",
+        form: Form = "text",
+        tokenizer: Model | Tokenizer | None = None,
+    ) -> None:
+        super().__init__(form, tokenizer)
+        _check_split(split)
+        if seed is None and negative_set in DERIVED:
+            raise UsageError(f"negatives {negative_set!r} are made from the configuration's seed: give seed=")
+        rows, labels = read_windows(Path(data), negative_set)
+        kept = np.full(len(rows), True) if split is None else (rows["split"] == split).to_numpy()
+        _check_any(data, split, int(kept.sum()))
+        genome = _opened(reference)
+        self.rows = rows[kept].reset_index(drop=True)
+        _check_contigs(data, genome, set(self.rows["contig"]))
+        self._is_promoter = labels[kept].astype(np.float32)
+        self._texts = window_sequences(genome, self.rows, seed or 0)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def sequence(self, number: int) -> str:
+        """The window of an item (L bp) in transcription order, in A C G T N."""
+        return self._texts[number]
+
+    def _labels(self, number: int) -> npt.NDArray[np.float32]:
+        return np.asarray(self._is_promoter[number : number + 1])
+
+
+def one_hot(sequence: str) -> npt.NDArray[np.float32]:
+    """(4, L): rows A C G T, a column of zeros for N."""
+    codes = _CODES[np.frombuffer(sequence.encode("ascii"), np.uint8)]
+    return np.ascontiguousarray(_ROWS[codes].T)
+
+
+def _opened(reference: Reference | str | os.PathLike[str]) -> Reference:
+    return reference if isinstance(reference, Reference) else Reference(Path(reference))
+
+
+def _check_split(split: str | None) -> None:
+    if split is not None:
+        check_choice("split", split, get_args(Split))
+
+
+def _check_any(data: Path | str, split: str | None, count: int) -> None:
+    if not count:
+        raise DataError(f"{data}: has no windows" + (f" of split {split!r}" if split else ""))
+
+
+def _check_contigs(data: Path | str, reference: Reference, contigs: set[str]) -> None:
+    missing = sorted(contigs - set(reference.contigs))
+    if missing:
+        raise DataError(f"{data}: {reference.path} has no contig {missing[0]!r}: is it of another genome?")

@@ -1,0 +1,342 @@
+"""Models as `bigbird_dna.load` gives them: those of `model`, with methods that need a genome."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, cast, get_args
+
+import numpy as np
+import pandas as pd
+
+from bigbird_dna.api.places import Region, Regions, Variants, opened, read_regions, read_variants, site_table
+from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.model import chromatin_model, model, promoter_model
+from bigbird_dna.tasks.chromatin import regions as chromatin_regions
+from bigbird_dna.tasks.promoters.region_scores import RegionScore, score_regions
+from bigbird_dna.tasks.variants.effects import offsets_for, variant_effects
+from bigbird_dna.tasks.variants.promoter_effects import STRIDE, Sites, SiteWindows, promoter_effects
+
+R = TypeVar("R")
+
+Genome = Reference | str | os.PathLike[str]
+"""An indexed FASTA file, plain or bgzip, or one that is open already."""
+
+_NOWHERE = chromatin_regions.Region("", 0, 0, "")
+
+
+@dataclass(frozen=True, repr=False)
+class Model(model.Model):
+    """A model of any task, with its network, tokenizer and settings.
+
+    Every model has `embed`; `PromoterModel` and `ChromatinModel` have `predict`, `predict_regions` and
+    `variant_effects` as well. `task` says what it was made for.
+    """
+
+    def predict_regions(
+        self, regions: Regions, reference: Genome, *args: Any, **options: Any
+    ) -> pd.DataFrame:
+        """Probabilities of regions: of promoter and chromatin models; `ModelError` for any other."""
+        raise self._unfit("predict_regions", "promoter or chromatin")
+
+    def variant_effects(
+        self, variants: Variants, reference: Genome, *args: Any, **options: Any
+    ) -> pd.DataFrame:
+        """Effects of variants: of promoter and chromatin models; `ModelError` for any other."""
+        raise self._unfit("variant_effects", "promoter or chromatin")
+
+
+@dataclass(frozen=True, repr=False)
+class PromoterModel(promoter_model.PromoterModel, Model):
+    """A model that tells promoters: windows of `settings.window` bp around a TSS → a probability."""
+
+    def predict_regions(
+        self,
+        regions: Regions,
+        reference: Genome,
+        *,
+        stride: int = 100,
+        max_n: float = 0.25,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> pd.DataFrame:
+        """The highest promoter score of each region, and the TSS position that has it.
+
+        A region as long as the model's window is that window, scored as `score-promoters` scores it. A longer
+        one is tiled with windows. A shorter one says where a TSS is looked for: one base is a TSS.
+
+        Parameters
+        ----------
+        regions
+            A BED file; a list of (contig, start, end) or (contig, start, end, strand); or a table with these
+            columns. 0-based, half-open. Without a strand both are scored.
+        reference
+            FASTA of the regions, plain or bgzip.
+        stride
+            bp between a region's windows, or the TSS positions that are looked at in it.
+        max_n
+            Windows with a larger fraction of N don't count.
+        batch_size, device
+            As of `predict`.
+
+        Returns
+        -------
+        A row a region, in their order, with the index of a table that was given: contig, start, end, name,
+        strand, score, site (0-based), note. Score and site are missing, and the note says why, where no
+        window could be scored (too_many_n), or the region isn't on the reference (contig_unknown,
+        beyond_contig). contig_edge: a window reaches beyond the contig and was filled up with N.
+
+        Raises
+        ------
+        UsageError, DataError
+            What was given is not regions (the message has the line or index), the reference has none of their
+            contigs, or an argument is out of its range.
+        """
+        check_at_least_one({"stride": stride, "batch_size": batch_size})
+        check_fraction("max_n", max_n)
+        with opened(reference) as genome:
+            given = read_regions(regions, genome)
+            scores = _each_in_place(
+                given.rows,
+                lambda fault: RegionScore(None, None, None, fault),
+                score_regions(
+                    [(one.contig, one.start, one.end, one.strand) for one in given.rows if not one.fault],
+                    genome,
+                    partial(self.window_probabilities, batch_size=batch_size, device=device),
+                    upstream=self.settings.upstream,
+                    downstream=self.settings.downstream,
+                    stride=stride,
+                    max_n=max_n,
+                ),
+            )
+        table = _places(given.rows, given.labels)
+        strands = [score.strand or one.strand or "." for one, score in zip(given.rows, scores, strict=True)]
+        table["strand"] = pd.Series(strands, table.index, dtype=object)
+        table["score"] = np.array([score.score for score in scores], np.float32)
+        table["site"] = pd.array([score.site for score in scores], dtype="Int64")
+        table["note"] = pd.Series([score.note for score in scores], table.index, dtype=object)
+        return table
+
+    def variant_effects(
+        self,
+        variants: Variants,
+        reference: Genome,
+        *,
+        sites: Regions | None = None,
+        stride: int = STRIDE,
+        max_n: float = 0.25,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> pd.DataFrame:
+        """The largest change of the promoter score around each variant (ALT minus REF).
+
+        Sites are TSS positions on either strand whose window covers a changed base: those of `sites`, or one
+        every `stride` bp, counted from the changed bases. Of all the one with the largest change, either way,
+        is reported.
+
+        Parameters
+        ----------
+        variants
+            A VCF file; a list of texts "chr1:12345:A:G" or of (contig, position, ref, alt); or a table with
+            these columns. Positions are the VCF's, from 1 on.
+        reference
+            FASTA of the variants, plain or bgzip.
+        sites
+            Regions (see `predict_regions`) whose first base in transcription order is a TSS.
+        stride
+            bp between the sites that are tried where none are given.
+        max_n
+            Sites with a larger fraction of N in their window don't count.
+        batch_size, device
+            As of `predict`.
+
+        Returns
+        -------
+        A row for each alternative allele, in their order, with the index of a table that was given: contig,
+        position, ref, alt, note, ref_score, alt_score, delta, site (from 1 on, as position), strand. Figures
+        are missing, and the note says why, where an allele wasn't scored.
+
+        Raises
+        ------
+        UsageError, DataError
+            What was given is not variants (the message has the line or index), or an argument is out of its
+            range.
+        """
+        check_at_least_one({"stride": stride, "batch_size": batch_size})
+        check_fraction("max_n", max_n)
+        with opened(reference) as genome, read_variants(variants) as (records, labels):
+            places = None if sites is None else Sites(site_table(read_regions(sites, genome).rows))
+            windows = SiteWindows(self.settings.upstream, self.settings.downstream, stride, places)
+            predict = partial(self.window_probabilities, batch_size=batch_size, device=device)
+            found = list(promoter_effects(records, genome, windows, predict, max_n=max_n))
+        table, effects = _alleles(found, labels)
+        largest = [effect.largest for effect in effects]
+        for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
+            values = [np.nan if one is None else getattr(one, field) for one in largest]
+            table[name] = np.array(values, np.float64)
+        table["site"] = pd.array(
+            [None if one is None else one.position + 1 for one in largest], dtype="Int64"
+        )
+        strands = ["." if one is None else one.strand for one in largest]
+        table["strand"] = pd.Series(strands, table.index, dtype=object)
+        return table
+
+
+@dataclass(frozen=True, repr=False)
+class ChromatinModel(chromatin_model.ChromatinModel, Model):
+    """A model that tells from windows of `settings.window` bp which tracks have a peak in their middle."""
+
+    def predict_regions(
+        self,
+        regions: Regions,
+        reference: Genome,
+        *,
+        tracks: str | None = None,
+        summary: str = "max",
+        middle: float = 0.0,
+        max_n: float = 0.25,
+        batch_size: int = 16,
+        device: str = "auto",
+    ) -> pd.DataFrame:
+        """The probability that each region is in a peak of each track, mean of both strands.
+
+        The figures are those of `predict-tracks`.
+
+        Parameters
+        ----------
+        regions, reference
+            As of `PromoterModel.predict_regions`; strands don't count.
+        tracks
+            Tracks, groups or shell patterns, comma-separated; None: all.
+        summary
+            "max" or "mean" of the bins of a region longer than the model's bin.
+        middle
+            All bins in this middle part (0 to 1) of a window are predicted at once; 0: each in its own.
+        max_n
+            Bins with a larger fraction of N in their window don't count.
+        batch_size, device
+            As of `predict`.
+
+        Returns
+        -------
+        A row a region, in their order, with the index of a table that was given: contig, start, end, name,
+        note, then a column a track. Figures are missing where no bin could be predicted.
+
+        Raises
+        ------
+        UsageError, DataError
+            As of `PromoterModel.predict_regions`; or no track fits.
+        """
+        check_at_least_one({"batch_size": batch_size})
+        check_choice("summary", summary, get_args(chromatin_regions.Summary))
+        check_fraction("middle", middle)
+        check_fraction("max_n", max_n)
+        columns, together = self.columns(tracks), self.bins_together(middle)
+        with opened(reference) as genome:
+            given = read_regions(regions, genome)
+            predicted = _each_in_place(
+                given.rows,
+                lambda fault: chromatin_regions.PredictedRegion(_NOWHERE, None, fault),
+                chromatin_regions.predict_regions(
+                    [chromatin_regions.Region(*one[:4]) for one in given.rows if not one.fault],
+                    genome,
+                    partial(self.window_probabilities, middle=middle, batch_size=batch_size, device=device),
+                    window=self.settings.window,
+                    bin_size=self.settings.bin,
+                    together=together,
+                    summary=cast(chromatin_regions.Summary, summary),
+                    max_n=max_n,
+                ),
+            )
+        table = _places(given.rows, given.labels)
+        table["note"] = pd.Series([one.note for one in predicted], table.index, dtype=object)
+        missing = np.full(len(self.tracks), np.nan, np.float32)
+        values = [missing if one.probabilities is None else one.probabilities for one in predicted]
+        return self._with_tracks(table, values, columns, np.float32)
+
+    def variant_effects(
+        self,
+        variants: Variants,
+        reference: Genome,
+        *,
+        tracks: str | None = None,
+        values: Literal["delta", "log_odds"] = "delta",
+        offsets: int = 4,
+        max_n: float = 0.25,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> pd.DataFrame:
+        """How variants change the probability of each track (ALT minus REF), as `score-variants` says.
+
+        Parameters
+        ----------
+        variants, reference
+            As of `PromoterModel.variant_effects`.
+        tracks
+            Tracks, groups or shell patterns, comma-separated; None: all.
+        values
+            "delta": changes of the probability; "log_odds": of its natural log-odds.
+        offsets
+            Windows that are averaged over, spread over the length of a few tokens, each on both strands.
+        max_n
+            Alleles with a larger fraction of N in a window are not scored.
+        batch_size, device
+            As of `predict`.
+
+        Returns
+        -------
+        A row for each alternative allele, in their order, with the index of a table that was given: contig,
+        position (from 1 on), ref, alt, note, then a column a track. Figures are missing, and the note says
+        why, where an allele wasn't scored.
+
+        Raises
+        ------
+        UsageError, DataError
+            As of `PromoterModel.variant_effects`; or no track fits.
+        """
+        check_at_least_one({"batch_size": batch_size})
+        check_choice("values", values, ("delta", "log_odds"))
+        check_fraction("max_n", max_n)
+        columns, places = self.columns(tracks), offsets_for(offsets, self.settings.window)
+        predict = partial(self.window_probabilities, both_strands=False, batch_size=batch_size, device=device)
+        with opened(reference) as genome, read_variants(variants) as (records, labels):
+            found = list(
+                variant_effects(
+                    records, genome, window=self.settings.window, predict=predict, offsets=places, max_n=max_n
+                )
+            )
+        table, effects = _alleles(found, labels)
+        missing = np.full(len(self.tracks), np.nan)
+        rows = [missing if (row := getattr(effect, values)) is None else row for effect in effects]
+        return self._with_tracks(table, rows, columns, np.float64)
+
+    def _with_tracks(
+        self, table: pd.DataFrame, rows: list[Any], columns: list[int], kind: Any
+    ) -> pd.DataFrame:
+        values = np.array(rows, kind).reshape(len(rows), len(self.tracks))[:, columns]
+        names = [self.tracks[column].name for column in columns]
+        return pd.concat([table, pd.DataFrame(values, index=table.index, columns=names)], axis=1)
+
+
+def _each_in_place(regions: Iterable[Region], faulty: Callable[[str], R], found: Iterator[R]) -> list[R]:
+    """What was found for each region that is on the reference, and what `faulty` makes of the others."""
+    return [faulty(region.fault) if region.fault else next(found) for region in regions]
+
+
+def _places(rows: Iterable[Any], labels: "pd.Index[Any]") -> pd.DataFrame:
+    columns = [(one.contig, one.start, one.end, one.name) for one in rows]
+    return pd.DataFrame(columns, index=labels, columns=["contig", "start", "end", "name"])
+
+
+def _alleles(found: Iterable[Any], labels: "pd.Index[Any] | None") -> tuple[pd.DataFrame, list[Any]]:
+    """The first columns of a table of effects, a row for each alternative allele, and the effects."""
+    rows, owners, effects = [], [], []
+    for number, (record, own) in enumerate(found):
+        for alt, effect in zip(record.alts, own, strict=True):
+            note = "&".join(effect.notes) or "."
+            rows.append((record.contig, record.start + 1, record.ref, alt, note))
+            owners.append(number)
+            effects.append(effect)
+    index = pd.RangeIndex(len(rows)) if labels is None else labels.take(owners)
+    return pd.DataFrame(rows, index=index, columns=["contig", "position", "ref", "alt", "note"]), effects

@@ -1,0 +1,298 @@
+"""Regions and variants as a Python user gives them, against the commands and against windows by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bigbird_dna
+from bigbird_dna.errors import BigBirdDnaError, UsageError
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.sequence import reverse_complement
+from tests.toys import random_dna
+
+UP, DOWN = 40, 20
+
+
+@pytest.fixture(scope="module")
+def genome(home: Path) -> Path:
+    return home / "genome.fa.gz"
+
+
+@pytest.fixture(scope="module")
+def sequence(genome: Path) -> str:
+    with Reference(genome) as opened:
+        return opened.fetch(Interval("a", 0, 900))
+
+
+@pytest.fixture(scope="module")
+def promoter(home: Path) -> Any:
+    return bigbird_dna.load(home / "promoter")
+
+
+@pytest.fixture(scope="module")
+def chromatin(home: Path) -> Any:
+    return bigbird_dna.load(home / "chromatin")
+
+
+def other(base: str) -> str:
+    return "A" if base != "A" else "C"
+
+
+def test_regions_have_the_rows_of_predict_tracks(
+    chromatin: Any, home: Path, genome: Path, tmp_path: Path
+) -> None:
+    bigbird_dna.predict_tracks(chromatin, home / "regions.bed", genome, tmp_path / "x.tsv")
+    written = pd.read_csv(tmp_path / "x.tsv", sep="\t", skiprows=3)
+    found = chromatin.predict_regions(home / "regions.bed", genome)
+    assert list(found.columns) == [column.lstrip("#") for column in written.columns]
+    assert found.iloc[:, :5].to_numpy().tolist() == written.iloc[:, :5].to_numpy().tolist()
+    np.testing.assert_allclose(found[["one", "two"]], written[["one", "two"]], atol=6e-7)
+    chosen = chromatin.predict_regions(home / "regions.bed", genome, tracks="two", summary="mean")
+    assert list(chosen.columns) == ["contig", "start", "end", "name", "note", "two"]
+    assert chosen["two"][0] == found["two"][0] and chosen["two"][1] != found["two"][1]
+
+
+@pytest.mark.parametrize("task", ["promoter", "chromatin"])
+def test_a_file_a_list_and_a_table_of_regions_are_one(
+    request: pytest.FixtureRequest, home: Path, genome: Path, task: str, tmp_path: Path
+) -> None:
+    model = request.getfixturevalue(task)
+    bed = tmp_path / "x.bed"
+    bed.write_text("# three\na\t100\t160\tfirst\t0\t-\na\t300\t371\tsecond\t0\t+\na\t500\t501\tthird\t0\t.\n")
+    rows = [("a", 100, 160, "-"), ("a", 300, 371, "+"), ("a", 500, 501)]
+    from_file = model.predict_regions(bed, str(genome))
+    with Reference(genome) as opened:
+        from_list = model.predict_regions(rows, opened)
+    assert from_list["name"].tolist() == ["a:100-160", "a:300-371", "a:500-501"]
+    assert from_file["name"].tolist() == ["first", "second", "third"]
+    pd.testing.assert_frame_equal(from_list.drop(columns="name"), from_file.drop(columns="name"))
+    table = pd.DataFrame(
+        [(*row, None)[:4] for row in rows], columns=["chrom", "Start", "end", "strand"], index=["x", "y", "z"]
+    )
+    from_table = model.predict_regions(table, genome)
+    assert list(from_table.index) == ["x", "y", "z"]
+    pd.testing.assert_frame_equal(from_table.reset_index(drop=True), from_list)
+    arrays = model.predict_regions(np.array([["a", "100", "160", "-"]]), genome)
+    pd.testing.assert_frame_equal(arrays, from_list.iloc[:1])
+
+
+def test_a_region_as_long_as_the_window_has_the_score_of_score_promoters(
+    promoter: Any, genome: Path, tmp_path: Path
+) -> None:
+    bigbird_dna.score_promoters(promoter, genome, tmp_path / "x.parquet", stride=70)
+    written = pd.read_parquet(tmp_path / "x.parquet")
+    found = promoter.predict_regions(written[["contig", "start", "end", "strand"]], genome)
+    np.testing.assert_array_equal(found["score"], written["score"].astype(np.float32))
+    assert found["strand"].tolist() == written["strand"].tolist()
+    places = zip(found["start"], found["strand"], strict=True)
+    assert found["site"].tolist() == [start + (UP if strand == "+" else DOWN - 1) for start, strand in places]
+    # Without a strand the higher of both.
+    both = promoter.predict_regions(written[["contig", "start", "end"]].iloc[::2], genome)
+    expected = np.maximum(*(written["score"].to_numpy()[start::2] for start in (0, 1)))
+    np.testing.assert_array_equal(both["score"], expected.astype(np.float32))
+
+
+def test_one_base_is_a_tss_and_a_long_region_is_tiled(promoter: Any, genome: Path, sequence: str) -> None:
+    forward, reverse, tiled, shifted = (
+        sequence[400 - UP : 400 + DOWN],
+        reverse_complement(sequence[400 - DOWN + 1 : 400 + UP + 1]),
+        sequence[200:260],
+        sequence[230:290],
+    )
+    scores = promoter.predict([forward, reverse, tiled, shifted])
+    rows = [("a", 400, 401, "+"), ("a", 400, 401, "-"), ("a", 200, 290, "+"), ("a", 400, 401)]
+    found = promoter.predict_regions(rows, genome, stride=30)
+    best = [scores[0], scores[1], max(scores[2:]), max(scores[:2])]
+    np.testing.assert_array_equal(found["score"], np.array(best))
+    tile = 200 + 30 * int(np.argmax(scores[2:]))
+    assert found["site"].tolist() == [400, 400, tile + UP, 400]
+    assert found["note"].tolist() == ["."] * 4
+    # Between the two lengths every `stride`-th base is looked at.
+    near = promoter.predict_regions([("a", 400, 403, "+")], genome, stride=1)
+    alone = promoter.predict_regions([("a", place, place + 1, "+") for place in (400, 401, 402)], genome)
+    assert near["score"][0] == alone["score"].max() and near["site"][0] == 400 + int(alone["score"].argmax())
+
+
+def test_what_cannot_be_scored_is_missing_and_says_why(promoter: Any, chromatin: Any, tmp_path: Path) -> None:
+    path = tmp_path / "gap.fa.gz"
+    write_fasta(path, [("g", random_dna(300, 1) + "N" * 400 + random_dna(300, 2))])
+    rows = [("g", 450, 470), ("g", 5, 6, "+"), ("g", 100, 110)]
+    found = promoter.predict_regions(rows, path)
+    assert found["score"].isna().tolist() == [True, True, False]
+    assert found["site"].isna().tolist() == [True, True, False] and found["strand"][0] == "."
+    assert found["note"].tolist() == ["too_many_n", "contig_edge;too_many_n", "."]
+    tracks = chromatin.predict_regions(rows, path, max_n=0.6)
+    assert tracks["note"].tolist() == ["too_many_n", "contig_edge", "."]
+    assert tracks["one"].isna().tolist() == [True, False, False]
+    effects = chromatin.variant_effects(["g:500:A:C", "g:100:A:C,G,T", "h:1:A:C"], path)
+    assert effects["note"].tolist()[0] == "REF_UNKNOWN" and effects["note"].tolist()[-1] == "CONTIG_UNKNOWN"
+    assert len(effects) == 5
+    assert effects["one"].isna().tolist() == (effects["note"] != ".").tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "regions: None is not a file, a list or a table"),
+        (3, "regions: 3 is not a file"),
+        (["a:1-5"], r"regions\[0\]: 'a:1-5' is not \(contig, start, end\)"),
+        ([("a", 1)], r"regions\[0\]: \('a', 1\) is not \(contig, start, end\)"),
+        ([("zz", 1, 5)], r"regions: the reference has none of their contigs \('zz'\); it has a"),
+        ([("a", 5, 5)], r"regions\[0\]: start 5 and end 5 are not those of a region"),
+        ([("a", -1, 5)], r"regions\[0\]: start -1 and end 5"),
+        ([("a", 1.5, 9)], r"regions\[0\]: start 1.5 is not a whole number"),
+        ([("a", 1, True)], r"regions\[0\]: end True is not a whole number"),
+        ([(1, 1, 9)], r"regions\[0\]: contig 1 is not a text"),
+        ([("a", 1, 9, "x")], r"regions\[0\]: strand 'x' is not"),
+        (pd.DataFrame({"contig": ["a"], "start": [1]}), "regions: the table needs one column 'end'"),
+        (pd.DataFrame({"chrom": ["a"], "start": [1], "end": [0]}, index=["r"]), r"regions\['r'\]: start 1"),
+        ("missing.bed", "missing.bed: "),
+    ],
+)
+def test_wrong_regions_are_one_sentence(
+    promoter: Any, chromatin: Any, genome: Path, given: Any, said: str
+) -> None:
+    for model in (promoter, chromatin):
+        with pytest.raises(BigBirdDnaError, match=said) as caught:
+            model.predict_regions(given, genome)
+        assert "\n" not in str(caught.value)
+
+
+def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home: Path, genome: Path) -> None:
+    vcf = home / "x.vcf"
+    for call, said in (
+        (lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=0), "stride 0: must be at least 1"),
+        (lambda: promoter.variant_effects(vcf, genome, stride=0), "stride 0: must be at least 1"),
+        (lambda: promoter.variant_effects(vcf, genome, max_n=2), "max_n 2: must be a fraction"),
+        (lambda: promoter.variant_effects(vcf, None), "reference: None is not a file"),
+        (lambda: chromatin.variant_effects(vcf, genome, offsets=42), "offsets 42: must be from 1 to 41"),
+        (lambda: chromatin.variant_effects(vcf, genome, values="odds"), "values 'odds': choose one of"),
+        (lambda: chromatin.predict_regions([("a", 1, 2)], genome, summary="min"), "summary 'min': choose"),
+        (lambda: chromatin.variant_effects(vcf, genome, tracks="three"), "three"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            call()
+
+
+@pytest.mark.parametrize("task", ["promoter", "chromatin"])
+def test_variants_are_one_however_they_are_given(
+    request: pytest.FixtureRequest, home: Path, genome: Path, sequence: str, task: str
+) -> None:
+    model = request.getfixturevalue(task)
+    ref, alt = sequence[449], other(sequence[449])
+    expected = model.variant_effects(home / "x.vcf", genome)
+    assert expected.iloc[0, :5].tolist() == ["a", 450, ref, alt, "."]
+    table = pd.DataFrame({"CHROM": ["a"], "POS": [450], "REF": [ref], "ALT": [alt]})
+    for given in (
+        str(home / "x.vcf"),
+        f"a:450:{ref}:{alt}",
+        [f"a:450:{ref}:{alt}"],
+        [("a", 450, ref, alt)],
+        [("a", np.int64(450), ref, alt)],
+        np.array([["a", "450", ref, alt]]),
+        table,
+    ):
+        pd.testing.assert_frame_equal(model.variant_effects(given, genome), expected)
+    several = pd.DataFrame(
+        {"contig": "a", "position": [450, 500], "ref": [ref, sequence[499]], "alt": [f"{alt},<DEL>", "*"]},
+        index=["x", "y"],
+    )
+    found = model.variant_effects(several, genome)
+    assert found.index.tolist() == ["x", "x", "y"]
+    assert found["note"].tolist() == [".", "SYMBOLIC", "SPANNING_DELETION"]
+    pd.testing.assert_frame_equal(found.iloc[:1].reset_index(drop=True), expected)
+    assert model.variant_effects([], genome).shape == (0, expected.shape[1])
+
+
+def test_effects_on_tracks_are_those_of_score_variants(
+    chromatin: Any, home: Path, genome: Path, tmp_path: Path
+) -> None:
+    bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, tmp_path / "x.tsv", tracks="*")
+    written = pd.read_csv(tmp_path / "x.tsv", sep="\t", skiprows=3)
+    for values, column in (("delta", "delta"), ("log_odds", "logodds")):
+        found = chromatin.variant_effects(home / "x.vcf", genome, values=values)
+        for track in ("one", "two"):
+            np.testing.assert_allclose(found[track], written[f"{track}:{column}"], rtol=1e-5)
+
+
+def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
+    promoter: Any, genome: Path, sequence: str
+) -> None:
+    place = 449
+    edited = sequence[:place] + other(sequence[place]) + sequence[place + 1 :]
+    ((_, row),) = promoter.variant_effects(
+        [("a", 450, sequence[place], edited[place])], genome, stride=1
+    ).iterrows()
+    changes = {}
+    for strand in "+-":
+        left, right = (UP, DOWN) if strand == "+" else (DOWN - 1, UP + 1)
+        for site in range(place - right + 1, place + left + 1):
+            windows = [text[site - left : site + right] for text in (sequence, edited)]
+            both = windows if strand == "+" else [reverse_complement(one) for one in windows]
+            changes[site + 1, strand] = promoter.predict(both)
+    assert len(changes) == 2 * (UP + DOWN)
+    best = max(changes, key=lambda key: abs(float(changes[key][1]) - float(changes[key][0])))
+    assert (row["site"], row["strand"]) == best
+    assert [row["ref_score"], row["alt_score"]] == changes[best].tolist()
+    assert row["delta"] == row["alt_score"] - row["ref_score"]
+    # With sites only those count whose window covers the variant.
+    sites = (
+        [("a", best[0] - 1, best[0] + 5, "+"), ("a", 10, 11, "+")]
+        if best[1] == "+"
+        else [("a", best[0] - 6, best[0], "-"), ("a", 10, 11, "+")]
+    )
+    variant = f"a:450:{sequence[place]}:{edited[place]}"
+    ((_, again),) = promoter.variant_effects(variant, genome, sites=sites).iterrows()
+    assert again.tolist() == row.tolist()
+    far = promoter.variant_effects(variant, genome, sites=[("a", 10, 11)])
+    assert far["note"].tolist() == ["NO_SITE"] and far["delta"].isna().all() and far["site"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "variants: None is not a file, a list or a table"),
+        (["a:450"], r"variants\[0\]: 'a:450' is not of the form 'contig:position:ref:alt'"),
+        ([("a", 450, "A")], r"variants\[0\]: \('a', 450, 'A'\) is not \(contig, position, ref, alt\)"),
+        ([("a", 0, "A", "C")], r"variants\[0\]: position 0: the first base of a contig is number 1"),
+        ([("a", "x", "A", "C")], r"variants\[0\]: position 'x' is not a whole number"),
+        ([("a", 5, None, "C")], r"variants\[0\]: ref None is not a text"),
+        ([("a", 5, "A", "")], r"variants\[0\]: alt '' is not a text"),
+        ([("a", 5, "A", "C,")], r"variants\[0\]: alt 'C,' has an empty allele"),
+        (
+            pd.DataFrame({"contig": ["a"], "pos": [5], "ref": ["A"]}),
+            "variants: the table needs one column 'alt'",
+        ),
+        ("missing.vcf", "missing.vcf: "),
+    ],
+)
+def test_wrong_variants_are_one_sentence(promoter: Any, genome: Path, given: Any, said: str) -> None:
+    with pytest.raises(BigBirdDnaError, match=said):
+        promoter.variant_effects(given, genome)
+
+
+def test_faults_of_a_bed_file_have_its_line(promoter: Any, genome: Path, tmp_path: Path) -> None:
+    bed = tmp_path / "x.bed"
+    for line, said in (("a\t5\t5", "line 2: "), ("a\t1\t9\tn\t0\tx", "line 2: strand 'x' is not")):
+        bed.write_text(f"a\t1\t5\n{line}\n")
+        with pytest.raises(BigBirdDnaError, match=f"x.bed: {said}"):
+            promoter.predict_regions(bed, genome)
+
+
+@pytest.mark.parametrize("task", ["promoter", "chromatin"])
+def test_a_region_beside_the_reference_is_noted(
+    request: pytest.FixtureRequest, genome: Path, tmp_path: Path, task: str
+) -> None:
+    model = request.getfixturevalue(task)
+    rows = [("a", 300, 320), ("zz", 1, 5), ("a", 890, 901), ("a", 100, 160)]
+    (tmp_path / "x.bed").write_text("".join(f"{c}\t{s}\t{e}\n" for c, s, e in rows))
+    for given in (rows, tmp_path / "x.bed"):
+        found = model.predict_regions(given, genome)
+        assert found["note"].tolist() == [".", "contig_unknown", "beyond_contig", "."]
+        alone = model.predict_regions([rows[0], rows[3]], genome)
+        pd.testing.assert_frame_equal(found.iloc[[0, 3]].reset_index(drop=True), alone)
+        assert found["score" if task == "promoter" else "one"].isna().tolist() == [False, True, True, False]

@@ -1,0 +1,313 @@
+"""Sequences that a Python user gives to `predict` and `embed`: each trap is a sentence or a right answer."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from Bio.Seq import MutableSeq, Seq
+from Bio.SeqRecord import SeqRecord
+
+import bigbird_dna
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.model.settings import PretrainingSettings
+from tests.toys import random_dna, random_model, small_tokenizer
+
+WINDOWS = {"promoter": 60, "chromatin": 120}
+
+
+@pytest.fixture(scope="module", params=list(WINDOWS))
+def model(request: pytest.FixtureRequest, home: Path) -> Any:
+    return bigbird_dna.load(home / request.param)
+
+
+@pytest.fixture(scope="module")
+def promoter(home: Path) -> Any:
+    return bigbird_dna.load(home / "promoter")
+
+
+@pytest.fixture(scope="module")
+def chromatin(home: Path) -> Any:
+    return bigbird_dna.load(home / "chromatin")
+
+
+def window(model: Any, seed: int = 0) -> str:
+    return random_dna(WINDOWS[model.task], seed)
+
+
+def test_a_bare_text_is_one_sequence(model: Any) -> None:
+    text = window(model)
+    score = model.predict(text)
+    assert len(score) == 1
+    np.testing.assert_array_equal(score, model.predict([text]))
+    assert model.embed(text).shape == (1, 16)
+    np.testing.assert_array_equal(model.predict(np.array(text)), score)
+
+
+def test_every_form_gives_the_same_bits(model: Any) -> None:
+    texts = [window(model, seed) for seed in range(4)]
+    expected = model.predict(texts)
+    forms = [
+        tuple(texts),
+        np.array(texts),
+        np.array(texts, dtype=object),
+        pd.Index(texts),
+        (text for text in texts),
+        [Seq(text) for text in texts],
+        [MutableSeq(text) for text in texts],
+        [
+            SeqRecord(Seq(text), id=f"r{number}", description="no letters")
+            for number, text in enumerate(texts)
+        ],
+        [text.lower() for text in texts],
+        pd.array(texts, dtype="string"),
+    ]
+    for form in forms:
+        np.testing.assert_array_equal(model.predict(form), expected)
+    for single in (Seq(texts[0]), SeqRecord(Seq(texts[0]), id="r")):
+        np.testing.assert_array_equal(model.predict(single), expected[:1])
+        np.testing.assert_array_equal(model.embed(single), model.embed(texts[0]))
+
+
+def test_a_series_comes_back_with_its_index(promoter: Any, chromatin: Any) -> None:
+    for model in (promoter, chromatin):
+        texts = pd.Series([window(model, seed) for seed in range(3)], index=["x", "y", "x"], name="dna")
+        found, expected = model.predict(texts), model.predict(list(texts))
+        assert list(found.index) == ["x", "y", "x"]
+        if model is promoter:
+            assert isinstance(found, pd.Series) and found.name == "probability"
+            np.testing.assert_array_equal(found.to_numpy(), expected)
+        else:
+            assert isinstance(found, pd.DataFrame) and list(found.columns) == ["one", "two"]
+            np.testing.assert_array_equal(found.to_numpy(), expected[:, 0])
+        vectors = model.embed(texts)
+        assert isinstance(vectors, pd.DataFrame) and vectors.index.equals(texts.index)
+        np.testing.assert_array_equal(vectors.to_numpy(), model.embed(list(texts)))
+    with pytest.raises(UsageError, match=r"middle 0[.]5: 3 bins a window don't fit a table"):
+        chromatin.predict(pd.Series([window(chromatin)]), middle=0.5)
+
+
+def test_nothing_in_gives_nothing_out(promoter: Any, chromatin: Any) -> None:
+    assert promoter.predict([]).shape == (0,) and chromatin.predict([]).shape == (0, 1, 2)
+    assert promoter.embed([]).shape == (0, 16)
+    assert promoter.embed([], per_base=True).shape == (0, 0, 16)
+    empty = pd.Series([], dtype=object)
+    assert promoter.predict(empty).shape == (0,) and chromatin.predict(empty).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "sequences: None is not a sequence or a list of them"),
+        (7, "sequences: 7 is not a sequence"),
+        (b"ACGT", r"sequences: a bytes \(decode it to text\) is not a sequence"),
+        ({"a": "ACGT"}, r"sequences: a dict is not .* give pandas.Series\(it\)"),
+        ({"ACGT"}, "sequences: a set is not a sequence"),
+        (pd.DataFrame({"dna": ["ACGT"]}), "sequences: a DataFrame is not .* give one of its columns"),
+        (np.array([["ACGT"]]), "sequences: an array of 2 dimensions"),
+        (["ACGT", None], r"sequences\[1\]: None is not a sequence: give text"),
+        ([b"ACGT"], r"sequences\[0\]: a bytes \(decode it to text\) is not a sequence"),
+        (np.array([b"ACGT"]), r"sequences\[0\]: a bytes_ \(decode it to text\) is not a sequence"),
+        ([1, 2], r"sequences\[0\]: 1 is not a sequence"),
+        ([["ACGT"]], r"sequences\[0\]: a list is not a sequence"),
+        (pd.Series(["ACGT", np.nan], index=["x", "y"]), r"sequences\['y'\]: nan is not a sequence"),
+        (pd.Series(["ACGT", None], dtype="string"), r"sequences\[1\]: .* is not a sequence"),
+        ("", "the sequence is empty"),
+        (["ACGT", ""], r"sequences\[1\] is empty"),
+        (Seq(None, length=4), "a Bio.Seq of no known letters"),
+    ],
+)
+def test_what_is_not_sequences_is_one_sentence(model: Any, given: Any, said: str) -> None:
+    for method in (model.predict, model.embed):
+        with pytest.raises(UsageError, match=said) as caught:
+            method(given)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+
+
+def test_other_letters_are_named_with_index_and_position(model: Any) -> None:
+    text = window(model)
+    for letter, hint in (
+        ("U", "RNA"),
+        ("E", "protein"),
+        ("é", "'é' is no DNA letter"),
+        ("-", "'-'"),
+        ("\n", "0x0a"),
+    ):
+        wrong = text[:9] + letter + text[10:]
+        for method in (model.predict, model.embed):
+            with pytest.raises(DataError, match=rf"sequences\[1\]: position 10: .*{hint}"):
+                method([text, wrong])
+            with pytest.raises(DataError, match="the sequence: position 10: "):
+                method(wrong)
+
+
+def test_codes_for_several_bases_are_n(model: Any) -> None:
+    text = window(model)
+    coded, plain = (text[:20] + letters + text[24:] for letters in ("RywM", "NNNN"))
+    np.testing.assert_array_equal(model.predict(coded), model.predict(plain))
+    np.testing.assert_array_equal(model.embed(coded), model.embed(plain))
+
+
+def test_other_lengths_are_refused_by_name(model: Any) -> None:
+    text, size = window(model), WINDOWS[model.task]
+    wanted = rf"sequences\[1\] has {size - 1} bp, the model's window has {size} bp \(pad=True"
+    with pytest.raises(UsageError, match=wanted):
+        model.predict([text, text[1:]])
+    with pytest.raises(UsageError, match=rf"^the sequence has {size + 3} bp"):
+        model.predict(text + "ACG")
+    with pytest.raises(UsageError, match=rf"^sequences\['a'\] has {size + 1} bp"):
+        model.predict(pd.Series([text + "A"], index=["a"]))
+
+
+@pytest.mark.parametrize("missing", [1, 2, 7, 20])
+def test_a_short_sequence_scores_as_the_command_line_has_it(
+    promoter: Any, tmp_path: Path, missing: int
+) -> None:
+    text = random_dna(60 - missing, 5)
+    (tmp_path / "x.fa").write_text(f">x\n{text}\n")
+    bigbird_dna.score_promoters(promoter, tmp_path / "x.fa", tmp_path / "x.parquet")
+    scores = pd.read_parquet(tmp_path / "x.parquet")["score"].to_numpy()
+    found = promoter.predict([text, reverse_complement(text)], pad=True)
+    np.testing.assert_array_equal(found, scores.astype(np.float32))
+
+
+def test_windows_score_as_the_command_line_has_them(promoter: Any, home: Path, tmp_path: Path) -> None:
+    bigbird_dna.score_promoters(promoter, home / "genome.fa.gz", tmp_path / "x.parquet", stride=70)
+    table = pd.read_parquet(tmp_path / "x.parquet")
+    with Reference(home / "genome.fa.gz") as genome:
+        places = zip(*(table[name] for name in ("contig", "start", "end", "strand")), strict=True)
+        texts = [genome.fetch(Interval(*place)) for place in places]
+    assert len(texts) == 2 * 13
+    np.testing.assert_array_equal(promoter.predict(texts), table["score"].to_numpy().astype(np.float32))
+
+
+def test_a_short_sequence_is_a_contig_of_its_own_to_a_chromatin_model(chromatin: Any, tmp_path: Path) -> None:
+    text = random_dna(96, 5)
+    (tmp_path / "x.fa").write_text(f">x\n{text}\n")
+    (tmp_path / "x.bed").write_text("x\t38\t58\n")  # the bin in its middle
+    table = chromatin.predict_regions(tmp_path / "x.bed", tmp_path / "x.fa")
+    assert table["note"].tolist() == ["contig_edge"]
+    np.testing.assert_array_equal(chromatin.predict(text, pad=True)[:, 0], table[["one", "two"]].to_numpy())
+    # Of 80 bp, a third of the window is what was filled up with.
+    assert np.isnan(chromatin.predict(text[:80], pad=True)).all()
+    assert not np.isnan(chromatin.predict(text[:80], pad=True, max_n=0.5)).any()
+
+
+def test_a_long_sequence_keeps_its_middle(model: Any) -> None:
+    text = window(model)
+    for left, right in ((3, 3), (10, 11)):
+        long = random_dna(left, 1) + text + random_dna(right, 2)
+        np.testing.assert_array_equal(model.predict(long, pad=True), model.predict(text))
+
+
+def test_mostly_n_has_no_score(model: Any) -> None:
+    text, size = window(model), WINDOWS[model.task]
+    quarter = size // 4
+    rows = ["N" * size, "N" * quarter + text[quarter:], "N" * (quarter + 1) + text[quarter + 1 :], text]
+    found = model.predict(rows)
+    assert [bool(np.isnan(row).all()) for row in found] == [True, False, True, False]
+    assert [bool(np.isnan(row).any()) for row in found] == [True, False, True, False]
+    np.testing.assert_array_equal(found[[1, 3]], model.predict([rows[1], rows[3]]))
+    assert not np.isnan(model.predict(rows, max_n=1)).any()
+    with pytest.raises(UsageError, match=r"max_n 1\.5: must be a fraction from 0 to 1"):
+        model.predict(text, max_n=1.5)
+    with pytest.raises(UsageError, match="batch_size 0: must be at least 1"):
+        model.predict(text, batch_size=0)
+    with pytest.raises(UsageError, match="device 'gpu': choose auto, cpu or cuda"):
+        model.predict(text, device="gpu")
+
+
+def test_each_base_has_the_vector_of_its_token(model: Any) -> None:
+    texts = [random_dna(70, 1), random_dna(70, 2)[:30] + "N" * 20 + random_dna(20, 3)]
+    found = model.embed(texts, per_base=True)
+    assert found.shape == (2, 70, 16) and found.dtype == np.float32
+    for text, vectors in zip(texts, found, strict=True):
+        ids, offsets = model.tokenizer.encode_with_offsets(text)
+        changes = np.flatnonzero((np.diff(vectors, axis=0) != 0).any(axis=1)) + 1
+        assert set(changes.tolist()) <= set(offsets[1:-1].tolist())
+        assert len(changes) > len(ids) / 2
+    several = model.embed([texts[0], texts[1][:33]], per_base=True)
+    assert isinstance(several, list) and [len(one) for one in several] == [70, 33]
+    np.testing.assert_array_equal(several[0], found[0])
+    series = model.embed(pd.Series(texts, index=["a", "b"]), per_base=True)
+    assert list(series.index) == ["a", "b"]
+    np.testing.assert_array_equal(series["b"], found[1])
+
+
+def test_per_base_against_the_encoder(promoter: Any) -> None:
+    import torch
+
+    text = random_dna(50, 3)
+    ids, offsets = promoter.tokenizer.encode_with_offsets(text)
+    row = torch.tensor([[promoter.tokenizer.cls_id, *ids, promoter.tokenizer.sep_id]])
+    with torch.inference_mode():
+        hidden = promoter.network.encoder(row, torch.tensor([row.shape[1]]))[0]
+    found = promoter.embed(text, per_base=True, device="cpu")[0]
+    for place in range(50):
+        token = int(np.searchsorted(offsets, place, side="right")) - 1
+        np.testing.assert_allclose(found[place], hidden[1 + token], atol=1e-6)
+
+
+def test_what_per_base_cannot_do_says_so(promoter: Any) -> None:
+    with pytest.raises(UsageError, match=r"sequences\[1\]: 2,000 bp are more than the 96 tokens"):
+        promoter.embed(["ACGT", random_dna(2000, 1)], per_base=True)
+    with pytest.raises(UsageError, match="pooling 'cls' is one vector a sequence"):
+        promoter.embed("ACGT", per_base=True, pooling="cls")
+
+
+def test_a_model_of_another_task_says_what_it_is_for(home: Path, tmp_path: Path) -> None:
+    promoter, chromatin = bigbird_dna.load(home / "promoter"), bigbird_dna.load(home / "chromatin")
+    config = promoter.config.model_copy(update={"vocabulary": small_tokenizer().vocabulary})
+    pretrained = random_model(small_tokenizer(), config, PretrainingSettings())
+    from bigbird_dna.model.directory import save
+
+    save(tmp_path / "pretrained", pretrained, {}, {}, {})
+    loaded = bigbird_dna.load(tmp_path / "pretrained")
+    genome, bed, vcf = home / "genome.fa.gz", home / "regions.bed", home / "x.vcf"
+    wrong = {
+        "predict": lambda: loaded.predict("ACGT"),
+        "predict_regions": lambda: loaded.predict_regions(bed, genome),
+        "variant_effects": lambda: loaded.variant_effects(vcf, genome),
+    }
+    for name, call in wrong.items():
+        said = (
+            f"pretrained: this model was made for pretraining.* `{name}` needs a promoter or chromatin model"
+        )
+        with pytest.raises(ModelError, match=said):
+            call()
+    assert loaded.embed("ACGT" * 9).shape == (1, 16)
+    calls = [
+        ("a promoter model is needed, this is a chromatin", bigbird_dna.score_promoters, (chromatin, genome)),
+        ("a promoter model is needed, this is a pretraining", bigbird_dna.score_promoters, (loaded, genome)),
+        (
+            "a chromatin model is needed, this is a promoter",
+            bigbird_dna.predict_tracks,
+            (promoter, bed, genome),
+        ),
+        ("model is needed, this is a pretraining", bigbird_dna.score_variants, (loaded, vcf, genome)),
+    ]
+    for said, function, arguments in calls:
+        with pytest.raises(ModelError, match=said):
+            function(*arguments, tmp_path / "x")  # type: ignore[operator]
+    with pytest.raises(ModelError, match=r"^the model: a promoter model is needed"):
+        bigbird_dna.score_promoters(pretrained, genome, tmp_path / "x")
+    for given in (None, 3, b"x"):
+        with pytest.raises(UsageError, match="give the name of a model directory"):
+            bigbird_dna.load(given)  # type: ignore[arg-type]
+
+
+def test_a_model_shows_itself_in_a_line(home: Path) -> None:
+    for name, parts in {
+        "promoter": ("PromoterModel(promoter, window 60 bp with the TSS at 40", "1 layer × 16"),
+        "chromatin": ("ChromatinModel(chromatin, window 120 bp with a bin of 20, 2 tracks",),
+        "ensemble": ("ChromatinModel(chromatin, window 120 bp",),
+    }.items():
+        model = bigbird_dna.load(home / name)
+        shown = repr(model)
+        assert all(part in shown for part in parts), shown
+        assert f"{model.parameters:,} parameters, {home / name})" in shown
+        assert "\n" not in shown and len(shown) < 250
