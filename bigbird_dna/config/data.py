@@ -12,21 +12,33 @@ from bigbird_dna.config.section import Section
 class SimulationConfig(Section):
     """The demo genome (`bigbird-dna simulate`)."""
 
-    megabases: float = Field(default=4.0, gt=0.1, le=1000)
+    megabases: float = Field(
+        default=4.0,
+        gt=0.1,
+        le=1000,
+        description="size of the simulated genome, in six contigs demo1 to demo6",
+    )
 
 
 class GenomeConfig(Section):
     """Where the reference comes from, and which contigs are held out."""
 
-    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38"] = "demo"
+    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38"] = Field(
+        default="demo", description="contig names and lengths of the reference are checked against it"
+    )
     reference: FileName | None = Field(
         default=None,
         description="key of a FASTA in resources/sources.yaml, or a file, in local_data or from here; "
         "none: simulate",
     )
     exclude: tuple[ContigName, ...] = Field(default=(), description="contigs that take no part in anything")
-    valid: tuple[ContigName, ...] = ()
-    test: tuple[ContigName, ...] = ()
+    valid: tuple[ContigName, ...] = Field(
+        default=(), description="contigs held out for validation: figures while training, bits per base"
+    )
+    test: tuple[ContigName, ...] = Field(
+        default=(),
+        description="contigs held out for the test: the reported figures; nothing is chosen on them",
+    )
 
     @model_validator(mode="after")
     def _contigs_stand_in_one_group(self) -> Self:
@@ -40,13 +52,22 @@ class GenomeConfig(Section):
 class TokensConfig(Section):
     """The BPE tokenizer and the documents of App. F.1."""
 
-    vocabulary: int = Field(default=256, ge=16, le=1_000_000)
+    vocabulary: int = Field(
+        default=256,
+        ge=16,
+        le=1_000_000,
+        description="pieces of the tokenizer, its 5 special tokens among them",
+    )
     corpus_megabases: float = Field(default=20.0, gt=0, description="sampled bp for training BPE")
     max_piece_length: int = Field(default=16, ge=1, le=512, description="bp")
     passes: int = Field(default=10, ge=1, description="passes over every contig")
     max_start: int = Field(default=5000, ge=0, description="bp; start ~ U{0…max_start}")
-    sentence_bases: tuple[int, int] = (500, 1000)
-    document_sentences: tuple[int, int] = (50, 100)
+    sentence_bases: tuple[int, int] = Field(
+        default=(500, 1000), description="bp; bounds of a sentence's length"
+    )
+    document_sentences: tuple[int, int] = Field(
+        default=(50, 100), description="bounds of the number of sentences in a document"
+    )
 
     @model_validator(mode="after")
     def _ranges_are_ordered(self) -> Self:

@@ -1,0 +1,40 @@
+"""Texts of the package as Markdown."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+# What Markdown or HTML would take for its own; code between backquotes is left alone.
+_SPECIAL = re.compile(r"`[^`]*`|([\\*_<>\[\]|#])")
+
+
+def escaped(text: str) -> str:
+    """A text that Markdown shows as it is, but for code between backquotes."""
+    return _SPECIAL.sub(lambda found: "\\" + found[1] if found[1] else found[0], text)
+
+
+def code(text: str) -> str:
+    """A text as code, in a table's cell as well."""
+    return "`" + text.replace("|", "\\|") + "`" if text else ""
+
+
+def paragraphs(text: str) -> str:
+    """Paragraphs of a docstring, each on one line; indented ones are code."""
+    made = []
+    for part in re.split(r"\n\s*\n", text.strip("\n")):
+        if all(line.startswith("    ") for line in part.splitlines()):
+            made.append(f"```\n{textwrap.dedent(part)}\n```")
+        else:
+            made.append(escaped(" ".join(part.split())))
+    return "\n\n".join(made)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; cells are Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def definitions(items: Iterable[tuple[str, str]]) -> str:
+    """Terms with their explanations, which are Markdown."""
+    return "\n\n".join(f"{term}\n:   {text}" for term, text in items)

@@ -1,0 +1,30 @@
+"""What MkDocs calls while it builds the site: adds the pages that are made, and puts links right."""
+
+from typing import Any
+
+from generators import commands, configuration, notebook, python_names, root_pages  # MkDocs looks beside this file
+from mkdocs.structure.files import File, Files
+
+_MADE = {
+    "reference/commands.md": commands.page,
+    "reference/configuration.md": configuration.page,
+    "reference/python.md": python_names.page,
+    "notebook.md": notebook.page,
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that no file of the folder holds."""
+    made = {place: make() for place, make in _MADE.items()}
+    made |= {place: root_pages.page(source) for source, place in root_pages.PAGES.items()}
+    for place, text in made.items():
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links to files of the repository that are pages of the site lead to these."""
+    if page.file.generated_by:
+        return markdown
+    place = page.file.src_uri
+    return root_pages.relinked(markdown, f"docs/{place}", place)
