@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from generators import commands, configuration, notebook, python_names, root_pages  # MkDocs looks beside this file
+# MkDocs looks beside this file for what it imports.
+from generators import commands, configuration, notebook, python_names, root_pages
 from mkdocs.structure.files import File, Files
 
 _MADE = {

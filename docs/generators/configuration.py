@@ -12,17 +12,18 @@ from .markdown import code, escaped, paragraphs, table
 _INTRODUCTION = """\
 # Configuration
 
-A configuration is one YAML file. Every key has a default, so a file holds what differs; unknown keys, wrong types
-and values out of range are refused with one sentence. Lengths of sequence are in bp, lengths of model input in
-tokens. The workflow and the commands read the same files:
+A configuration is one YAML file. Every key has a default, so a file holds what differs; unknown keys, wrong
+types and values out of range are refused with one sentence. Lengths of sequence are in bp, lengths of model
+input in tokens. The workflow and the commands read the same files:
 
 ```console
 $ snakemake --cores 2 --configfile mine.yaml
 $ bigbird-dna finetune-promoter mine.yaml --set promoters.training.steps=1000
 ```
 
-`--set key=value` changes a single key of a command. A second file after the first changes some keys of a workflow
-(`--configfile workflow/config/yeast.yaml mine.yaml`). `workflow/config/demo.yaml` has every key with the demo's value.
+`--set key=value` changes a single key for one command. A second file after the first changes some keys for
+the workflow (`--configfile workflow/config/yeast.yaml mine.yaml`). `workflow/config/demo.yaml` has every key
+with the demo's value.
 
 """
 
@@ -95,7 +96,8 @@ def _type(schema: dict[str, Any]) -> str:
 def _plural(items: dict[str, Any]) -> str:
     if "enum" in items:
         return _type(items)
-    return {"string": "texts", "integer": "integers", "number": "numbers"}.get(items.get("type", ""), "values")
+    names = {"string": "texts", "integer": "integers", "number": "numbers"}
+    return names.get(items.get("type", ""), "values")
 
 
 def _bounds(schema: dict[str, Any]) -> str:

@@ -19,10 +19,11 @@ _INTRODUCTION = """\
 import bigbird_dna
 ```
 
-These are the names that `bigbird_dna` promises to keep. Coordinates are 0-based and half-open, on the forward strand.
-A mistake of the caller's raises an error of `bigbird_dna.errors` with one sentence: `UsageError` for an argument,
-`DataError` for a file or a sequence, `ModelError` for a model, `ConfigError` for a configuration; `BigBirdDnaError` is
-their common class. The functions that write files do what the [command](commands.md) of the same name does.
+These are the names that `bigbird_dna` promises to keep. Coordinates are 0-based and half-open, on the forward
+strand. A mistake of the caller raises an error of `bigbird_dna.errors` with one sentence: `UsageError` for an
+argument, `DataError` for a file or a sequence, `ModelError` for a model, `ConfigError` for a configuration;
+`BigBirdDnaError` is their common class. The functions that write files do what the [command](commands.md) of
+the same name does.
 
 """
 
@@ -56,7 +57,7 @@ def docstring_parts(text: str) -> list[Part]:
         if lines[number].strip() and re.fullmatch(r"-{3,}", lines[number + 1].strip())
     ]
     made = [Part("", "\n".join(lines[: starts[0] if starts else None]))]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=False):
         made.append(Part(lines[start].strip(), "\n".join(lines[start + 2 : end])))
     return [part for part in made if part.text.strip()]
 
@@ -103,7 +104,7 @@ def _signature(name: str, found: Any) -> str:
     line = f"{name}({', '.join(made)}){result}"
     if len(line) <= 88:
         return line
-    return f"{name}(\n" + "".join(f"    {text},\n" if text != "*" else "    *,\n" for text in made) + f"){result}"
+    return f"{name}(\n" + "".join(f"    {text},\n" for text in made) + f"){result}"
 
 
 def _docstring(found: Any) -> Iterator[str]:
@@ -166,7 +167,7 @@ def _returned(found: Any, public: Iterable[str]) -> Iterator[str]:
         return
     try:
         kind = _target(found.module[name])
-    except KeyError:
+    except (KeyError, griffe.AliasResolutionError):  # another library's
         return
     if kind.is_class:
         yield f"A **`{name}`** has" + "\n\n" + "\n".join(_attribute(member) for member in _public(kind))

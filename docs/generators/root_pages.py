@@ -15,7 +15,9 @@ PAGES = {
 }
 """Files of the repository, and the pages of the site that they are."""
 
-_LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)(#[^)\s]*)?(?=\))")
+_INSTEAD = {**PAGES, "docs/tutorial.ipynb": "notebook.md"}  # the notebook is shown as a page
+
+_LINK = re.compile(r"(?P<text>!?\[[^]]*\])\((?!\w+:|#|/)(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 def page(source: str) -> str:
@@ -26,14 +28,18 @@ def page(source: str) -> str:
 def relinked(text: str, source: str, place: str) -> str:
     """Links of a file at `source` in the repository as links of the page at `place` on the site.
 
-    A link to a file that isn't part of the site stays a text.
+    A link to a file that the repository has and the site doesn't becomes text; one to nothing stays, for the
+    strict build to find.
     """
 
     def link(found: re.Match[str]) -> str:
-        target = os.path.normpath(PurePosixPath(source).parent / found[1])
-        on_site = PAGES.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
-        if on_site is None:
-            return found[0]
-        return os.path.relpath(on_site, PurePosixPath(place).parent) + (found[2] or "")
+        target = os.path.normpath(PurePosixPath(source).parent / found["target"])
+        on_site = _INSTEAD.get(target)
+        if on_site is None and target.startswith("docs/"):
+            on_site = target.removeprefix("docs/")
+        if on_site is not None:
+            there = os.path.relpath(on_site, PurePosixPath(place).parent)
+            return f"{found['text']}({there}{found['anchor'] or ''})"
+        return found["text"][1:-1] if (ROOT / target).exists() else found[0]
 
     return _LINK.sub(link, text)
