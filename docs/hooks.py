@@ -1,9 +1,11 @@
 """What MkDocs calls while it builds the site: adds the pages that are made, and puts links right."""
 
+from pathlib import Path
 from typing import Any
 
 # MkDocs looks beside this file for what it imports.
 from generators import commands, configuration, notebook, python_names, root_pages
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 _MADE = {
@@ -29,3 +31,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return markdown
     place = page.file.src_uri
     return root_pages.relinked(markdown, f"docs/{place}", place)
+
+
+@event_priority(-100)  # once the search has written its index
+def on_post_build(config: Any) -> None:
+    """Write the search's index as a script too: a page that is opened from disk can read no other file."""
+    index = Path(config.site_dir, "search", "search_index.json").read_text(encoding="utf-8")
+    Path(config.site_dir, "search", "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")

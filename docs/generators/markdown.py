@@ -4,18 +4,27 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-# What Markdown or HTML would take for its own; code between backquotes is left alone.
-_SPECIAL = re.compile(r"`[^`]*`|([\\*_<>\[\]|#])")
+# What Markdown or HTML would take for its own, and options; code between backquotes is left alone.
+_SPECIAL = re.compile(r"`[^`]*`|(?P<option>(?<![\w-])--?[a-z][a-z-]*)|(?P<sign>[\\*_<>\[\]|#])")
+
+_ENTITIES = {"<": "&lt;", ">": "&gt;"}
 
 
 def escaped(text: str) -> str:
-    """A text that Markdown shows as it is, but for code between backquotes."""
-    return _SPECIAL.sub(lambda found: "\\" + found[1] if found[1] else found[0], text)
+    """A text that Markdown shows as it is, but for code between backquotes; options become code."""
+
+    def shown(found: re.Match[str]) -> str:
+        if found["option"]:
+            return code(found["option"])
+        sign = found["sign"]
+        return _ENTITIES.get(sign, f"\\{sign}") if sign else found[0]
+
+    return _SPECIAL.sub(shown, text)
 
 
 def code(text: str) -> str:
-    """A text as code, in a table's cell as well."""
-    return "`" + text.replace("|", "\\|") + "`" if text else ""
+    """A text as code; a table's cell may have it."""
+    return f"`{text}`" if text else ""
 
 
 def paragraphs(text: str) -> str:
