@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,13 +38,12 @@ class Part(NamedTuple):
 def page() -> str:
     """The page as Markdown."""
     package = griffe.load("bigbird_dna", search_paths=[str(ROOT)])
-    names = sorted(package.exports or (), key=lambda name: (_order(_target(package[name])), str(name)))
-    titles = ("Functions", "Classes", "Values")
+    found = {str(name): _target(package[str(name)]) for name in sorted(map(str, package.exports or ()))}
+    public = {target.path: name for name, target in found.items()}
     parts = [_INTRODUCTION.rstrip()]
-    for kind, title in enumerate(titles):
-        found = [str(name) for name in names if _order(_target(package[str(name)])) == kind]
-        if found:
-            parts += [f"## {title}", *(_entry(name, _target(package[name]), set(names)) for name in found)]
+    for kind, title in enumerate(("Functions", "Classes", "Values")):
+        entries = [_entry(name, target, public) for name, target in found.items() if _order(target) == kind]
+        parts += [f"## {title}", *entries] if entries else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -70,12 +69,15 @@ def _order(found: Any) -> int:
     return 0 if found.is_function else 1 if found.is_class else 2
 
 
-def _entry(name: str, found: Any, public: set[str]) -> str:
+def _entry(name: str, found: Any, public: dict[str, str]) -> str:
+    """A public name's section; `public` are the names by the paths of what they stand for."""
+    heading = f"### {escaped(name)}"
     if found.is_function:
-        return "\n\n".join([f"### {name}", *_function(name, found), *_returned(found, public)])
+        return "\n\n".join([heading, *_function(name, found), *_returned(found, public)])
     if found.is_class:
-        return "\n\n".join([f"### {name}", *_class(name, found, public)])
-    return "\n\n".join([f"### {name}", *_docstring(found)])
+        return "\n\n".join([heading, *_class(name, found, public)])
+    kind = [f"```python\n{name}: {found.annotation}\n```"] if found.annotation is not None else []
+    return "\n\n".join([heading, *kind, *_docstring(found)])
 
 
 def _function(name: str, found: Any) -> Iterator[str]:
@@ -127,22 +129,32 @@ def _items(text: str) -> Iterator[tuple[str, str]]:
         yield ", ".join(f"`{name.strip()}`" for name in names.split(",")), escaped(" ".join(words.split()))
 
 
-def _class(name: str, found: Any, public: set[str]) -> Iterator[str]:
-    bases = [str(base) for base in found.bases]
-    shown = [f"[`{base}`](#{base.lower()})" for base in bases if base in public]
-    if shown:
-        yield f"A {' and a '.join(shown)}, with all that it has."
+def _class(name: str, found: Any, public: dict[str, str]) -> Iterator[str]:
+    bases = [(public[base.path], base) for base in _ancestors(found) if base.path in public]
+    theirs = {ancestor.path for _, base in bases for ancestor in (base, *_ancestors(base))}
+    if "dataclass" not in found.labels and "__init__" in found.members:
+        yield f"```python\n{_signature(name, found.members['__init__'])}\n```"
+    if bases:
+        links = " and a ".join(f"[`{base}`](#{base.lower()})" for base, _ in bases)
+        yield f"A {links}, with all that it has."
     yield from _docstring(found)
     if name == "EncoderConfig":
         yield "Its fields are the keys of the section [`encoder`](configuration.md#encoder)."
         return
-    fields = [member for member in _public(found) if member.is_attribute]
+    own = [found, *(ancestor for ancestor in _ancestors(found) if ancestor.path not in theirs)]
+    members = {member.name: member for kind in reversed(own) for member in _public(kind)}
+    fields = [member for member in members.values() if member.is_attribute]
     if fields:
         yield "**Attributes**\n\n" + "\n".join(_attribute(member) for member in fields)
-    for member in _public(found):
+    for member in members.values():
         if member.is_function:
             yield f"#### {name}.{member.name}"
             yield from _function(member.name, member)
+
+
+def _ancestors(found: Any) -> list[Any]:
+    """The classes of this package that a class inherits from, nearest first."""
+    return list(found.mro())
 
 
 def _public(found: Any) -> list[Any]:
@@ -160,10 +172,10 @@ def _attribute(member: Any) -> str:
     return f"* `{member.name}{annotation}`" + (f": {escaped(said)}" if said else "")
 
 
-def _returned(found: Any, public: Iterable[str]) -> Iterator[str]:
+def _returned(found: Any, public: dict[str, str]) -> Iterator[str]:
     """The fields of a result that has a class of its own."""
     name = str(found.returns)
-    if name in public or not re.fullmatch(r"[A-Z]\w+", name):
+    if name in public.values() or not re.fullmatch(r"[A-Z]\w+", name):
         return
     try:
         kind = _target(found.module[name])

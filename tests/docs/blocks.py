@@ -40,7 +40,12 @@ class Step(NamedTuple):
 def pages() -> list[str]:
     """The pages of the documentation, by their names in the repository."""
     written = sorted((REPOSITORY / "docs").rglob("*.md"))
-    return ["README.md", "CONTRIBUTING.md", "config/README.md", *(str(p.relative_to(REPOSITORY)) for p in written)]
+    return [
+        "README.md",
+        "CONTRIBUTING.md",
+        "config/README.md",
+        *(str(p.relative_to(REPOSITORY)) for p in written),
+    ]
 
 
 def blocks(page: str, language: str) -> list[Block]:

@@ -13,7 +13,7 @@ from tests.docs import toy_run
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `make docs` fills, built as strictly, with every address on the network out of reach."""
+    """The folder that `make docs` fills, built as strictly and with the network out of reach."""
     place = tmp_path_factory.mktemp("site")
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     done = subprocess.run(

@@ -17,11 +17,7 @@ from tests.toys import random_dna, random_model, small_tokenizer
 TRACKS = {"ALFA": "TF", "BRAVO": "TF", "OPEN1": "DHS", "OPEN2": "DHS"}
 
 # Of demo6, with the demo's positions and alleles (VCF's, from 1), and an effect.
-VARIANTS = [
-    (20_721, "A", "G", "none"),
-    (47_833, "G", "T", "gain"),
-    (49_301, "A", "C", "loss"),
-]
+VARIANTS = [(20_721, "A", "G", "none"), (47_833, "G", "T", "gain"), (49_301, "A", "C", "loss")]
 
 
 def make(home: Path) -> None:
@@ -54,9 +50,7 @@ def _encoder(position: str) -> EncoderConfig:
 def _write_models(place: Path) -> None:
     promoter = PromoterSettings(upstream=300, downstream=100, pooling="mean", jitter=4, views=1)
     tracks = tuple(NamedTrack(track=name, group=group) for name, group in TRACKS.items())
-    chromatin = ChromatinSettings(
-        window=600, bin=200, pooling="bin", bin_layers=0, members=1, tracks=tracks
-    )
+    chromatin = ChromatinSettings(window=600, bin=200, pooling="bin", bin_layers=0, members=1, tracks=tracks)
     for name, settings in (("promoter-genomic", promoter), ("chromatin-8000-0", chromatin)):
         model = random_model(small_tokenizer(), _encoder("rotary"), settings, scale=3)
         save(place / name, model, {}, {}, {})
@@ -74,9 +68,7 @@ def _write_arrays(place: Path) -> None:
     (place / "data").mkdir()
     labels = rng.random((60, len(TRACKS))) < 0.5
     np.save(place / "predictions-8000.npy", (labels + rng.random(labels.shape)).astype(np.float32))
-    np.savez(
-        place / "held-out/labels.npz", packed=PackedLabels.from_dense(labels).packed, tracks=len(TRACKS)
-    )
+    np.savez(place / "held-out/labels.npz", packed=PackedLabels.from_dense(labels).packed, tracks=len(TRACKS))
     table = "".join(f"{name}\t{group}\n" for name, group in TRACKS.items())
     (place / "data/tracks.tsv").write_text("track\tgroup\n" + table)
 
