@@ -55,4 +55,4 @@ class Attention(Protocol):
 
 
 ATTENTIONS: dict[str, Attention] = {"bigbird": bigbird_attention, "full": full_attention}
-"""Attention functions by the names that `encoder.attention` may have; all have `bigbird_attention`'s signature."""
+"""Functions of attention by the names of `encoder.attention`, all with the signature of `bigbird_attention`."""
