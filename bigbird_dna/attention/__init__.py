@@ -55,4 +55,4 @@ class Attention(Protocol):
 
 
 ATTENTIONS: dict[str, Attention] = {"bigbird": bigbird_attention, "full": full_attention}
-"""Functions of attention by the names of `encoder.attention`, all with the signature of `bigbird_attention`."""
+"""Attention functions by the names that `encoder.attention` takes; each is called as `bigbird_attention`."""
