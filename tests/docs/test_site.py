@@ -1,5 +1,6 @@
 """The site: strictly built, whole without a network, and its references list all that there is."""
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -181,18 +182,38 @@ def test_every_key_has_its_place_its_default_and_a_meaning(site: Path) -> None:
 
 def test_every_public_name_has_its_place(site: Path) -> None:
     text = (site / "reference/python.html").read_text(encoding="utf-8")
-    headings = re.findall(r'<h3 id="[^"]+">([^<]+)<', text)
-    assert sorted(headings) == sorted(bigbird_dna.__all__)
-    for kind in (bigbird_dna.Model, bigbird_dna.PromoterModel, bigbird_dna.ChromatinModel):
-        own = [name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")]
-        for name in own:
-            assert f">{kind.__name__}.{name}<" in text, name
+    parts = re.split(r'<h3 id="[^"]+">([^<]+)<', text)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert sorted(sections) == sorted(bigbird_dna.__all__)
+    for name, section in sections.items():
+        found = getattr(bigbird_dna, name)
+        if inspect.isfunction(found):
+            _check_signature(section, found)
+        elif inspect.isclass(found) and name != "EncoderConfig":
+            _check_members(name, found, sections)
 
 
-def test_docstrings_are_read_in_their_parts(pages: dict[str, Page]) -> None:
-    text = pages["reference/python.html"].text
-    assert re.search(r"pooling \"mean\": over all tokens, \[CLS\] and \[SEP\] included", text)
-    assert "Raises ModelError" in text and "----" not in text
+def _check_signature(section: str, function: Any) -> None:
+    """The parameters stand in the call, and each is explained."""
+    words = re.sub("<[^>]+>", " ", section)
+    for name in inspect.signature(function).parameters:
+        assert name == "self" or len(re.findall(rf"\b{name}\b", words)) >= 2, (function, name)
+
+
+def _check_members(name: str, kind: type, sections: dict[str, str]) -> None:
+    """Public methods stand below the class, or below a public one that it has them from."""
+    package = [base for base in kind.__mro__ if base.__module__.startswith("bigbird_dna")]
+    public = [base.__name__ for base in package if getattr(bigbird_dna, base.__name__, None) is base]
+    for member in {member for base in package for member, value in vars(base).items() if callable(value)}:
+        if not member.startswith("_"):
+            assert any(f">{base}.{member}<" in sections[base] for base in public), (name, member)
+
+
+def test_docstrings_are_read_in_their_parts(site: Path) -> None:
+    text = (site / "reference/python.html").read_text(encoding="utf-8")
+    assert text.count("<strong>Parameters</strong>") > 5 and text.count("<strong>Raises</strong>") > 5
+    assert re.search(r"<dt><code>positions</code></dt>\s*<dd>Longest input in tokens", text)
+    assert not re.search(r">[^<]*----", text)
 
 
 def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, Page]) -> None:
