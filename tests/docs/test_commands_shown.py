@@ -173,6 +173,25 @@ def test_the_commands_print_what_is_shown(page: str, demo_home: Path) -> None:
             assert _without_numbers(done.stdout) == _without_numbers(step.output), (step.where, step.command)
 
 
+@pytest.mark.slow
+def test_the_tutorial_s_own_run_can_be_planned(demo_home: Path) -> None:
+    (block,) = blocks("docs/tutorial.md", "yaml")
+    (demo_home / "mine").mkdir(exist_ok=True)
+    (demo_home / "mine/run.yaml").write_text(block.text)
+    minimal = REPOSITORY / "workflow/config/minimal.yaml"
+    words = ["--cores", "2", "--configfile", minimal, "mine/run.yaml", "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "-s", REPOSITORY / "Snakefile", *words],
+        cwd=demo_home,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in ("finetune_promoter", "finetune_chromatin", "pretrain"))
+
+
 def _without_numbers(text: str) -> list[str]:
     """Lines with x for each decimal fraction and checksum."""
     return [re.sub(r"-?\d+\.\d+|[0-9a-f]{64}", "x", line) for line in text.splitlines()]
