@@ -58,10 +58,10 @@ class TokensConfig(Section):
         le=1_000_000,
         description="pieces of the tokenizer, its 5 special tokens among them",
     )
-    corpus_megabases: float = Field(default=20.0, gt=0, description="sampled bp for training BPE")
-    max_piece_length: int = Field(default=16, ge=1, le=512, description="bp")
-    passes: int = Field(default=10, ge=1, description="passes over every contig")
-    max_start: int = Field(default=5000, ge=0, description="bp; start ~ U{0…max_start}")
+    corpus_megabases: float = Field(default=20.0, gt=0, description="sampled to train the tokenizer")
+    max_piece_length: int = Field(default=16, ge=1, le=512, description="bp of the longest piece")
+    passes: int = Field(default=10, ge=1, description="over each training contig, each from another start")
+    max_start: int = Field(default=5000, ge=0, description="bp; a pass starts between 0 and this")
     sentence_bases: tuple[int, int] = Field(
         default=(500, 1000), description="bp; bounds of a sentence's length"
     )
