@@ -55,9 +55,22 @@ def page() -> str:
         parts.append(f"{level} {title}")
         if name:
             parts.append(paragraphs(inspect.getdoc(kind) or ""))
+            parts += _left_out(name)
         if rows:
             parts.append(table(["key", "type", "default", "what it means"], rows))
     return "\n\n".join(parts) + "\n"
+
+
+def _left_out(name: str) -> list[str]:
+    """What holds without a section, where its key says so."""
+    above: type[Section] | None = Config
+    *sections_above, key = name.split(".")
+    for part in sections_above:
+        above = section_of(above.model_fields[part]) if above else None
+    field = above.model_fields[key] if above else None
+    if field is None or not field.description or field.default is not None:
+        return []
+    return [f"May be left out. {escaped(field.description.capitalize())}."]
 
 
 def _rows(kind: type[Section]) -> Iterator[list[str]]:

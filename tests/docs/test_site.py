@@ -175,7 +175,7 @@ def test_every_key_has_its_place_its_default_and_a_meaning(site: Path) -> None:
         row = re.search(rf"<td><code>{name}</code></td>(.*?)</tr>", sections[section or "The run"], re.DOTALL)
         assert row, key
         kind, default, meaning = re.findall(r"<td>(.*?)</td>", row[1], re.DOTALL)
-        assert kind and default.startswith("<code>") and meaning, key
+        assert kind and default.startswith(("<code>", "required")) and meaning, key
     shown = {section: len(re.findall("<tr>", part)) - 1 for section, part in sections.items()}
     assert sum(count for count in shown.values() if count > 0) == len(keys)
 
