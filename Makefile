@@ -14,11 +14,12 @@ FUZZ_READERS ?=
 FUZZ_SEED ?= 0
 FUZZ_TABLE ?=
 
-.PHONY: help install demo test test-slow fuzz lint clean
+.PHONY: help install demo docs test test-slow fuzz lint clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
 	@echo "make demo       run the whole workflow on a simulated genome (minutes on 2 CPU cores)"
+	@echo "make docs       build the documentation into site/; it opens in a browser without a server"
 	@echo "make test       lint, then all quick tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
@@ -38,6 +39,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	$(SNAKEMAKE)
 	@results="$$($(BIN)/python -c '$(RESULTS)')"; echo && cat "$$results/report/summary.txt"
+
+# Strict: a page outside the menu, a link or an anchor that leads nowhere are errors. Links to other sites aren't followed.
+docs: $(INSTALLED)
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html in a browser."
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -63,5 +69,5 @@ fuzz: $(INSTALLED)
 		--jobs $(CORES) $(if $(FUZZ_TABLE),--json $(FUZZ_TABLE))
 
 clean:
-	rm -rf results/demo build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf results/demo build site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

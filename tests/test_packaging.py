@@ -59,7 +59,7 @@ def test_constraints_pin_what_is_needed(project: dict[str, Any]) -> None:
     pinned = {_name(line): line for line in lines}
     assert len(pinned) == len(lines)
     extras = project["project"]["optional-dependencies"]
-    wanted = project["project"]["dependencies"] + extras["dev"] + extras["slurm"]
+    wanted = project["project"]["dependencies"] + extras["dev"] + extras["docs"] + extras["slurm"]
     assert {_name(requirement) for requirement in wanted} <= set(pinned)
     assert pinned["torch"] == "torch==2.13.0"
 

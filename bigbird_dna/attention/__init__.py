@@ -55,3 +55,4 @@ class Attention(Protocol):
 
 
 ATTENTIONS: dict[str, Attention] = {"bigbird": bigbird_attention, "full": full_attention}
+"""Attention functions by the names that `encoder.attention` takes; each is called as `bigbird_attention`."""

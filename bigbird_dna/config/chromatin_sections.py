@@ -63,7 +63,7 @@ class ChromatinDataConfig(Section):
     valid_regions: tuple[ContigName, ...] = Field(
         default=(), description="contig:first-last, 1-based; besides genome.valid"
     )
-    test_regions: tuple[ContigName, ...] = ()
+    test_regions: tuple[ContigName, ...] = Field(default=(), description="likewise, besides genome.test")
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -97,7 +97,10 @@ class ChromatinDataConfig(Section):
 class ChromatinModelConfig(StartConfig):
     """What predicts the tracks of a bin."""
 
-    pooling: Literal["cls", "bin"] = "cls"
+    pooling: Literal["cls", "bin"] = Field(
+        default="cls",
+        description="what predicts a bin: the first token, or mean and maximum over the bin's tokens",
+    )
     bin_layers: int = Field(
         default=0, ge=0, description="pooling bin: layers of attention across the window's bins"
     )

@@ -12,7 +12,12 @@ from bigbird_dna.config.section import Section
 class SimulationConfig(Section):
     """The demo genome (`bigbird-dna simulate`)."""
 
-    megabases: float = Field(default=4.0, gt=0.1, le=1000)
+    megabases: float = Field(
+        default=4.0,
+        gt=0.1,
+        le=1000,
+        description="size of the simulated genome, in six contigs demo1 to demo6",
+    )
 
 
 class GenomeConfig(Section):
@@ -21,7 +26,11 @@ class GenomeConfig(Section):
     `exclude`, `valid` and `test` name contigs by any name, or by shell patterns (`"chr*_*"`).
     """
 
-    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = "demo"
+    assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = Field(
+        default="demo",
+        description="contig names and lengths of the reference are checked against it; custom: a genome of "
+        "one's own",
+    )
     name: AssemblyName | None = Field(default=None, description="what an assembly `custom` is called")
     aliases: FileName | None = Field(
         default=None,
@@ -34,8 +43,13 @@ class GenomeConfig(Section):
         "none: simulate",
     )
     exclude: tuple[ContigName, ...] = Field(default=(), description="contigs that take no part in anything")
-    valid: tuple[ContigName, ...] = ()
-    test: tuple[ContigName, ...] = ()
+    valid: tuple[ContigName, ...] = Field(
+        default=(), description="contigs held out for validation: figures while training, bits per base"
+    )
+    test: tuple[ContigName, ...] = Field(
+        default=(),
+        description="contigs held out for the test: the reported figures; nothing is chosen on them",
+    )
 
     @property
     def title(self) -> str:
@@ -62,13 +76,22 @@ class GenomeConfig(Section):
 class TokensConfig(Section):
     """The BPE tokenizer and the documents of App. F.1."""
 
-    vocabulary: int = Field(default=256, ge=16, le=1_000_000)
-    corpus_megabases: float = Field(default=20.0, gt=0, description="sampled bp for training BPE")
-    max_piece_length: int = Field(default=16, ge=1, le=512, description="bp")
-    passes: int = Field(default=10, ge=1, description="passes over every contig")
-    max_start: int = Field(default=5000, ge=0, description="bp; start ~ U{0…max_start}")
-    sentence_bases: tuple[int, int] = (500, 1000)
-    document_sentences: tuple[int, int] = (50, 100)
+    vocabulary: int = Field(
+        default=256,
+        ge=16,
+        le=1_000_000,
+        description="pieces of the tokenizer, its 5 special tokens among them",
+    )
+    corpus_megabases: float = Field(default=20.0, gt=0, description="sampled to train the tokenizer")
+    max_piece_length: int = Field(default=16, ge=1, le=512, description="bp of the longest piece")
+    passes: int = Field(default=10, ge=1, description="over each training contig, each from another start")
+    max_start: int = Field(default=5000, ge=0, description="bp; a pass starts between 0 and this")
+    sentence_bases: tuple[int, int] = Field(
+        default=(500, 1000), description="bp; bounds of a sentence's length"
+    )
+    document_sentences: tuple[int, int] = Field(
+        default=(50, 100), description="bounds of the number of sentences in a document"
+    )
 
     @model_validator(mode="after")
     def _ranges_are_ordered(self) -> Self:

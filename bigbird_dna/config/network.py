@@ -11,30 +11,45 @@ class EncoderConfig(Section):
     """The encoder: post-LayerNorm BERT with block-sparse attention (paper Table 8 and App. D)."""
 
     vocabulary: int = Field(default=0, ge=0, description="0: taken from the tokenizer")
-    layers: int = Field(default=12, ge=1)
-    hidden: int = Field(default=768, ge=1)
-    heads: int = Field(default=12, ge=1)
-    intermediate: int = Field(default=0, ge=0, description="0: four times hidden")
+    layers: int = Field(default=12, ge=1, description="transformer layers")
+    hidden: int = Field(default=768, ge=1, description="width of a token's vector")
+    heads: int = Field(default=12, ge=1, description="attention heads; hidden is a multiple of them")
+    intermediate: int = Field(
+        default=0, ge=0, description="width between the two feed-forward layers; 0: four times hidden"
+    )
     positions: int = Field(default=4096, ge=16, description="longest input, tokens")
-    position: Literal["learned", "rotary"] = "learned"
-    rotary_base: float = Field(default=10_000.0, gt=1)
+    position: Literal["learned", "rotary"] = Field(
+        default="learned",
+        description="learned: a vector for each position; rotary: queries and keys are turned",
+    )
+    rotary_base: float = Field(
+        default=10_000.0, gt=1, description="tokens; rotary wavelengths run from 2π to 2π times this"
+    )
     rotary_scale: float = Field(default=1.0, ge=1, description="positions are divided by it")
     segments: int = Field(default=2, ge=1, description="sentence A, sentence B …")
-    dropout: float = Field(default=0.1, ge=0, lt=1)
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    activation: Literal["gelu_tanh", "gelu", "relu"] = "gelu_tanh"
-    layer_norm_epsilon: float = Field(default=1e-12, gt=0)
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="of hidden states")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention probabilities")
+    activation: Literal["gelu_tanh", "gelu", "relu"] = Field(
+        default="gelu_tanh", description="of the feed-forward layers; gelu is the exact one"
+    )
+    layer_norm_epsilon: float = Field(
+        default=1e-12, gt=0, description="added to the variance in layer normalisation"
+    )
     rescale_embeddings: bool = Field(
         default=False, description="token embeddings times √hidden, as some imported models have it"
     )
-    attention: Literal["bigbird", "full"] = "bigbird"
+    attention: Literal["bigbird", "full"] = Field(
+        default="bigbird", description="bigbird: block-sparse; full: every token sees every other"
+    )
     compatibility: Literal["none", "huggingface"] = Field(
         default="none", description="huggingface: the evaluation arithmetic of its BigBird"
     )
     block_size: int = Field(default=64, ge=1, description="tokens")
-    global_blocks: int = Field(default=2, ge=0, description="half at each end")
+    global_blocks: int = Field(
+        default=2, ge=0, description="blocks that are seen by all and see all; half at each end"
+    )
     window_blocks: int = Field(default=3, ge=0, description="odd: the own block and its neighbours")
-    random_blocks: int = Field(default=3, ge=0)
+    random_blocks: int = Field(default=3, ge=0, description="drawn for each query block, head and layer")
     random_seed: int = Field(default=0, ge=0, lt=2**32, description="of the random blocks, by layer and head")
     extra_globals: int = Field(
         default=0, ge=0, description="learnt global tokens in front of the sequence (ETC)"
@@ -42,8 +57,12 @@ class EncoderConfig(Section):
     relative_radius: int = Field(
         default=0, ge=0, description="tokens; relative position labels (ETC) up to it, 0: none"
     )
-    route: Literal["auto", "dense", "blocked", "native", "flex"] = "auto"
-    gradient_checkpointing: bool = False
+    route: Literal["auto", "dense", "blocked", "native", "flex"] = Field(
+        default="auto", description="how attention is computed; auto: the fastest there is"
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="recompute layers in the backward pass: less memory, a third more time"
+    )
 
     @model_validator(mode="after")
     def _shapes_fit(self) -> Self:

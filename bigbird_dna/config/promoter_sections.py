@@ -17,7 +17,11 @@ class PromoterWindowsConfig(Section):
 
     upstream: int = Field(default=5000, ge=0, description="bp before the TSS")
     downstream: int = Field(default=3000, ge=1, description="bp from the TSS on, TSS included")
-    negative_sets: tuple[NegativeSet, ...] = NEGATIVE_SETS
+    negative_sets: tuple[NegativeSet, ...] = Field(
+        default=NEGATIVE_SETS,
+        description="what promoters are told from; substituted: 12 of their 20 parts replaced by random "
+        "bases; permuted: 12 of the parts in another order; genomic: windows elsewhere, of like GC",
+    )
     negatives: int = Field(
         default=1, ge=1, description="negatives a training promoter has; each epoch takes another"
     )
@@ -46,7 +50,9 @@ class PromoterWindowsConfig(Section):
 class PromoterModelConfig(StartConfig):
     """The promoter classifier."""
 
-    pooling: Literal["cls", "mean"] = "cls"
+    pooling: Literal["cls", "mean"] = Field(
+        default="cls", description="what the classifier sees: the first token, or the mean over all"
+    )
     head: Literal["dense", "linear"] = Field(
         default="dense",
         description="linear: one layer, as in the paper; dense: another before it, as HuggingFace's",

@@ -19,16 +19,18 @@ from bigbird_dna.errors import ConfigError
 class ScoringConfig(Section):
     """The workflow's example of `score-promoters` on held-out contigs."""
 
-    stride: int = Field(default=100, ge=1, description="bp")
-    negative_set: NegativeSet = Field(default="genomic", description="model that scores")
-    max_megabases: float = Field(default=0.2, gt=0, description="scored of the first test contig")
+    stride: int = Field(default=100, ge=1, description="bp between windows")
+    negative_set: NegativeSet = Field(default="genomic", description="whose model scores")
+    max_megabases: float = Field(default=0.2, gt=0, description="how much of the first test contig is scored")
 
 
 class Config(Section):
     """A whole run: where its files go, and its sections, of which each stage reads some (`STAGES`)."""
 
     results: DirectoryName = Field(default="results/demo", description="directory of every output")
-    local_data: FileName | None = Field(default=None, description="looked in before downloading")
+    local_data: FileName | None = Field(
+        default=None, description="searched for source files before they are fetched"
+    )
     processes: int = Field(default=1, ge=1, le=1024, description="torchrun processes for pretraining")
     seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
     simulation: SimulationConfig = SimulationConfig()

@@ -10,33 +10,44 @@ from bigbird_dna.config.section import WATCHING, Section
 class OptimizerConfig(Section):
     """Adam with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
-    learning_rate: float = Field(default=1e-4, gt=0)
-    warmup_steps: int = Field(default=100, ge=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    clip_norm: float = Field(default=1.0, gt=0)
+    learning_rate: float = Field(
+        default=1e-4, gt=0, description="reached after the warm-up; then it falls to 0 in a line"
+    )
+    warmup_steps: int = Field(default=100, ge=0, description="steps in which the learning rate rises")
+    weight_decay: float = Field(default=0.01, ge=0, description="of Adam, decoupled from the gradient")
+    clip_norm: float = Field(default=1.0, gt=0, description="bound of the gradient's norm")
 
 
 class TrainingConfig(Section):
     """What pretraining and fine-tuning have in common."""
 
-    steps: int = Field(default=1000, ge=1)
+    steps: int = Field(default=1000, ge=1, description="optimiser steps")
     batch_size: int = Field(default=32, ge=1, description="sequences a step over all processes")
     accumulate: int = Field(default=1, ge=1, description="micro-batches a process and step")
     optimizer: OptimizerConfig = OptimizerConfig()
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="auto: bfloat16 autocast where the device has it"
     )
-    evaluate_every: Annotated[int, WATCHING] = Field(default=250, ge=1, description="steps")
-    checkpoint_every: Annotated[int, WATCHING] = Field(default=100, ge=1, description="steps")
-    seed: int = Field(default=1, ge=0, lt=2**32)
+    evaluate_every: Annotated[int, WATCHING] = Field(
+        default=250, ge=1, description="steps between two measurements on held-out data"
+    )
+    checkpoint_every: Annotated[int, WATCHING] = Field(
+        default=100, ge=1, description="steps between two checkpoints, from which a killed run goes on"
+    )
+    seed: int = Field(default=1, ge=0, lt=2**32, description="of weights, examples and order")
 
 
 class PretrainingConfig(TrainingConfig):
     """Masked-language modelling with next-sentence prediction (App. F.1)."""
 
     sequence_tokens: int = Field(default=512, ge=16, description="[CLS] A [SEP] B [SEP]")
-    mask_fraction: float = Field(default=0.15, gt=0, lt=1)
-    next_sentence: bool = True
+    mask_fraction: float = Field(
+        default=0.15,
+        gt=0,
+        lt=1,
+        description="of the tokens; 80 % become [MASK], 10 % another token, 10 % stay",
+    )
+    next_sentence: bool = Field(default=True, description="also learn whether B follows A")
     evaluation_sequences: Annotated[int, WATCHING] = Field(default=256, ge=1, description="held-out, fixed")
     ngram_order: Annotated[int, WATCHING] = Field(
         default=6, ge=1, le=12, description="highest of the token n-gram baseline"
@@ -46,7 +57,9 @@ class PretrainingConfig(TrainingConfig):
 class StartConfig(Section):
     """What fine-tuning starts from, and how its encoder differs from that."""
 
-    initial: Literal["pretrained", "random"] = "pretrained"
+    initial: Literal["pretrained", "random"] = Field(
+        default="pretrained", description="start from the pretrained encoder, or from random weights"
+    )
     extend_positions: Literal["tile", "interpolate", "ntk"] | None = Field(
         default=None,
         description="how a pretrained encoder of fewer positions gets encoder.positions; none: refuse it",
@@ -59,5 +72,7 @@ class StartConfig(Section):
 class EvaluationConfig(Section):
     """What a fine-tuned model is compared with."""
 
-    baseline_kmer: int = Field(default=5, ge=1, le=8)
+    baseline_kmer: int = Field(
+        default=5, ge=1, le=8, description="k of the k-mer regression that figures are compared with"
+    )
     seed: int = Field(default=1, ge=0, lt=2**32, description="of the baseline, and of samples of test data")

@@ -1,0 +1,197 @@
+"""The commands of the README and the documentation: they parse, and they do what is shown."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from bigbird_dna.cli.app import app
+from bigbird_dna.config import load_config
+from tests.cli.command import Run
+from tests.conftest import REPOSITORY
+from tests.docs.blocks import Step, blocks, commands, pages
+
+RUN = ("README.md", "docs/tutorial.md")
+"""Pages whose commands are run, in their order, in one directory."""
+
+SHELL = {"grep", "head", "zgrep", "printf", "cut", "mkdir", "cat"}
+ELSEWHERE = {"git", "make", "source", "snakemake"}  # of a checkout; checked below, not run
+
+
+def _shown(page: str) -> list[Step]:
+    return [step for step in commands(page) if step.words]
+
+
+def _own(page: str, program: str) -> Iterator[tuple[Step, list[str]]]:
+    """The commands of a program, with their words, wherever in a line they stand."""
+    for step in _shown(page):
+        text = step.command.replace("\\\n", " ")
+        for part in re.split(r"\s(?:\||&&)\s", text):
+            words = Step(part, "", step.where).words
+            if words and Path(words[0]).name == program:
+                yield step, words[1:]
+
+
+def _parse(words: list[str]) -> None:
+    """Read a command's words as `bigbird-dna` does, without running it."""
+    command: Any = get_command(app)
+    name = ""
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    command.make_context(name, words)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_command_shown_has_these_options(page: str) -> None:
+    for step, words in _own(page, "bigbird-dna"):
+        try:
+            _parse(["x" if word.startswith("<") else word for word in words])
+        except KeyError as error:
+            pytest.fail(f"{step.where}: there is no command {error}")
+        except SystemExit:
+            assert "--help" in words
+        except Exception as error:
+            pytest.fail(f"{step.where}: {' '.join(words)}: {error!r}")
+
+
+def test_a_wrong_option_would_be_noticed() -> None:
+    with pytest.raises(Exception, match="no-such"):
+        _parse(["score-promoters", "m", "f", "--no-such", "3"])
+    with pytest.raises(KeyError):
+        _parse(["no-such-command"])
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_line_of_snakemake_names_what_there_is(page: str) -> None:
+    """The shipped configurations are planned by the tests of the workflow."""
+    lines = list(_own(page, "snakemake"))
+    if not lines:
+        return
+    from snakemake.cli import get_argument_parser
+
+    parser = get_argument_parser()
+    for step, words in lines:
+        errors = io.StringIO()
+        try:
+            with redirect_stderr(errors):
+                given = parser.parse_args(words)
+        except SystemExit:
+            pytest.fail(f"{step.where}: {errors.getvalue()}")
+        for path in given.configfile or ():
+            assert str(path).startswith("mine") or (REPOSITORY / path).is_file(), (step.where, path)
+        assert not given.workflow_profile or (REPOSITORY / given.workflow_profile / "config.yaml").is_file()
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_configuration_shown_is_one(page: str, tmp_path: Path) -> None:
+    for block in blocks(page, "yaml"):
+        if not block.waits:
+            path = tmp_path / "mine.yaml"
+            path.write_text(block.text)
+            load_config(path)
+
+
+# Run on toys
+
+
+def _do(step: Step, run: Run) -> str:
+    """Run a command in this directory, what is piped onwards by a shell; what it prints."""
+    first = step.words[0]
+    if first in ELSEWHERE:
+        return ""
+    if first != "bigbird-dna":
+        assert first in SHELL, f"{step.where}: {first}"
+        return subprocess.run(["bash", "-c", step.command], check=True, capture_output=True, text=True).stdout
+    result = run(*step.words[1:])
+    assert result.code == 0, (step.where, step.command, result.err)
+    onwards = re.split(r"\s\|\s", step.command.replace("\\\n", " "), maxsplit=1)[1:]
+    if not onwards:
+        return result.out
+    done = subprocess.run(
+        ["bash", "-c", onwards[0]], input=result.out, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_commands_run(page: str, toy_home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(toy_home)
+    done = 0
+    for step in _shown(page):
+        printed = _do(step, run)
+        done += step.words[0] == "bigbird-dna"
+        if step.output and step.words[0] not in ELSEWHERE:
+            assert _header(printed) == _header(step.output), (step.where, step.command)
+    assert done >= 7
+
+
+def _header(text: str) -> list[str]:
+    """The names of a table's columns; toys have fewer tracks than the demo."""
+    line = next(line for line in text.splitlines() if not line.startswith("##"))
+    return line.split("\t")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/howto/notebook.md"])
+def test_the_python_shown_runs(page: str, toy_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(toy_home)
+    (block,) = blocks(page, "python")
+    assert block.text.count("\n") <= 16
+    exec(compile(block.text, f"{page}, line {block.line}", "exec"), {})
+
+
+# Run on the demo's results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN)
+def test_the_commands_print_what_is_shown(page: str, demo_home: Path) -> None:
+    """Up to numbers, whose last digits other processors change, and the order that follows from them."""
+    programs = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    for step in _shown(page):
+        if step.words[0] in ELSEWHERE:
+            continue
+        done = subprocess.run(
+            ["bash", "-c", step.command],
+            cwd=demo_home,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (step.where, step.command, done.stderr)
+        if step.output:
+            assert _without_numbers(done.stdout) == _without_numbers(step.output), (step.where, step.command)
+
+
+@pytest.mark.slow
+def test_the_tutorial_s_own_run_can_be_planned(demo_home: Path) -> None:
+    (block,) = blocks("docs/tutorial.md", "yaml")
+    (demo_home / "mine").mkdir(exist_ok=True)
+    (demo_home / "mine/run.yaml").write_text(block.text)
+    minimal = REPOSITORY / "workflow/config/minimal.yaml"
+    words = ["--cores", "2", "--configfile", minimal, "mine/run.yaml", "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "-s", REPOSITORY / "Snakefile", *words],
+        cwd=demo_home,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in ("finetune_promoter", "finetune_chromatin", "pretrain"))
+
+
+def _without_numbers(text: str) -> list[str]:
+    """Lines with x for each decimal fraction and checksum."""
+    return [re.sub(r"-?\d+\.\d+|[0-9a-f]{64}", "x", line) for line in text.splitlines()]

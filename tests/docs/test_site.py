@@ -1,0 +1,227 @@
+"""The site: strictly built, whole without a network, and its references list all that there is."""
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import bigbird_dna
+from bigbird_dna.config import Config, Section
+
+
+class Page(HTMLParser):
+    """What a page of the site links to, loads, and has as anchors, and its text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: set[str] = {"", "__top"}
+        self.words: list[str] = []
+        self._skipped = False
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        self.anchors.update(values[name] for name in ("id", "name") if name in values)
+        self._skipped = tag in ("script", "style")
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        for name in ("src", "href"):
+            if name in values and tag != "a" and values.get("rel") not in ("prev", "next", "canonical"):
+                self.loads.append(values[name])
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skipped = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipped:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    """Every page by its place; the theme's page for what is missing links from the server's root."""
+    return {
+        str(path.relative_to(site)): Page(path) for path in site.rglob("*.html") if path.name != "404.html"
+    }
+
+
+def test_the_menu_has_every_page(pages: dict[str, Page]) -> None:
+    wanted = {
+        "index",
+        "tutorial",
+        "notebook",
+        "formats",
+        "glossary",
+        "results",
+        "paper",
+        "attention",
+        "design",
+    }
+    wanted |= {"reliability", "contributing", "security", "changelog"}
+    wanted |= {f"howto/{name}" for name in ("genome", "sequences", "peaks", "notebook", "workflow")}
+    wanted |= {"howto/cluster", "howto/streams"}
+    wanted |= {f"reference/{name}" for name in ("commands", "configuration", "python")}
+    assert set(pages) == {f"{name}.html" for name in wanted}
+    home = pages["index.html"].links
+    assert wanted - {"index"} <= {link.removesuffix(".html") for link in home}
+
+
+def test_no_link_of_the_site_is_broken(site: Path, pages: dict[str, Page]) -> None:
+    """Links to other sites can't be followed without a network; their form is checked."""
+    checked = 0
+    for place, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                assert parts.scheme == "https" and "." in parts.netloc, (place, link)
+                continue
+            target = (site / place).parent / unquote(parts.path) if parts.path else site / place
+            target = target / "index.html" if target.is_dir() else target
+            assert target.is_file(), (place, link)
+            there = str(target.resolve().relative_to(site.resolve()))
+            if there in pages:
+                assert unquote(parts.fragment) in pages[there].anchors, (place, link)
+                checked += 1
+    assert checked > 500
+
+
+def test_nothing_comes_from_the_network(site: Path, pages: dict[str, Page]) -> None:
+    for place, page in pages.items():
+        for load in page.loads:
+            parts = urlsplit(load)
+            assert not parts.netloc, (place, load)
+            assert ((site / place).parent / unquote(parts.path)).exists(), (place, load)
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert not re.search(r"(?:@import|url\()\s*['\"]?(?:https?:)?//", styles)
+
+
+def test_the_search_has_an_index_that_a_page_on_disk_can_load(site: Path) -> None:
+    text = (site / "search/search_index.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("var __index = "))
+    assert {"reference/commands.html", "howto/genome.html"} <= {entry["location"] for entry in index["docs"]}
+    assert '<script src="javascripts/search_from_disk.js">' in (site / "index.html").read_text()
+
+
+# What the references list
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        elif not command.hidden:
+            yield prefix + name, command
+
+
+def test_every_command_and_option_has_its_place(site: Path) -> None:
+    from typer.main import get_command
+
+    from bigbird_dna.cli.app import app
+
+    text = (site / "reference/commands.html").read_text(encoding="utf-8")
+    sections = dict(re.findall(r'<h3 id="([^"]+)">(.*?)(?=<h[23] |</article>)', text, re.DOTALL))
+    found = dict(_commands(get_command(app)))
+    assert len(found) > 30
+    assert set(sections) == {name.replace(" ", "-") for name in found}
+    for name, command in found.items():
+        section = sections[name.replace(" ", "-")]
+        for parameter in (parameter for parameter in command.params if not parameter.hidden):
+            names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or ""]
+            for word in names:
+                assert f"<code>{word or parameter.name.upper()}" in section, (name, word)
+        assert "required" in section or not any(
+            parameter.required and parameter.param_type_name == "option" for parameter in command.params
+        )
+
+
+def test_a_default_and_a_help_text_are_shown_as_the_command_has_them(pages: dict[str, Page]) -> None:
+    text = pages["reference/commands.html"].text
+    assert "--stride BP Distance between windows. 100" in text
+    assert "CPU cores; they change speed only. all" in text
+    assert "bigbird-dna predict-tracks MODEL_DIR REGIONS --reference FASTA" in text
+
+
+def _keys(kind: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, field in kind.model_fields.items():
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        below = [part for part in kinds if isinstance(part, type) and issubclass(part, Section)]
+        if below:
+            yield from _keys(below[0], f"{prefix}{key}.")
+        else:
+            yield prefix + key, field
+
+
+def test_every_key_has_its_place_its_default_and_a_meaning(site: Path) -> None:
+    text = (site / "reference/configuration.html").read_text(encoding="utf-8")
+    parts = re.split(r"<h[23] id=\"[^\"]*\">([^<]+)<", text)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    keys = dict(_keys(Config))
+    assert len(keys) > 100
+    for key, field in keys.items():
+        section, _, name = key.rpartition(".")
+        assert field.description, f"{key} has no description"
+        row = re.search(rf"<td><code>{name}</code></td>(.*?)</tr>", sections[section or "The run"], re.DOTALL)
+        assert row, key
+        kind, default, meaning = re.findall(r"<td>(.*?)</td>", row[1], re.DOTALL)
+        assert kind and default.startswith(("<code>", "required")) and meaning, key
+    shown = {section: len(re.findall("<tr>", part)) - 1 for section, part in sections.items()}
+    assert sum(count for count in shown.values() if count > 0) == len(keys)
+
+
+def test_every_public_name_has_its_place(site: Path) -> None:
+    text = (site / "reference/python.html").read_text(encoding="utf-8")
+    parts = re.split(r'<h3 id="[^"]+">([^<]+)<', text)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert sorted(sections) == sorted(bigbird_dna.__all__)
+    for name, section in sections.items():
+        found = getattr(bigbird_dna, name)
+        if inspect.isfunction(found):
+            _check_signature(section, found)
+        elif inspect.isclass(found) and name != "EncoderConfig":
+            _check_members(name, found, sections)
+
+
+def _check_signature(section: str, function: Any) -> None:
+    """The parameters stand in the call, and each is explained."""
+    words = re.sub("<[^>]+>", " ", section)
+    for name in inspect.signature(function).parameters:
+        assert name == "self" or len(re.findall(rf"\b{name}\b", words)) >= 2, (function, name)
+
+
+def _check_members(name: str, kind: type, sections: dict[str, str]) -> None:
+    """Public methods stand below the class, or below a public one that it has them from."""
+    package = [base for base in kind.__mro__ if base.__module__.startswith("bigbird_dna")]
+    public = [base.__name__ for base in package if getattr(bigbird_dna, base.__name__, None) is base]
+    for member in {member for base in package for member, value in vars(base).items() if callable(value)}:
+        if not member.startswith("_"):
+            assert any(f">{base}.{member}<" in sections[base] for base in public), (name, member)
+
+
+def test_docstrings_are_read_in_their_parts(site: Path) -> None:
+    text = (site / "reference/python.html").read_text(encoding="utf-8")
+    assert text.count("<strong>Parameters</strong>") > 5 and text.count("<strong>Raises</strong>") > 5
+    assert re.search(r"<dt><code>positions</code></dt>\s*<dd>Longest input in tokens", text)
+    assert not re.search(r">[^<]*----", text)
+
+
+def test_the_pages_of_the_root_are_the_repository_s(pages: dict[str, Page]) -> None:
+    for place, start in {
+        "index.html": "You need Python 3.11 or later",
+        "security.html": "Report a weakness",
+        "changelog.html": "The format follows Keep a Changelog",
+        "contributing.html": "Report a fault",
+    }.items():
+        assert start in pages[place].text
+    assert "tutorial.html" in pages["index.html"].links

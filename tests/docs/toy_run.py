@@ -1,0 +1,89 @@
+"""A run's directory with toy models, laid out as the demo's: what the documentation's commands read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pysam
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
+from tests.toys import random_dna, random_model, small_tokenizer
+
+TRACKS = {"ALFA": "TF", "BRAVO": "TF", "OPEN1": "DHS", "OPEN2": "DHS"}
+
+# Of demo6, with the demo's positions and alleles (VCF's, from 1), and an effect.
+VARIANTS = [(20_721, "A", "G", "none"), (47_833, "G", "T", "gain"), (49_301, "A", "C", "loss")]
+
+
+def make(home: Path) -> None:
+    """Write `results/demo`, `calls.vcf`, `regions.bed` and `CHECKPOINT_DIRECTORY` into a directory."""
+    run = home / "results/demo"
+    letters = list(random_dna(60_000, 6))
+    for position, ref, _, _ in VARIANTS:
+        letters[position - 1] = ref
+    write_fasta(run / "genome/reference.fa.gz", [("demo5", random_dna(3000, 5)), ("demo6", "".join(letters))])
+    write_fasta(run / "scores/contig.fa.gz", [("demo6", "".join(letters[:2000]))])
+    _write_models(run / "models")
+    _write_arrays(run / "chromatin")
+    _write_variants(run / "simulated/variants.vcf.gz", home / "calls.vcf")
+    (home / "regions.bed").write_text("demo6\t8000\t8200\tx\n")
+    _write_checkpoint(home)
+
+
+def _encoder(position: str) -> EncoderConfig:
+    return EncoderConfig(
+        vocabulary=small_tokenizer().vocabulary,
+        layers=1,
+        hidden=16,
+        heads=2,
+        positions=512,
+        position="rotary" if position == "rotary" else "learned",
+        block_size=16,
+    )
+
+
+def _write_models(place: Path) -> None:
+    promoter = PromoterSettings(upstream=300, downstream=100, pooling="mean", jitter=4, views=1)
+    tracks = tuple(NamedTrack(track=name, group=group) for name, group in TRACKS.items())
+    chromatin = ChromatinSettings(window=600, bin=200, pooling="bin", bin_layers=0, members=1, tracks=tracks)
+    for name, settings in (("promoter-genomic", promoter), ("chromatin-8000-0", chromatin)):
+        model = random_model(small_tokenizer(), _encoder("rotary"), settings, scale=3)
+        save(place / name, model, {}, {}, {})
+
+
+def _write_checkpoint(home: Path) -> None:
+    model = random_model(small_tokenizer(), _encoder("learned"), PretrainingSettings())
+    save(home / "toy", model, {}, {}, {})
+    export_huggingface(home / "toy", home / "CHECKPOINT_DIRECTORY")
+
+
+def _write_arrays(place: Path) -> None:
+    rng = np.random.default_rng(0)
+    (place / "held-out").mkdir(parents=True)
+    (place / "data").mkdir()
+    labels = rng.random((60, len(TRACKS))) < 0.5
+    np.save(place / "predictions-8000.npy", (labels + rng.random(labels.shape)).astype(np.float32))
+    np.savez(place / "held-out/labels.npz", packed=PackedLabels.from_dense(labels).packed, tracks=len(TRACKS))
+    table = "".join(f"{name}\t{group}\n" for name, group in TRACKS.items())
+    (place / "data/tracks.tsv").write_text("track\tgroup\n" + table)
+
+
+def _write_variants(compressed: Path, plain: Path) -> None:
+    plain.write_text("".join(f"{line}\n" for line in _vcf()))
+    compressed.parent.mkdir()
+    pysam.tabix_compress(str(plain), str(compressed))
+
+
+def _vcf() -> Iterator[str]:
+    yield "##fileformat=VCFv4.3"
+    yield "##contig=<ID=demo6,length=60000>"
+    for key in ("EFFECT", "TRACK", "PLACE"):
+        yield f'##INFO=<ID={key},Number=1,Type=String,Description="{key}">'
+    yield "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO"
+    for position, ref, alt, effect in VARIANTS:
+        yield f"demo6\t{position}\t.\t{ref}\t{alt}\t.\tPASS\tEFFECT={effect};TRACK=ALFA;PLACE=strong"
