@@ -32,6 +32,10 @@ except BigBirdDnaError as error:
     sys.exit(f"bigbird-dna: error: {error}")
 
 PATHS = CONFIG.paths
+SEQUENCES = CONFIG.promoters.sequences
+# Where the tokenizer learns, and where the windows of promoters are: a genome, or the user's sequences.
+CORPUS = PATHS.reference if CONFIG.has_genome else PATHS.training_sequences
+WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 VERSION = version("bigbird-dna")
 # For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
 DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"

@@ -45,7 +45,7 @@ rule fetch:
 
 rule prepare_reference:
     input:
-        INPUTS.files["reference"],
+        INPUTS.files.get("reference", []),
     output:
         fasta=PATHS.reference,
         indices=multiext(str(PATHS.reference), ".fai", ".gzi"),

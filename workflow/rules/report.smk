@@ -140,7 +140,7 @@ rule score_figure:
         mem_mb=4000,
         runtime=15,
     params:
-        upstream=CONFIG.promoters.windows.upstream,
+        upstream=CONFIG.promoters.windows.upstream,  # with sequences there is no such figure
         version=VERSION,
     shell:
         "bigbird-dna draw-scores {input.scores:q} --promoters {input.promoters:q}"
@@ -150,8 +150,9 @@ rule score_figure:
 PROMOTER_FILES = [
     *rules.promoter_report.output,
     *rules.finetuning_figure.output,
-    *rules.score_figure.output,
-    PATHS.promoter_scores("bedgraph"),
+    # A sequence of one window has one score: nothing to draw along it.
+    *([] if SEQUENCES else rules.score_figure.output),
+    PATHS.promoter_scores("tsv" if SEQUENCES else "bedgraph"),
 ]
 
 
@@ -182,7 +183,7 @@ rule summary:
     input:
         pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
         promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
-        statistics=rules.tokenizer_statistics.output[0],
+        statistics=rules.tokenizer_statistics.output[0] if CONFIG.has_genome else [],
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
         tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
         variants=rules.variant_report.output.table if KNOWN_EFFECTS else [],
@@ -207,12 +208,11 @@ rule summary:
         ],
         tables=lambda wildcards, input: [
             f"--{name}={input[name]}"
-            for name in ("promoters", "groups", "tracks", "variants")
+            for name in ("statistics", "promoters", "groups", "tracks", "variants")
             if input.get(name)
         ],
         report=str(PATHS.report_page),
         version=VERSION,
     shell:
-        "bigbird-dna summarize {params.pretrained:q} --statistics {input.statistics:q}"
-        " {params.tables:q}"
+        "bigbird-dna summarize {params.pretrained:q} {params.tables:q}"
         " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"
