@@ -42,10 +42,14 @@ rule promoter_windows:
         " --promoters {input.promoters:q} --output {params.directory:q} > {log:q} 2>&1"
 
 
+# Both make the data set: of sequences, or of a genome.
 if SEQUENCES:
 
-    # The same files, and the sequences beside them; without this order two rules would make them.
     ruleorder: promoter_sequences > promoter_windows
+
+else:
+
+    ruleorder: promoter_windows > promoter_sequences
 
 
 rule promoter_sequences:

@@ -140,7 +140,7 @@ rule score_figure:
         mem_mb=4000,
         runtime=15,
     params:
-        upstream=CONFIG.promoters.windows.upstream,  # with sequences there is no such figure
+        upstream=CONFIG.promoters.windows.upstream,
         version=VERSION,
     shell:
         "bigbird-dna draw-scores {input.scores:q} --promoters {input.promoters:q}"
@@ -206,13 +206,16 @@ rule summary:
         pretrained=lambda wildcards, input: [
             f"--pretraining={path}/metrics.json" for path in input.pretrained
         ],
+        statistics=lambda wildcards, input: (
+            ["--statistics", input.statistics] if input.statistics else []
+        ),
         tables=lambda wildcards, input: [
             f"--{name}={input[name]}"
-            for name in ("statistics", "promoters", "groups", "tracks", "variants")
+            for name in ("promoters", "groups", "tracks", "variants")
             if input.get(name)
         ],
         report=str(PATHS.report_page),
         version=VERSION,
     shell:
-        "bigbird-dna summarize {params.pretrained:q} {params.tables:q}"
+        "bigbird-dna summarize {params.pretrained:q} {params.statistics:q} {params.tables:q}"
         " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -270,11 +270,9 @@ def _write_sequences(
 def _say(info: Mapping[str, Any], splits: Sequence[Split], groups: npt.NDArray[np.int64], where: str) -> None:
     sizes = Counter(splits)
     largest = int(np.bincount(groups).max())
+    shares = ", ".join(f"{sizes[split]:,} {split}" for split in get_args(Split))
     number = info["groups of similar sequences"]
-    log(
-        f"{sizes['train']:,} sequences for training, {sizes['valid']:,} for validation, {sizes['test']:,} for "
-        f"the test ({where}; the largest of {number:,} groups has {largest:,})"
-    )
+    log(f"{shares} ({where}; the largest of {number:,} groups has {largest:,})")
     if like := info["held-out sequences like a training one"]:
         held_out = sizes["valid"] + sizes["test"]
         log(

@@ -202,7 +202,7 @@ def write_windows(directory: Path, rows: pd.DataFrame, info: Mapping[str, Any]) 
     np.savez_compressed(directory / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
     write_json(directory / "windows.json", info)
     for reason, count in info.items():
-        if type(count) is int:
+        if type(count) is int and count:
             log(f"{count:,} {reason}")
 
 
