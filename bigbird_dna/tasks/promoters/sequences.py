@@ -146,7 +146,7 @@ def prepare_sequences(
         },
         "similarity": options.similarity,
         "trimmed": options.length is not None,
-        "iupac_codes": sum(records.ambiguous for records in files),
+        "IUPAC codes read as N": sum(records.ambiguous for records in files),
     }
     with into_directory(output) as directory:
         _write_sequences(directory, names, sequences, chosen)
