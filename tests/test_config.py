@@ -229,7 +229,7 @@ def test_keys_of_no_stage() -> None:
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     assert unread == {
         *("results", "local_data", "processes", "simulation.megabases"),
-        *("promoters.source", "promoters.chain", "promoters.control"),
+        *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
         *("scoring.stride", "scoring.negative_set", "scoring.max_megabases"),
     }
@@ -300,6 +300,9 @@ def test_names_of_a_run_s_files() -> None:
         "token_statistics": "r/tokens/statistics.json",
         "pretrained": "r/models/pretrained",
         "windows": "r/promoters",
+        "sequences": "r/promoters/sequences.fa.gz",
+        "training_sequences": "r/promoters/training.fa.gz",
+        "test_sequences": "r/promoters/test.fa.gz",
         "scored_contig": "r/scores/contig.fa.gz",
         "deepsea_bundle": "r/chromatin/bundle",
         "chromatin_data": "r/chromatin/data",

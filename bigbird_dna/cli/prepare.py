@@ -13,7 +13,7 @@ from bigbird_dna.errors import UsageError
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    for command in (simulate, fetch, prepare_reference, prepare_promoters, extract):
+    for command in (simulate, fetch, prepare_reference, prepare_promoters, prepare_sequences, extract):
         add_command(app, command, PREPARE)
 
 
@@ -94,6 +94,50 @@ def prepare_promoters(
     counts = prepare_promoters(promoters, reference, output, open_assembly(assembly, aliases), lift)
     found = [(key.replace("_", " "), value) for key, value in counts.items() if isinstance(value, int)]
     log(f"{output}: {', '.join(f'{value:,} {key}' for key, value in found)}")
+
+
+def prepare_sequences(
+    positives: Annotated[Path, argument("FASTA of promoters, all of one length: plain, gzip or bgzip.")],
+    output: Annotated[Path, output("DIR", "Data set to write.")],
+    negatives: Annotated[
+        Path | None, option("FASTA", "Sequences of the negative set 'given'.", "none")
+    ] = None,
+    splits: Annotated[
+        Path | None,
+        option(
+            "TSV", "Record and split (train, valid, test).", "similar sequences share one; 80, 10 and 10 %"
+        ),
+    ] = None,
+    negative_set: Annotated[
+        list[str] | None,
+        option("NAME", "given, substituted or permuted; repeatable.", "given, or else the other two"),
+    ] = None,
+    derived: Annotated[
+        int, option("N", "Negatives a training promoter has of substituted and permuted each.", least=1)
+    ] = 1,
+    length: Annotated[
+        int | None, option("BP", "Trim all to this length, around their middle.", "not trimmed", least=20)
+    ] = None,
+    upstream: Annotated[
+        int | None, option("BP", "Bases of a sequence before the TSS, after trimming.", "half", least=0)
+    ] = None,
+    similarity: Annotated[
+        float,
+        option("FRACTION", "Sequences are similar that share so much of their 16-mers, on either strand."),
+    ] = 0.2,
+    seed: Annotated[int, option(None, "Of the splits.")] = 1,
+) -> None:
+    """Build the promoter data set from sequences of one's own; no genome is needed.
+
+    DIR gets what prepare-windows writes, for --windows of finetune-promoter and fit-promoter-baseline;
+    sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences of one split; and
+    splits.tsv with each record's split and group of similar ones.
+    """
+    from bigbird_dna.tasks.promoters.sequences import SequenceOptions
+    from bigbird_dna.tasks.promoters.sequences import prepare_sequences as build
+
+    options = SequenceOptions(tuple(negative_set or ()), derived, length, upstream, similarity, seed)
+    build(positives, output, options, negatives=negatives, splits=splits)
 
 
 def extract(

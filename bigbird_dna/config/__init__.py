@@ -17,10 +17,12 @@ from bigbird_dna.config.data import GenomeConfig
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import (
+    DERIVED_SETS,
     NEGATIVE_SETS,
     NegativeSet,
     PromoterConfig,
     PromoterModelConfig,
+    PromoterSequencesConfig,
     PromoterTrainingConfig,
     PromoterWindowsConfig,
 )
@@ -32,6 +34,7 @@ from bigbird_dna.config.training import OptimizerConfig, PretrainingConfig, Star
 
 __all__ = [
     "DEEPSEA",
+    "DERIVED_SETS",
     "NEGATIVE_SETS",
     "SIMULATED",
     "STAGES",
@@ -47,6 +50,7 @@ __all__ = [
     "PretrainingConfig",
     "PromoterConfig",
     "PromoterModelConfig",
+    "PromoterSequencesConfig",
     "PromoterTrainingConfig",
     "PromoterWindowsConfig",
     "RunPaths",

@@ -41,6 +41,9 @@ class RunPaths:
     pretrained = _Place("models/pretrained")
 
     windows = _Place("promoters")
+    sequences = _Place("promoters/sequences.fa.gz")
+    training_sequences = _Place("promoters/training.fa.gz")
+    test_sequences = _Place("promoters/test.fa.gz")
     scored_contig = _Place("scores/contig.fa.gz")
 
     deepsea_bundle = _Place("chromatin/bundle")

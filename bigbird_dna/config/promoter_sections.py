@@ -1,26 +1,61 @@
 """The section `promoters`: their windows, the classifier, its training and evaluation (App. F.2)."""
 
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.section import WATCHING, Section
 from bigbird_dna.config.training import EvaluationConfig, StartConfig, TrainingConfig
+from bigbird_dna.errors import ConfigError
 
-NegativeSet = Literal["substituted", "permuted", "genomic"]
+NegativeSet = Literal["substituted", "permuted", "genomic", "given"]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
+DERIVED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
+"""Negatives that are made of the positives' own sequences."""
+
+
+class PromoterSequencesConfig(Section):
+    """Positives, and maybe negatives, as sequences of the user's own instead of loci on a genome."""
+
+    positives: FileName = Field(description="FASTA of promoters, in local_data or from here")
+    negatives: FileName | None = Field(
+        default=None, description="FASTA of the negative set `given`; none: there is no such set"
+    )
+    splits: FileName | None = Field(
+        default=None, description="TSV of record and split; none: similar sequences share a split"
+    )
+    length: int | None = Field(
+        default=None,
+        ge=20,
+        description="bp that all are trimmed to, around their middle; none: they have one length",
+    )
+    similarity: float = Field(
+        default=0.2, gt=0, le=1, description="share of their k-mers from which on two share a split"
+    )
+
+    @model_validator(mode="after")
+    def _files_are_different(self) -> Self:
+        if self.negatives == self.positives:
+            raise ValueError(f"positives and negatives are the same file {self.positives!r}")
+        return self
 
 
 class PromoterWindowsConfig(Section):
     """Promoter windows and their negatives."""
 
-    upstream: int = Field(default=5000, ge=0, description="bp before the TSS")
-    downstream: int = Field(default=3000, ge=1, description="bp from the TSS on, TSS included")
+    upstream: int | None = Field(
+        default=5000, ge=0, description="bp before the TSS; null with sequences: half of their length"
+    )
+    downstream: int | None = Field(
+        default=3000, ge=1, description="bp from the TSS on, TSS included; null with sequences: the rest"
+    )
     negative_sets: tuple[NegativeSet, ...] = Field(
-        default=NEGATIVE_SETS,
+        default=(*DERIVED_SETS, "genomic"),
         description="what promoters are told from; substituted: 12 of their 20 parts replaced by random "
-        "bases; permuted: 12 of the parts in another order; genomic: windows elsewhere, of like GC",
+        "bases; permuted: 12 of the parts in another order; genomic: windows elsewhere, of like GC; given: "
+        "sequences.negatives",
     )
     negatives: int = Field(
         default=1, ge=1, description="negatives a training promoter has; each epoch takes another"
@@ -30,9 +65,23 @@ class PromoterWindowsConfig(Section):
     )
 
     @property
+    def sides(self) -> tuple[int, int]:
+        """bp before the TSS and from it on; `ConfigError` where they are left to the sequences."""
+        if self.upstream is None or self.downstream is None:
+            raise ConfigError(
+                "promoters.windows: upstream and downstream are null: say both, or name promoters.sequences"
+            )
+        return self.upstream, self.downstream
+
+    @property
     def length(self) -> int:
-        """bp of a window."""
-        return self.upstream + self.downstream
+        """bp of a window; `ConfigError` where it is left to the sequences."""
+        return sum(self.sides)
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether both sides of the window are said."""
+        return self.upstream is not None and self.downstream is not None
 
     @model_validator(mode="after")
     def _sets_are_different(self) -> Self:
@@ -42,7 +91,7 @@ class PromoterWindowsConfig(Section):
 
     @model_validator(mode="after")
     def _window_can_be_cut_into_parts(self) -> Self:
-        if self.length < 20 and set(self.negative_sets) - {"genomic"}:
+        if self.has_sides and self.length < 20 and {*self.negative_sets} & {*DERIVED_SETS}:
             raise ValueError("a window below 20 bp can't be cut into the 20 parts of derived negatives")
         return self
 
@@ -76,6 +125,9 @@ class PromoterConfig(Section):
         description="key of an EPDnew file in sources.yaml, or a file; none: the simulation's, or "
         "no promoter models",
     )
+    sequences: PromoterSequencesConfig | None = Field(
+        default=None, description="promoters as sequences of one's own, in place of source; none: loci"
+    )
     chain: FileName | None = Field(
         default=None, description="key of a liftOver chain onto genome.assembly; none: already on it"
     )
@@ -87,9 +139,50 @@ class PromoterConfig(Section):
     training: PromoterTrainingConfig = PromoterTrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _sequences_say_the_windows(cls, values: Any) -> Any:
+        """What a configuration of sequences leaves out follows from them, not from a genome's defaults."""
+        sets = sequence_sets(values)
+        if sets is None:
+            return values
+        windows = values.get("windows", {})
+        if isinstance(windows, Mapping):
+            windows = {"upstream": None, "downstream": None, "negative_sets": sets, **windows}
+        return {"control": sets[0] if sets else None, **values, "windows": windows}
+
+    @model_validator(mode="after")
+    def _sequences_stand_alone(self) -> Self:
+        windows = self.windows
+        if self.sequences is None:
+            # A stage's file has windows and no sequences: their absence says nothing of them.
+            if "sequences" in self.model_fields_set:
+                if "given" in windows.negative_sets:
+                    raise ValueError("negative set 'given' needs sequences.negatives")
+                if not windows.has_sides:
+                    raise ValueError(
+                        "windows.upstream and windows.downstream can only be null with sequences"
+                    )
+            return self
+        if self.source is not None or self.chain is not None:
+            raise ValueError("sequences stand in place of source and chain: leave these null")
+        if "genomic" in windows.negative_sets:
+            raise ValueError(
+                "negative set 'genomic' needs promoters as loci on a genome (source), which sequences are not"
+            )
+        if "given" in windows.negative_sets and self.sequences.negatives is None:
+            raise ValueError("negative set 'given' needs sequences.negatives")
+        if "given" not in windows.negative_sets and self.sequences.negatives is not None:
+            raise ValueError(
+                "sequences.negatives are the negative set 'given': add it to windows.negative_sets"
+            )
+        if windows.upstream is None and windows.downstream is not None:
+            raise ValueError("with sequences say windows.upstream: downstream is the rest of their length")
+        return self
+
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
-        if self.windows.length <= 2 * self.training.jitter:
+        if self.windows.has_sides and self.windows.length <= 2 * self.training.jitter:
             raise ValueError("training.jitter leaves nothing of the window")
         if self.model.views > 1 and not self.training.jitter:
             raise ValueError("several model.views differ by training.jitter, which is 0")
@@ -98,3 +191,44 @@ class PromoterConfig(Section):
         if given and self.control not in self.windows.negative_sets:
             raise ValueError(f"control {self.control!r} is none of windows.negative_sets")
         return self
+
+    def with_sides(self, upstream: int, downstream: int, where: str) -> Self:
+        """This section with the window of a data set, which is called `where`.
+
+        Raises
+        ------
+        ConfigError
+            The section says another window, or more jitter than the window has room for.
+        """
+        for key, said, found in (
+            ("upstream", self.windows.upstream, upstream),
+            ("downstream", self.windows.downstream, downstream),
+        ):
+            if said not in (None, found):
+                raise ConfigError(
+                    f"promoters.windows.{key} is {said}, but {where} has windows of {upstream} + "
+                    f"{downstream} bp around the TSS"
+                )
+        if upstream + downstream <= 2 * self.training.jitter:
+            raise ConfigError(
+                f"promoters.training.jitter {self.training.jitter} leaves nothing of windows of "
+                f"{upstream + downstream} bp ({where})"
+            )
+        sides = {"upstream": upstream, "downstream": downstream}
+        return self.model_copy(update={"windows": self.windows.model_copy(update=sides)})
+
+
+def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
+    """The negative sets of a section `promoters` as it stands in a file; none: it doesn't name sequences.
+
+    They are those that it says, or else the user's own negatives, or else the derived ones.
+    """
+    if not isinstance(promoters, Mapping):
+        return None
+    sequences, windows = promoters.get("sequences"), promoters.get("windows")
+    if not isinstance(sequences, Mapping):
+        return None
+    said = windows.get("negative_sets") if isinstance(windows, Mapping) else None
+    if isinstance(said, list | tuple):
+        return tuple(said)
+    return ("given",) if sequences.get("negatives") is not None else DERIVED_SETS

@@ -1,7 +1,8 @@
 """The whole configuration of a run."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -10,7 +11,7 @@ from bigbird_dna.config.data import GenomeConfig, SimulationConfig, TokensConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
-from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig
+from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.errors import ConfigError
@@ -48,9 +49,24 @@ class Config(Section):
         return RunPaths(Path(self.results))
 
     @property
+    def has_sequences(self) -> bool:
+        """Whether promoters are sequences of the user's own."""
+        return self.promoters.sequences is not None
+
+    @property
+    def has_genome(self) -> bool:
+        """Whether there is a genome, simulated or not; sequences can do without."""
+        return self.genome.reference is not None or not self.has_sequences
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the genome is simulated."""
+        return self.genome.reference is None and self.has_genome
+
+    @property
     def has_promoters(self) -> bool:
         """Whether there are models of promoters; a simulated genome has its own."""
-        return self.genome.reference is None or self.promoters.source is not None
+        return self.is_simulated or self.has_sequences or self.promoters.source is not None
 
     @property
     def has_chromatin(self) -> bool:
@@ -60,13 +76,24 @@ class Config(Section):
     @property
     def has_pretraining(self) -> bool:
         """Whether an encoder is pretrained; for chromatin alone only if that starts from it."""
-        return self.has_promoters or self.chromatin.model.initial == "pretrained"
+        return self.has_genome and (self.has_promoters or self.chromatin.model.initial == "pretrained")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sequences_say_the_scoring(cls, values: Any) -> Any:
+        """With sequences the example is scored by the first of their models, if none is said."""
+        if not isinstance(values, Mapping) or not (sets := sequence_sets(values.get("promoters"))):
+            return values
+        scoring = values.get("scoring", {})
+        if not isinstance(scoring, Mapping):
+            return values
+        return {**values, "scoring": {"negative_set": sets[0], **scoring}}
 
     @model_validator(mode="after")
     def _pretraining_fits_the_encoder(self) -> Self:
         # A later stage's file has an encoder and no pretraining: the default's length says nothing of it.
-        tokens = self.pretraining.sequence_tokens
-        if "pretraining" in self.model_fields_set and tokens > self.encoder.positions:
+        tokens, used = self.pretraining.sequence_tokens, "pretraining" in self.model_fields_set
+        if used and self.has_genome and tokens > self.encoder.positions:
             raise ValueError(
                 f"pretraining.sequence_tokens {tokens} is above encoder.positions {self.encoder.positions}"
             )
@@ -74,23 +101,46 @@ class Config(Section):
 
     def check_targets(self) -> None:
         """`ConfigError` where there is nothing to do, no held-out sequence, or no model to score with."""
-        data, windows = self.chromatin.data, self.promoters.windows
+        windows = self.promoters.windows
         if not self.has_promoters and not self.has_chromatin:
             raise ConfigError("promoters.source and chromatin.data.tracks are both null: name one of them")
-        # Promoters are split by contig, and pretraining is measured on a contig; bins also by region.
-        by_contig = {"valid": self.has_promoters or self.has_pretraining, "test": self.has_promoters}
+        if self.has_genome:
+            self._check_held_out()
+        else:
+            self._check_without_genome()
+        if self.has_promoters and self.scoring.negative_set not in windows.negative_sets:
+            raise ConfigError(
+                f"scoring.negative_set: {self.scoring.negative_set!r} is none of "
+                "promoters.windows.negative_sets"
+            )
+
+    def _check_held_out(self) -> None:
+        # Loci of promoters are split by contig, and pretraining is measured on a contig; bins also by region.
+        data, loci = self.chromatin.data, self.has_promoters and not self.has_sequences
+        by_contig = {"valid": loci or self.has_pretraining, "test": loci}
         regions = {"valid": data.valid_regions, "test": data.test_regions}
         for split, needed in by_contig.items():
             if getattr(self.genome, split):
                 continue
             if needed:
                 raise ConfigError(f"genome.{split}: name at least one contig")
-            if not regions[split] and data.tracks != DEEPSEA:
+            if self.has_chromatin and not regions[split] and data.tracks != DEEPSEA:
                 raise ConfigError(
                     f"genome.{split}: name at least one contig, or a region in chromatin.data.{split}_regions"
                 )
-        if self.has_promoters and self.scoring.negative_set not in windows.negative_sets:
+
+    def _check_without_genome(self) -> None:
+        genome = self.genome
+        for key in ("exclude", "valid", "test"):
+            if getattr(genome, key):
+                raise ConfigError(
+                    f"genome.{key}: names contigs, but promoters.sequences without genome.reference have no "
+                    "genome"
+                )
+        if self.has_chromatin:
+            raise ConfigError("chromatin.data.tracks: needs a genome.reference beside promoters.sequences")
+        if self.promoters.model.initial == "pretrained":
             raise ConfigError(
-                f"scoring.negative_set: {self.scoring.negative_set!r} is none of "
-                "promoters.windows.negative_sets"
+                "promoters.model.initial: 'pretrained' needs a genome.reference to pretrain on; without one "
+                "say 'random'"
             )

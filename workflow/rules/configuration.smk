@@ -36,6 +36,10 @@ except BigBirdDnaError as error:
 PATHS = CONFIG.paths
 # What the figures show is said once: on the run's own page, and by `snakemake --report`.
 CAPTIONS = str(files("bigbird_dna.reporting.run") / "captions")
+SEQUENCES = CONFIG.promoters.sequences
+# Where the tokenizer learns, and where the windows of promoters are: a genome, or the user's sequences.
+CORPUS = PATHS.reference if CONFIG.has_genome else PATHS.training_sequences
+WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 VERSION = version("bigbird-dna")
 # For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
 DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"

@@ -45,7 +45,7 @@ rule fetch:
 
 rule prepare_reference:
     input:
-        genome=INPUTS.files["reference"],
+        genome=INPUTS.files.get("reference", []),
         aliases=ALIASES,
     output:
         fasta=PATHS.reference,

@@ -1,6 +1,22 @@
 """Promoter windows, a model and a k-mer baseline for each negative set, and the control."""
 
 
+def sequence_options():
+    """The options of prepare-sequences that the configuration says."""
+    if not SEQUENCES:
+        return []
+    windows = CONFIG.promoters.windows
+    named = {
+        "length": SEQUENCES.length,
+        "upstream": windows.upstream,
+        "derived": windows.negatives,
+        "similarity": SEQUENCES.similarity,
+        "seed": CONFIG.seed,
+    }
+    options = [f"--{name}={value}" for name, value in named.items() if value is not None]
+    return options + [f"--negative-set={name}" for name in windows.negative_sets]
+
+
 rule promoter_windows:
     input:
         config=PATHS.stage("windows"),
@@ -28,13 +44,55 @@ rule promoter_windows:
         " --promoters {input.promoters:q} --output {params.directory:q} > {log:q} 2>&1"
 
 
+# Both make the data set: of sequences, or of a genome.
+if SEQUENCES:
+
+    ruleorder: promoter_sequences > promoter_windows
+
+else:
+
+    ruleorder: promoter_windows > promoter_sequences
+
+
+rule promoter_sequences:
+    input:
+        positives=INPUTS.files.get("positives", []),
+        negatives=INPUTS.files.get("negatives", []),
+        splits=INPUTS.files.get("splits", []),
+    output:
+        windows=PATHS.windows / "windows.parquet",
+        labels=PATHS.windows / "labels.npz",
+        counts=PATHS.windows / "windows.json",
+        splits=PATHS.windows / "splits.tsv",
+        fasta=multiext(str(PATHS.sequences), "", ".fai", ".gzi"),
+        training=multiext(str(PATHS.training_sequences), "", ".fai", ".gzi"),
+        test=multiext(str(PATHS.test_sequences), "", ".fai", ".gzi"),
+    log:
+        PATHS.log("promoter-sequences"),
+    benchmark:
+        PATHS.benchmark("promoter-sequences")
+    resources:
+        mem_mb=8000,
+        runtime=120,
+    params:
+        directory=subpath(output.windows, parent=True),
+        files=lambda wildcards, input: [
+            f"--{role}={input[role]}" for role in ("negatives", "splits") if input.get(role)
+        ],
+        options=sequence_options(),
+        version=VERSION,
+    shell:
+        "bigbird-dna prepare-sequences {input.positives:q} {params.files:q} {params.options:q}"
+        " --output {params.directory:q} > {log:q} 2>&1"
+
+
 rule finetune_promoter:
     input:
         config=PATHS.stage("promoters"),
-        windows=rules.promoter_windows.output.windows,
-        labels=rules.promoter_windows.output.labels,
-        reference=rules.prepare_reference.output.fasta,
-        indices=rules.prepare_reference.output.indices,
+        windows=PATHS.windows / "windows.parquet",
+        labels=PATHS.windows / "labels.npz",
+        reference=WINDOWS_REFERENCE,
+        indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
         tokenizer=rules.train_tokenizer.output[0],
         pretrained=rules.pretrain.output if CONFIG.promoters.model.initial == "pretrained" else [],
     output:
@@ -74,10 +132,10 @@ rule finetune_promoter:
 rule promoter_baseline:
     input:
         config=PATHS.stage("promoter-baseline"),
-        windows=rules.promoter_windows.output.windows,
-        labels=rules.promoter_windows.output.labels,
-        reference=rules.prepare_reference.output.fasta,
-        indices=rules.prepare_reference.output.indices,
+        windows=PATHS.windows / "windows.parquet",
+        labels=PATHS.windows / "labels.npz",
+        reference=WINDOWS_REFERENCE,
+        indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
     output:
         PATHS.promoter_kmers("{negative_set}"),
     log:

@@ -150,7 +150,8 @@ rule score_figure:
 PROMOTER_FIGURES = [
     *rules.promoter_report.output,
     *rules.finetuning_figure.output,
-    *rules.score_figure.output,
+    # A sequence of one window has one score: nothing to draw along it.
+    *([] if SEQUENCES else rules.score_figure.output),
 ]
 
 
@@ -181,8 +182,10 @@ rule summary:
     input:
         pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
         promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
-        statistics=rules.tokenizer_statistics.output[0],
-        loci=rules.prepare_promoters.output.counts if CONFIG.has_promoters else [],
+        statistics=rules.tokenizer_statistics.output[0] if CONFIG.has_genome else [],
+        loci=(
+            rules.prepare_promoters.output.counts if CONFIG.has_promoters and not SEQUENCES else []
+        ),
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
         tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
         variants=rules.variant_report.output.table if KNOWN_EFFECTS else [],
@@ -205,6 +208,9 @@ rule summary:
         pretrained=lambda wildcards, input: [
             f"--pretraining={path}/metrics.json" for path in input.pretrained
         ],
+        statistics=lambda wildcards, input: (
+            ["--statistics", input.statistics] if input.statistics else []
+        ),
         tables=lambda wildcards, input: [
             f"--{name}={input[name]}"
             for name in ("loci", "promoters", "groups", "tracks", "variants")
@@ -213,8 +219,7 @@ rule summary:
         report=str(PATHS.report_page),
         version=VERSION,
     shell:
-        "bigbird-dna summarize {params.pretrained:q} --statistics {input.statistics:q}"
-        " {params.tables:q}"
+        "bigbird-dna summarize {params.pretrained:q} {params.statistics:q} {params.tables:q}"
         " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"
 
 

@@ -1,4 +1,4 @@
-"""Scores along the start of the first test contig, as a user would score a genome of their own."""
+"""Scores along the start of the first test contig, or of the test sequences: as of a user's own FASTA."""
 
 
 rule extract_contig:
@@ -32,7 +32,7 @@ rule extract_contig:
 rule score_promoters:
     input:
         model=PATHS.promoter_model(CONFIG.scoring.negative_set),
-        fasta=rules.extract_contig.output[0],
+        fasta=PATHS.test_sequences if SEQUENCES else rules.extract_contig.output[0],
     output:
         PATHS.promoter_scores("{format}"),
     log:
@@ -48,9 +48,11 @@ rule score_promoters:
         runtime=240,
     params:
         stride=CONFIG.scoring.stride,
+        # Sequences are read as they are given.
+        strand=["--strand=+"] if SEQUENCES else [],
         device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format {wildcards.format:q} --stride {params.stride:q} --threads {threads}"
+        " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"

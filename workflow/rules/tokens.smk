@@ -4,8 +4,8 @@
 rule train_tokenizer:
     input:
         config=PATHS.stage("tokens"),
-        reference=rules.prepare_reference.output.fasta,
-        indices=rules.prepare_reference.output.indices,
+        reference=CORPUS,
+        indices=multiext(str(CORPUS), ".fai", ".gzi"),
         aliases=ALIASES,
     output:
         PATHS.tokenizer,
@@ -58,7 +58,9 @@ rule tokenizer_statistics:
         indices=rules.prepare_reference.output.indices,
         aliases=ALIASES,
         tokenizer=rules.train_tokenizer.output[0],
-        promoters=rules.prepare_promoters.output.loci if CONFIG.has_promoters else [],
+        promoters=(
+            rules.prepare_promoters.output.loci if CONFIG.has_promoters and not SEQUENCES else []
+        ),
     output:
         PATHS.token_statistics,
     log:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bigbird_dna.config import Config
 from bigbird_dna.genome.sources.catalogue import Source
-from bigbird_dna.genome.sources.local import check_chromatin_files, chromatin_files
+from bigbird_dna.genome.sources.local import check_chromatin_files, chromatin_files, sequence_files
 from bigbird_dna.genome.sources.public import check_sources, own_files
 
 
@@ -13,8 +13,8 @@ from bigbird_dna.genome.sources.public import check_sources, own_files
 class Inputs:
     """Files by role; a role that a run hasn't got is left out.
 
-    Roles are reference, aliases, promoters, chain, tracks, peaks, blacklist, variants, and of DeepSEA's data
-    bundle and bins.
+    Roles are reference, aliases, promoters, chain, positives, negatives, splits, tracks, peaks, blacklist,
+    variants, and of DeepSEA's data bundle and bins.
     """
 
     files: dict[str, Path]
@@ -32,12 +32,13 @@ def find_inputs(config: Config) -> Inputs:
     Raises
     ------
     ConfigError
-        As `check_sources`, `own_files` and `check_chromatin_files`.
+        As `check_sources`, `own_files`, `sequence_files` and `check_chromatin_files`.
     """
     sources, own, paths = check_sources(config), own_files(config), config.paths
     check_chromatin_files(config)
     files = {role: paths.download(source.file) for role, source in sources.items()} | own
-    if config.genome.reference is None:
+    files |= sequence_files(config)
+    if config.is_simulated:
         files |= {"reference": paths.simulated_reference, "promoters": paths.simulated_promoters}
     if config.has_chromatin:
         files |= chromatin_files(config)

@@ -52,6 +52,29 @@ def find_assembly(config: Config) -> Assembly:
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
+def sequence_files(config: Config) -> dict[str, Path]:
+    """The files of the section `promoters.sequences` by role: positives, negatives, splits.
+
+    Raises
+    ------
+    ConfigError
+        A name is not a file.
+    """
+    sequences = config.promoters.sequences
+    if sequences is None:
+        return {}
+    found = {}
+    for role in ("positives", "negatives", "splits"):
+        name = getattr(sequences, role)
+        if name is None:
+            continue
+        found[role] = locate(name, config.local_data)
+        if not is_file(found[role]):
+            where = where_looked(config.local_data)
+            raise ConfigError(f"promoters.sequences.{role}: {name!r} is not a file {where}")
+    return found
+
+
 def chromatin_files(config: Config) -> dict[str, Path]:
     """The files that the section `chromatin` stands for, of tracks, peaks, blacklist and variants.
 

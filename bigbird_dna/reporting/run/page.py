@@ -80,8 +80,9 @@ def run_report(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     values = config.model_dump(mode="json", exclude=_PLACES)
+    subject = config.genome.title if config.has_genome else "Sequences"
     text = environment.from_string(template).render(
-        title=f"{config.genome.title}: a DNA language model and what it learnt",
+        title=f"{subject}: a DNA language model and what it learnt",
         about=_about(config),
         style=Markup(_resource("page.css") + _resource("run/page.css")),
         parts=parts,
@@ -125,8 +126,9 @@ def _about(config: Config) -> list[str]:
     purposes = ["to tell promoters from other sequence"] * config.has_promoters
     purposes += ["to predict chromatin tracks"] * config.has_chromatin
     trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
+    data_name = genome.title if config.has_genome else "sequences"
     sentences = [
-        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {genome.title} "
+        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {data_name} "
         f"{' and '.join(purposes)}."
     ]
     for split, purpose in (("valid", "validation"), ("test", "the test")):

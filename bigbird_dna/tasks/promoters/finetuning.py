@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.config import Config, PromoterConfig, stage_values
+from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.files import atomic_path, checksum
 from bigbird_dna.genome.reference import Reference
@@ -25,8 +26,15 @@ from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.binary import binary_metrics
 from bigbird_dna.tasks.examples import Epochs
-from bigbird_dna.tasks.initial import make_start
-from bigbird_dna.tasks.promoters.windows import WindowSet, read_windows, variants, window_sequences
+from bigbird_dna.tasks.initial import Start, make_start
+from bigbird_dna.tasks.promoters.windows import (
+    Origin,
+    WindowSet,
+    read_origin,
+    read_windows,
+    variants,
+    window_sequences,
+)
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
@@ -68,7 +76,8 @@ class PromoterObjective:
         self.windows = windows
         self.held_out = held_out
         self.config = config.training
-        self.anchor = config.windows.upstream / config.windows.length
+        upstream, downstream = config.windows.sides
+        self.anchor = upstream / (upstream + downstream)
         self.positions = positions
         self.world = world
         # The negatives of a promoter take turns; promoters (turn -1) are in every epoch.
@@ -142,6 +151,8 @@ def finetune_promoter(
     used = [windows, reference.path, tokenizer_path, checkpoints]
     check_directory(output, [*used, pretrained] if pretrained else used)
     settings, training = config.promoters, config.promoters.training
+    if origin := read_origin(windows):
+        settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
     data = read_windows(windows, negative_set)
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
     contigs = data.rows.loc[data.rows["split"] != "train", "contig"]
@@ -151,6 +162,8 @@ def finetune_promoter(
         "settings": task.model_dump(exclude={"views"}),
         "windows": checksum(windows / "windows.parquet"),
         "seed": config.seed,
+        # Windows on a genome are places; those of sequences are all of them whole.
+        **({"sequences": checksum(reference.path)} if origin else {}),
     }
     run = start.begin(task, training, identity, checkpoints, world)
     model = run.model
@@ -174,6 +187,7 @@ def finetune_promoter(
         **start.provenance(leaked),
         "windows_sha256": identity["windows"],
         "reference": reference.path.name,
+        **(_sequences(origin, start) if origin else {}),
     }
     predictions_path = run.store.directory / "predictions.parquet"
     write_predictions(predictions_path, predictions)
@@ -193,10 +207,19 @@ def kmer_baseline(
     write_predictions(output, _predicted(data, sequences, model.predict))
 
 
+def _sequences(origin: Origin, start: Start) -> dict[str, Any]:
+    """What provenance says of sequences: their files; and that their places on a genome aren't known."""
+    if start.model is None:
+        return {"sequences": origin.sources}
+    log("whether the genome of the pretraining holds the held-out sequences is not known")
+    return {"sequences": origin.sources, "held_out_contigs_seen_in_pretraining": None}
+
+
 def _settings(config: PromoterConfig, negative_set: str, shuffle_labels: bool) -> PromoterSettings:
+    upstream, downstream = config.windows.sides
     return PromoterSettings(
-        upstream=config.windows.upstream,
-        downstream=config.windows.downstream,
+        upstream=upstream,
+        downstream=downstream,
         pooling=config.model.pooling,
         head=config.model.head,
         jitter=config.training.jitter,

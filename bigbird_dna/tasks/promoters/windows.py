@@ -7,10 +7,10 @@ number in `pair` and the split.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from bigbird_dna.config import Config, PromoterWindowsConfig
 from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading, write_json
+from bigbird_dna.files import read_json, reading, write_json
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
@@ -77,7 +77,7 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     splits = Splits.from_config(config.genome, genome.contigs, find_assembly(config))
-    positives, counts = _positives(genome, loci, splits, settings)
+    positives, counts = _positives(genome, loci, splits, settings.sides)
     rows = [_row(window, positives, pair, POSITIVE) for pair, (window, _, _) in enumerate(positives)]
     # Only training promoters have several negatives: held-out figures set one against one.
     owners = [
@@ -96,7 +96,8 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
             for pair, window in zip(owners, found, strict=True)
             if window is not None
         ]
-    _write(output, pd.DataFrame(rows, columns=COLUMNS), counts)
+    with into_directory(output) as files:
+        write_windows(files, pd.DataFrame(rows, columns=COLUMNS), counts)
 
 
 def _row(window: Interval, positives: Sequence[Positive], pair: int, negative_set: str) -> tuple[object, ...]:
@@ -105,12 +106,12 @@ def _row(window: Interval, positives: Sequence[Positive], pair: int, negative_se
 
 
 def _positives(
-    reference: Reference, loci: Sequence[Locus], splits: Splits, config: PromoterWindowsConfig
+    reference: Reference, loci: Sequence[Locus], splits: Splits, sides: tuple[int, int]
 ) -> tuple[list[Positive], dict[str, int]]:
     counts: Counter[str] = Counter()
     positives = []
     for locus in loci:
-        window = window_around(locus, config.upstream, config.downstream)
+        window = window_around(locus, *sides)
         split = splits.of(locus.contig)
         if split is None:
             counts["on an excluded contig"] += 1
@@ -121,7 +122,7 @@ def _positives(
         else:
             positives.append(Positive(window, split, locus.name))
     if not positives:
-        size = f"{config.upstream}+{config.downstream} bp"
+        size = f"{sides[0]}+{sides[1]} bp"
         raise DataError(f"{reference.path}: no promoter window of {size} lies inside it")
     counts["promoters"] = len(positives)
     return positives, dict(counts)
@@ -138,6 +139,7 @@ def _genomic(
 ) -> list[Interval | None]:
     """For each owner, a positive's index, a window of like GC elsewhere on its split; none used twice."""
     found: list[Interval | None] = [None] * len(owners)
+    upstream, downstream = config.sides
     for number, split in enumerate(get_args(Split)):
         rng = np.random.default_rng((seed, 3, number))
         members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
@@ -150,8 +152,8 @@ def _genomic(
                     contig,
                     _whole(reference, contig),
                     np.array([locus.position for locus in loci if locus.contig == contig], np.int64),
-                    upstream=config.upstream,
-                    downstream=config.downstream,
+                    upstream=upstream,
+                    downstream=downstream,
                     distance=config.distance,
                     count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * share / sum(shares.values())),
                     rng=rng,
@@ -196,16 +198,45 @@ def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
     return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
 
 
-def _write(directory: Path, rows: pd.DataFrame, counts: dict[str, int]) -> None:
-    """Write `windows.parquet`, `labels.npz` (packed bits) and `windows.json` (what was left out)."""
+def write_windows(directory: Path, rows: pd.DataFrame, info: Mapping[str, Any]) -> None:
+    """Write `windows.parquet`, `labels.npz` (packed bits) and `windows.json` (`info`), and log its counts."""
     labels = (rows["negative_set"] == POSITIVE).to_numpy()
     packed = np.packbits(labels[:, None], axis=1)  # (N, ceil(tracks / 8))
-    with into_directory(directory) as files:
-        rows.to_parquet(files / "windows.parquet", index=False)
-        np.savez_compressed(files / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
-        write_json(files / "windows.json", counts)
-    for reason, count in counts.items():
-        log(f"{count:,} {reason}")
+    rows.to_parquet(directory / "windows.parquet", index=False)
+    np.savez_compressed(directory / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+    write_json(directory / "windows.json", info)
+    for reason, count in info.items():
+        if type(count) is int and count:
+            log(f"{count:,} {reason}")
+
+
+class Origin(NamedTuple):
+    """What the windows of a data set are, where they are sequences of the user's own."""
+
+    upstream: int  # bp before the TSS
+    downstream: int  # bp from the TSS on
+    sources: dict[str, Any]  # file and checksum by role
+
+
+def read_origin(directory: Path) -> Origin | None:
+    """What `windows.json` says of sequences; none: the windows are a genome's.
+
+    Raises
+    ------
+    DataError
+        The file is damaged.
+    """
+    path = directory / "windows.json"
+    info = read_json(path) if path.is_file() else {}
+    if not isinstance(info, dict):
+        raise DataError(f"{path}: not a file of prepare-windows or prepare-sequences")
+    if "window" not in info:
+        return None
+    window, sources = info["window"], info.get("sources")
+    up, down = (window.get(side) if isinstance(window, dict) else None for side in ("upstream", "downstream"))
+    if not (type(up) is type(down) is int and up >= 0 and down >= 1):
+        raise DataError(f"{path}: has no window of whole numbers of bp")
+    return Origin(up, down, sources if isinstance(sources, dict) else {})
 
 
 def read_windows(directory: Path, negative_set: str) -> WindowSet:
@@ -213,7 +244,9 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
     path = directory / "windows.parquet"
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
-            raise DataError(f"{needed}: no such file; `bigbird-dna prepare-windows` makes it")
+            raise DataError(
+                f"{needed}: no such file; `bigbird-dna prepare-windows` or `prepare-sequences` makes it"
+            )
     rows = read_frame(path)
     with (
         reading(directory / "labels.npz", "damaged", Exception),

@@ -1,0 +1,253 @@
+"""Sequences of one's own: records that are windows, what is alike, and splits that keep it together."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequences import similarity
+from bigbird_dna.genome.sequences.division import check_splits, divide, look_up, read_splits, write_splits
+from bigbird_dna.genome.sequences.records import check_names, common_length, find_copies, read_records
+from bigbird_dna.genome.sequences.similarity import distinct_kmers, similar_groups
+from tests.toys import BROKEN_FASTA, random_dna
+
+
+def fasta(path: Path, **records: str) -> Path:
+    path.write_text("".join(f">{name} described\n{sequence}\n" for name, sequence in records.items()))
+    return path
+
+
+def test_records_are_read_whole_in_their_order(tmp_path: Path) -> None:
+    records = read_records(fasta(tmp_path / "x.fa", b="acgtRACG", a="TTTT"))
+    assert records.sequences == {"b": "ACGTNACG", "a": "TTTT"} and records.ambiguous == 1
+    assert records.trimmed(4).sequences == {"b": "GTNA", "a": "TTTT"}
+    assert records.trimmed(3).sequences == {"b": "GTN", "a": "TTT"}
+
+
+@pytest.mark.parametrize("kind", ["protein", "duplicate name", "RNA"])
+def test_files_that_are_not_dna_are_refused_with_record_and_line(tmp_path: Path, kind: str) -> None:
+    data, message = BROKEN_FASTA[kind]
+    (tmp_path / "x.fa").write_bytes(data)
+    with pytest.raises(DataError) as caught:
+        read_records(tmp_path / "x.fa")
+    assert str(caught.value) == f"{tmp_path / 'x.fa'}: {message}"
+
+
+def test_a_contig_is_not_a_window(tmp_path: Path) -> None:
+    fasta(tmp_path / "x.fa", short="ACGT", fits="A" * 100_000, long="A" * 100_001)
+    with pytest.raises(DataError, match="record 'long' has more than 100,000 bp: windows are asked for"):
+        read_records(tmp_path / "x.fa")
+
+
+def test_lengths_that_differ_are_told(tmp_path: Path) -> None:
+    same = [read_records(fasta(tmp_path / f"{i}.fa", **{f"{i}a": "ACGT", f"{i}b": "AAAA"})) for i in (0, 1)]
+    assert common_length(same) == 4
+    ten = {f"r{i}": "A" * (i + 5) for i in range(10)} | {"s1": "C" * 9, "s2": "G" * 9}
+    mixed = read_records(fasta(tmp_path / "mixed.fa", **ten))
+    with pytest.raises(DataError) as caught:
+        common_length([same[0], mixed])
+    assert "0.fa has 2 of 4 bp; " in str(caught.value)
+    assert "mixed.fa has 3 of 9 bp, 1 of 5 bp, 1 of 6 bp, 7 of other lengths (from 5 to 14 bp)" in str(
+        caught.value
+    )
+    assert "--length BP (promoters.sequences.length)" in str(caught.value)
+    with pytest.raises(DataError, match=r"mixed.fa: 2 sequences are shorter than 7 bp: 'r0', 'r1'$"):
+        mixed.trimmed(7)
+
+
+def test_names_and_copies_in_both_files(tmp_path: Path) -> None:
+    one = read_records(fasta(tmp_path / "p.fa", a="AACCC", b="ACGTT", c="AACCC", d="AACGT"))
+    other = read_records(fasta(tmp_path / "n.fa", e="GGGTT", f="TTTTT", b="ACACA", g="TTTTT"))
+    with pytest.raises(DataError, match=r"n.fa: 1 record is also in .*p.fa: 'b'; names must differ"):
+        check_names(one, other)
+    copies = find_copies(one.sequences, other.sequences)
+    assert copies.within == [("a", "c"), ("b", "d"), ("f", "g")]
+    assert copies.across == [("a", "e")]
+
+
+# Splits by a table.
+
+
+def test_a_table_of_splits_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "s.tsv"
+    write_splits(path, ["a", "b", "c"], ["train", "test", "valid"], [0, 1, 1])
+    assert read_splits(path) == {"a": "train", "b": "test", "c": "valid"}
+    path.write_text("# mine\n\nname\ttrain\nsplit\ttest\n")
+    assert read_splits(path) == {"name": "train", "split": "test"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("name\tsplit\n", "no record in the file"),
+        ("a\ttrain\na train\n", "line 2: expected a record's name, a tab and its split, found 'a train'"),
+        ("a\ttrain\nb\tvalidation\n", "line 2: 'validation' is not a split: say train, valid or test"),
+        ("a\ttrain\n#\na\ttest\n", "line 3: record 'a' is there a second time"),
+    ],
+)
+def test_wrong_tables_of_splits(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "s.tsv").write_text(text)
+    with pytest.raises(DataError, match=f"s.tsv: {message}"):
+        read_splits(tmp_path / "s.tsv")
+
+
+def test_every_record_is_in_the_table_and_no_other() -> None:
+    table = {name: "train" for name in "abcde"}
+    assert look_up(["b", "a", "c", "d", "e"], table, Path("s")) == ["train"] * 5  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"s: 4 records are not in the table: 'v', 'w', 'x' and 1 more$"):
+        look_up([*"abcdevwxy"], table, Path("s"))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"s: 1 record is in neither FASTA file: 'e'$"):
+        look_up([*"abcd"], table, Path("s"))  # type: ignore[arg-type]
+
+
+# Splits by groups.
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=60, max_size=200), st.integers(0, 5))
+def test_groups_stay_whole_and_the_same_seed_gives_the_same_splits(
+    rows: list[tuple[int, bool]], seed: int
+) -> None:
+    names = {group: number for number, group in enumerate(dict.fromkeys(group for group, _ in rows))}
+    groups = np.array([names[group] for group, _ in rows])
+    positive = np.array([label for _, label in rows])
+    splits = divide(groups, positive, seed)
+    assert splits == divide(groups, positive, seed)
+    found = {(group, split) for group, split in zip(groups.tolist(), splits, strict=True)}
+    assert len(found) == len(names)
+
+
+def test_both_classes_are_divided_by_eight_one_and_one() -> None:
+    groups = np.concatenate([np.arange(900), np.full(100, 900), np.arange(901, 901 + 3000)])
+    positive = np.arange(4000) < 1000
+    counts = Counter(zip(divide(groups, positive, 1), positive.tolist(), strict=True))
+    assert counts == {
+        ("train", True): 800,
+        ("valid", True): 100,
+        ("test", True): 100,
+        ("train", False): 2400,
+        ("valid", False): 300,
+        ("test", False): 300,
+    }
+    other = divide(groups, positive, 2)
+    assert other != divide(groups, positive, 1)
+    # A large family is trained on, and the test isn't the file's end.
+    assert {split for split, group in zip(other, groups.tolist(), strict=True) if group == 900} == {"train"}
+    test = [place for place, split in enumerate(other) if split == "test"]
+    assert 0.4 < np.mean(test) / 4000 < 0.6
+
+
+def test_a_split_without_one_of_the_classes_is_refused() -> None:
+    positive = np.array([True, True, True, False, False, False])
+    check_splits(["train", "valid", "test"] * 2, positive, "x")  # type: ignore[list-item]
+    check_splits(["train", "valid", "test"], positive[:3], "x")
+    with pytest.raises(DataError, match="x: no negative is in split 'valid'"):
+        check_splits(["train", "valid", "test", "train", "test", "test"], positive, "x")
+    with pytest.raises(DataError, match="x: no positive is in split 'test'"):
+        check_splits(["train", "valid", "train"], positive[:3], "x")
+
+
+# What is alike, against a comparison of all pairs.
+
+
+def oracle(sequences: list[str], threshold: float) -> list[int]:
+    """The groups by all k-mers of all pairs, as sets of text."""
+    k = 8 if min(map(len, sequences)) < 64 else 16
+    sets = []
+    for one in sequences:
+        words = {one[i : i + k] for i in range(len(one) - k + 1)}
+        sets.append({min(word, reverse_complement(word)) for word in words if "N" not in word})
+    groups = list(range(len(sequences)))
+    for i in range(len(sequences)):
+        for j in range(i):
+            shared, most = len(sets[i] & sets[j]), max(len(sets[i]), len(sets[j]))
+            if shared and shared >= threshold * most - 1e-9 and groups[i] != groups[j]:
+                groups = [groups[j] if group == groups[i] else group for group in groups]
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return [numbers[group] for group in groups]
+
+
+def family(rng: np.random.Generator, length: int, count: int) -> list[str]:
+    """Shifted pieces of a few sequences with changed bases, on either strand; some begin with a repeat."""
+    sources = [rng.choice(list("ACGT"), 2 * length) for _ in range(3)]
+    made = []
+    for _ in range(count):
+        start = int(rng.integers(0, length))
+        piece = sources[rng.integers(3)][start : start + length].copy()
+        changed = rng.integers(0, length, int(rng.integers(0, 6)))
+        piece[changed] = rng.choice(list("ACGTN"), len(changed))
+        text = "".join(piece)
+        if rng.random() < 0.3:
+            text = ("AC" * length)[: length // 2] + text[length // 2 :]
+        made.append(reverse_complement(text) if rng.random() < 0.5 else text)
+    return made
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([20, 63, 64, 90]),
+    st.sampled_from([0.05, 0.1, 0.2, 0.35, 0.5, 0.9, 1.0]),
+)
+def test_groups_are_those_of_a_comparison_of_all_pairs(seed: int, length: int, threshold: float) -> None:
+    sequences = family(np.random.default_rng(seed), length, 40)
+    assert similar_groups(sequences, threshold).tolist() == oracle(sequences, threshold)
+
+
+def test_groups_depend_neither_on_batches_nor_on_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    sequences = [*family(rng, 100, 150), "N" * 100, "N" * 100]
+    whole = similar_groups(sequences, 0.3)
+    assert whole[-2] != whole[-1] and len(set(whole.tolist())) > 5
+    for batch in (1, 700):
+        monkeypatch.setattr(similarity, "_BATCH", batch)
+        np.testing.assert_array_equal(similar_groups(sequences, 0.3), whole)
+    order = rng.permutation(len(sequences))
+    shuffled = similar_groups([sequences[i] for i in order], 0.3)
+    pairs = set(zip(shuffled.tolist(), whole[order].tolist(), strict=True))
+    assert len(pairs) == len(set(whole.tolist()))
+
+
+def test_what_is_common_to_all_links_nothing_and_a_family_is_linked_along_its_chain() -> None:
+    adapter = random_dna(30, 1)
+    singles = [adapter + random_dna(270, seed) for seed in range(2, 40)]
+    assert len(set(similar_groups(singles, 0.2).tolist())) == 38
+    source = random_dna(2000, 1)
+    chain = [source[start : start + 300] for start in range(0, 1700, 100)]
+    assert set(similar_groups([*chain, random_dna(300, 2)], 0.4).tolist()) == {0, 1}
+    assert set(similar_groups([], 0.4).tolist()) == set()
+
+
+def test_of_many_k_mers_the_same_part_is_looked_at_in_every_sequence() -> None:
+    source = random_dna(3000, 3)
+    sequences = [source[:2000], reverse_complement(source[1000:]), random_dna(2000, 4)]
+    some = distinct_kmers(sequences, most=1000)
+    assert 6 < distinct_kmers(sequences).sizes.sum() / some.sizes.sum() < 9
+    mine, theirs, other = (set(some.codes[some.rows == row].tolist()) for row in range(3))
+    assert 0.35 < len(mine & theirs) / len(mine) < 0.65 and not mine & other
+    assert similar_groups(sequences, 0.3, most_kmers=1000).tolist() == [0, 0, 1]
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_sequences_take_a_minute_or_two() -> None:
+    import resource
+    import time
+
+    rng = np.random.default_rng(0)
+    letters = np.frombuffer(b"ACGT", np.uint8)[rng.integers(0, 4, (100_000, 300))]
+    letters[:, :30] = letters[0, :30]  # an adapter
+    letters[:20_000] = np.where(
+        rng.random((20_000, 300)) < 0.13, letters[:20_000], letters[20_000]
+    )  # a repeat
+    letters[50_000:] = letters[:50_000]
+    sequences = [row.tobytes().decode() for row in letters]
+    started = time.process_time()
+    groups = similar_groups(sequences, 0.2)
+    assert time.process_time() - started < 180
+    np.testing.assert_array_equal(groups[50_000:], groups[:50_000])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 6 << 20

@@ -1,0 +1,345 @@
+"""Promoters as sequences of one's own: from FASTA to a model, its baseline and report, without a genome."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from bigbird_dna.config import load_config
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequences.division import read_splits
+from bigbird_dna.model.directory import load_promoter_model
+from bigbird_dna.tasks.promoters.windows import MAX_N, POSITIVE, read_origin, read_windows, window_sequences
+from bigbird_dna.tasks.run import Run as Training
+from tests.cli.command import Run, invoke, refused
+from tests.tiny_run import MOTIF, SETTINGS
+
+LENGTH, UPSTREAM = 100, 60
+SPLITS = ("train", "valid", "test")
+
+
+def bases(rng: np.random.Generator, length: int = LENGTH) -> str:
+    return "".join(rng.choice(list("ACGT"), length))
+
+
+def promoters(count: int, seed: int, motif: str = MOTIF) -> dict[str, str]:
+    """Random sequences with a motif that ends at a fixed place."""
+    rng = np.random.default_rng(seed)
+    start = UPSTREAM - len(motif)
+    plain = {f"p{number}": bases(rng) for number in range(count)}
+    return {name: text[:start] + motif + text[start + len(motif) :] for name, text in plain.items()}
+
+
+def others(count: int, seed: int) -> dict[str, str]:
+    rng = np.random.default_rng(seed)
+    return {f"n{number}": bases(rng) for number in range(count)}
+
+
+def fasta(path: Path, records: dict[str, str]) -> Path:
+    path.write_text("".join(f">{name} described\n{sequence}\n" for name, sequence in records.items()))
+    return path
+
+
+def configuration(home: Path, **sequences: Any) -> Path:
+    values = {key: value for key, value in SETTINGS.items() if key != "genome"}
+    values["promoters"] = {
+        **{key: value for key, value in SETTINGS["promoters"].items() if key != "windows"},
+        "model": {"pooling": "mean", "initial": "random"},
+        "sequences": {"positives": "p.fa", **sequences},
+    }
+    path = home / "run.yaml"
+    path.write_text(yaml.safe_dump({"results": str(home / "results"), **values}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with negatives of the user's own, three for two promoters, up to its tokenizer."""
+    home = tmp_path_factory.mktemp("own")
+    positive, negative = fasta(home / "p.fa", promoters(240, 1)), fasta(home / "n.fa", others(360, 2))
+    config = configuration(home, negatives="n.fa")
+    results = home / "results"
+    invoke("prepare-sequences", positive, "--negatives", negative, "-o", results / "promoters")
+    invoke("train-tokenizer", config, "--reference", results / "promoters/training.fa.gz")
+    return config
+
+
+@pytest.fixture(scope="module")
+def model(own: Path) -> Path:
+    settings = ["training.steps=150", "training.optimizer.learning_rate=0.003", "model.dropout=0.0"]
+    invoke(
+        *("finetune-promoter", own, "--negative-set", "given"),
+        *(word for setting in settings for word in ("--set", f"promoters.{setting}")),
+    )
+    return own.parent / "results/models/promoter-given"
+
+
+def test_the_planted_motif_is_learnt_and_reported_with_the_shares_of_both_classes(
+    own: Path, model: Path, tmp_path: Path
+) -> None:
+    metrics = json.loads((model / "metrics.json").read_text())["test"]
+    assert metrics["auroc"] > 0.8
+    assert (metrics["n"], metrics["positives"]) == (60, 24)
+    invoke("fit-promoter-baseline", own, "--negative-set", "given", "-o", tmp_path / "kmer.parquet")
+    invoke(
+        *("report-promoters", f"--predictions=given={model / 'predictions.parquet'}"),
+        *(f"--baseline=given={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
+    )
+    table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
+    assert list(table["model"]) == ["model", "k-mer"]
+    assert list(table["n"]) == [60, 60] and list(table["positives"]) == [24, 24]
+    invoke("summarize", "--promoters", tmp_path / "report/promoters.tsv", "-o", tmp_path / "summary.tsv")
+
+
+def test_the_model_knows_its_window_and_where_it_comes_from(own: Path, model: Path) -> None:
+    assert load_promoter_model(model).settings.window == LENGTH
+    assert load_promoter_model(model).settings.upstream == LENGTH // 2
+    found = json.loads((model / "provenance.json").read_text())
+    assert {role: found["sequences"][role]["file"] for role in found["sequences"]} == {
+        "positives": "p.fa",
+        "negatives": "n.fa",
+    }
+    assert found["held_out_contigs_seen_in_pretraining"] == []
+
+
+def test_test_sequences_are_scored_one_window_each(own: Path, model: Path, tmp_path: Path) -> None:
+    test = own.parent / "results/promoters/test.fa.gz"
+    invoke("score-promoters", model, test, "-o", tmp_path / "scores.tsv", "--strand", "+")
+    lines = [line for line in (tmp_path / "scores.tsv").read_text().splitlines() if not line.startswith("##")]
+    scores = pd.DataFrame([line.split("\t") for line in lines[1:]], columns=lines[0].split("\t"))
+    predicted = pd.read_parquet(model / "predictions.parquet").query("split == 'test'").set_index("contig")
+    assert set(scores["#contig"]) == set(predicted.index) == set(scan_fasta(test))
+    mine = scores.set_index("#contig")["score"].astype(float)
+    np.testing.assert_allclose(mine, predicted.loc[mine.index, "probability"], atol=1e-4)
+
+
+def test_the_data_set_holds_each_sequence_once_and_its_split(own: Path) -> None:
+    home = own.parent
+    directory = home / "results/promoters"
+    records = promoters(240, 1) | others(360, 2)
+    data = read_windows(directory, "given")
+    sequences = window_sequences(Reference(directory / "sequences.fa.gz"), data.rows, 1)
+    assert dict(zip(data.rows["contig"], sequences, strict=True)) == records
+    assert data.rows["pair"].is_unique
+    table = read_splits(directory / "splits.tsv")
+    assert dict(zip(data.rows["contig"], data.rows["split"], strict=True)) == table
+    for name, split in (("training", "train"), ("test", "test")):
+        found = scan_fasta(directory / f"{name}.fa.gz")
+        assert list(found) == [record for record in records if table[record] == split]
+    sizes = data.rows.groupby(["negative_set", "split"]).size().to_dict()
+    assert sizes == {
+        **{(POSITIVE, "train"): 192, (POSITIVE, "valid"): 24, (POSITIVE, "test"): 24},
+        **{("given", "train"): 288, ("given", "valid"): 36, ("given", "test"): 36},
+    }
+    origin = read_origin(directory)
+    assert origin is not None and (origin.upstream, origin.downstream) == (50, 50)
+
+
+def test_the_tokenizer_learns_from_no_held_out_sequence(own: Path, tmp_path: Path) -> None:
+    """Other held-out sequences, the same tokenizer."""
+    home, results = own.parent, own.parent / "results"
+    table = read_splits(results / "promoters/splits.tsv")
+    rng = np.random.default_rng(9)
+    for name, records in (("p.fa", promoters(240, 1)), ("n.fa", others(360, 2))):
+        changed = {key: text if table[key] == "train" else bases(rng) for key, text in records.items()}
+        fasta(tmp_path / name, changed)
+    invoke(
+        *("prepare-sequences", tmp_path / "p.fa", "--negatives", tmp_path / "n.fa", "-o", tmp_path / "data"),
+        *("--splits", results / "promoters/splits.tsv"),
+    )
+    invoke(
+        *("train-tokenizer", home / "run.yaml", "--reference", tmp_path / "data/training.fa.gz"),
+        *("-o", tmp_path / "tokenizer.model"),
+    )
+    assert (tmp_path / "tokenizer.model").read_bytes() == (results / "tokens/tokenizer.model").read_bytes()
+
+
+def test_derived_negatives_are_made_of_the_positives_in_their_split(tmp_path: Path) -> None:
+    fasta(tmp_path / "p.fa", promoters(60, 3))
+    command = ("prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data")
+    invoke(*command, "--derived", 3, "--upstream", UPSTREAM, "--seed", 5)
+    rows = read_windows(tmp_path / "data", "permuted").rows
+    assert (rows.groupby("pair")["split"].nunique() == 1).all()
+    counts = rows[rows["negative_set"] == "permuted"].groupby(["split", "pair"]).size()
+    for split, many in (("train", 3), ("valid", 1), ("test", 1)):
+        assert (counts[split] == many).all()
+    origin = read_origin(tmp_path / "data")
+    assert origin is not None and (origin.upstream, origin.downstream) == (60, 40)
+    before = (tmp_path / "data/windows.parquet").read_bytes()
+    invoke(*command, "--derived", 3, "--upstream", UPSTREAM, "--seed", 5)
+    assert (tmp_path / "data/windows.parquet").read_bytes() == before
+
+
+def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) -> None:
+    records = promoters(50, 4, motif="")
+    records |= {f"{name}_copy": reverse_complement(text) for name, text in records.items()}
+    records |= {f"{name}_like": text[20:] + text[:20] for name, text in promoters(50, 4, motif="").items()}
+    result = run("prepare-sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    assert result.code == 0
+    assert (
+        "warning: 50 sequences are there twice in one file, on one strand or the other: 'p0_copy' of 'p0'"
+        in (result.err)
+    )
+    table = read_splits(tmp_path / "data/splits.tsv")
+    assert set(table.values()) == {"train", "valid", "test"}
+    for name in promoters(50, 4):
+        assert len({table[name], table[f"{name}_copy"], table[f"{name}_like"]}) == 1
+    # A table that parts them is followed, and the figures' flattery is said.
+    moved = {name: "train" if "_" in name else split for name, split in table.items()}
+    lines = "".join(f"{name}\t{split}\n" for name, split in moved.items())
+    (tmp_path / "mine.tsv").write_text(lines)
+    result = run(
+        *("prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "mine.tsv")
+    )
+    held_out = sum(split != "train" for split in moved.values())
+    assert f"warning: {held_out} of {held_out} held-out sequences are like one of the training" in result.err
+    assert read_splits(tmp_path / "data/splits.tsv") == moved
+
+
+def test_sequences_of_many_n_are_left_out_and_counted(run: Run, tmp_path: Path) -> None:
+    records = promoters(40, 5)
+    many, few = int(LENGTH * MAX_N) + 1, int(LENGTH * MAX_N)
+    records["p3"] = "N" * many + records["p3"][many:]
+    records["p4"] = "r" * few + records["p4"][few:]
+    result = run("prepare-sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    assert "1 sequence holds too many N" in result.err and "10 IUPAC codes read as N" in result.err
+    found = scan_fasta(tmp_path / "data/sequences.fa.gz")
+    assert "p3" not in found and "p4" in found
+
+
+def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    cores = {f"r{number}": bases(rng, 50) for number in range(40)}
+    padded = {name: bases(rng, n) + text + bases(rng, n) for n, (name, text) in enumerate(cores.items())}
+    fasta(tmp_path / "p.fa", padded)
+    invoke("prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--length", 50)
+    rows = read_windows(tmp_path / "data", "permuted").rows.query("negative_set == 'positive'")
+    assert window_sequences(Reference(tmp_path / "data/sequences.fa.gz"), rows, 1) == [*cores.values()]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (
+            ["--negative-set", "genomic"],
+            2,
+            "negative set 'genomic': choose one of substituted, permuted, given",
+        ),
+        (["--negative-set", "given"], 2, "'given' and a file of negatives go together"),
+        (
+            ["--negatives", "n.fa", "--negative-set", "permuted"],
+            2,
+            "'given' and a file of negatives go together",
+        ),
+        (["--negative-set", "permuted", "--negative-set", "permuted"], 2, "a negative set is named twice"),
+        (["--similarity", "0"], 2, "similarity 0 would make one group"),
+        (["--upstream", "100"], 1, "100 bp before the TSS don't fit into sequences of 100 bp"),
+        (["--length", "101"], 1, "p.fa: 30 sequences are shorter than 101 bp: 'p0', 'p1', 'p2' and 27 more"),
+        (
+            ["--negatives", "short.fa"],
+            1,
+            "short.fa has 30 of 99 bp: trim them around their middle with --length",
+        ),
+        (["--negatives", "same.fa"], 1, "same.fa: 30 sequences are also a positive"),
+        (["--negatives", "names.fa"], 1, "names.fa: 30 records are also in "),
+        (["--negatives", "protein.fa"], 1, "protein.fa: record 'm', line 2: 'L' is no DNA letter"),
+        (["--negatives", "one.fa"], 1, "no negative is in split 'valid'"),
+        (["--negatives", "unknown.fa"], 1, "unknown.fa: all sequences have more than 10% N"),
+        (["--splits", "gone.tsv"], 1, "gone.tsv: no such file"),
+        (
+            ["--splits", "some.tsv"],
+            1,
+            "some.tsv: 20 records are not in the table: 'p10', 'p11', 'p12' and 17",
+        ),
+        (["--splits", "more.tsv"], 1, "more.tsv: 1 record is in neither FASTA file: 'x'"),
+        (["--splits", "train.tsv"], 1, "train.tsv: no positive is in split 'valid'"),
+    ],
+)
+def test_mistakes_are_named_and_nothing_is_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = promoters(30, 7)
+    names = list(records)
+    negatives = {
+        "n": others(30, 8),
+        "short": {name: text[1:] for name, text in others(30, 8).items()},
+        "same": {f"c{name}": reverse_complement(text) for name, text in records.items()},
+        "names": dict(zip(names, others(30, 8).values(), strict=True)),
+        "protein": {"m": "MKVLL"},
+        "one": {"n": others(1, 8)["n0"]},
+        "unknown": {"n": "N" * LENGTH},
+    }
+    for name, content in {"p": records, **negatives}.items():
+        fasta(Path(f"{name}.fa"), content)
+    for name, listed in {"some": names[:10], "more": [*names, "x"], "train": names}.items():
+        Path(f"{name}.tsv").write_text("".join(f"{record}\ttrain\n" for record in listed))
+    refused(run("prepare-sequences", "p.fa", "-o", "data", *options), code, message, after_log=True)
+    assert not Path("data").exists()
+
+
+def test_sequences_that_are_all_alike_cannot_be_split(run: Run, tmp_path: Path) -> None:
+    source = promoters(1, 8)["p0"]
+    records = {f"p{i}": source[:i] + "ACGT"["ACGT".index(source[i]) - 1] + source[i + 1 :] for i in range(30)}
+    result = run("prepare-sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    refused(result, 1, "by groups of similar sequences: no positive is in split 'valid'", after_log=True)
+
+
+# The configuration and the data set have to agree.
+
+
+def test_a_window_that_is_said_must_be_the_data_set_s(own: Path, tmp_path: Path) -> None:
+    for setting, message in (
+        ("promoters.windows.upstream=60", "promoters.windows.upstream is 60, but .* 50 [+] 50 bp"),
+        ("promoters.training.jitter=50", "jitter 50 leaves nothing of windows of 100 bp"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            invoke(
+                "finetune-promoter", own, "--negative-set", "given", "--set", setting, "-o", tmp_path / "m"
+            )
+
+
+def test_a_genome_s_commands_ask_for_a_window(own: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="upstream and downstream are null: say both, or"):
+        load_config(own).promoters.windows.sides  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "window", [3, {}, {"upstream": -1, "downstream": 5}, {"upstream": 1.5, "downstream": 5}]
+)
+def test_a_damaged_description_is_named(tmp_path: Path, window: object) -> None:
+    (tmp_path / "windows.json").write_text(json.dumps({"window": window}))
+    with pytest.raises(DataError, match=r"windows\.json: has no window of whole numbers of bp"):
+        read_origin(tmp_path)
+    (tmp_path / "windows.json").write_text("[]")
+    with pytest.raises(DataError, match=r"windows\.json: not a file of prepare-windows"):
+        read_origin(tmp_path)
+
+
+def test_other_sequences_are_another_training(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names, places and lengths are the same: only the bases differ, and so do the checkpoints' names."""
+    monkeypatch.setattr(Training, "publish", lambda *arguments, **named: None)
+    (tmp_path / "s.tsv").write_text("".join(f"p{i}\t{SPLITS[i % 3]}\n" for i in range(40)))
+    places = set()
+    for number, seed in enumerate((1, 2, 2), start=1):
+        fasta(tmp_path / "p.fa", promoters(40, seed))
+        invoke(
+            "prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "s.tsv"
+        )
+        places.add((tmp_path / "data/windows.parquet").read_bytes())
+        invoke(
+            *("finetune-promoter", own, "--negative-set", "permuted", "--windows", tmp_path / "data"),
+            *("--reference", tmp_path / "data/sequences.fa.gz", "-o", tmp_path / "model"),
+            *("--checkpoints", tmp_path / "checkpoints", "--set", "promoters.training.steps=1"),
+        )
+        assert len([*(tmp_path / "checkpoints").iterdir()]) == min(number, 2)
+    assert len(places) == 1
