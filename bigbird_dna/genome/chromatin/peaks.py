@@ -120,7 +120,12 @@ def place_peaks(
         # A reference may hold a piece of a contig, from its start.
         limit = max(length, whole.get(name, 0))
         if starts.max() >= limit:
-            _refuse_beyond(peaks.path, name, int(starts[starts >= limit][0]), limit)
+            why = ": another assembly?"
+            if name not in whole:
+                why += (
+                    " Of a part of a contig, NCBI's assembly report as genome.aliases tells the whole length"
+                )
+            _refuse_beyond(peaks.path, name, int(starts[starts >= limit][0]), limit, why)
         on_reference = starts < length
         absent += int(np.count_nonzero(~on_reference))
         starts, ends = starts[on_reference], ends[on_reference]
@@ -198,11 +203,11 @@ def _fault(first: str, last: str) -> str:
     return f"position {end} is beyond any contig (at most {FURTHEST:,})"
 
 
-def _refuse_beyond(path: Path, contig: str, start: int, length: int) -> None:
+def _refuse_beyond(path: Path, contig: str, start: int, length: int, why: str) -> None:
     line = next(number for number, *place, _ in read_intervals(path) if place == [contig, start])
     raise DataError(
         f"{path}: line {line}: the peak at {contig}:{start} (0-based) starts beyond the contig's "
-        f"{length:,} bp: another assembly?"
+        f"{length:,} bp{why}"
     )
 
 
