@@ -220,14 +220,14 @@ def test_keys_of_no_stage() -> None:
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     assert unread == {
         *("results", "local_data", "processes", "simulation.megabases"),
-        *("promoters.source", "promoters.chain", "promoters.control"),
+        *("promoters.source", "promoters.chain", "promoters.sequences", "promoters.control"),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
         *("scoring.stride", "scoring.negative_set", "scoring.max_megabases"),
     }
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("name", ["demo", "chr22", "grch37", "yeast", "yeast_factors"])
+@pytest.mark.parametrize("name", ["demo", "chr22", "grch37", "sequences", "yeast", "yeast_factors"])
 def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     tmp_path: Path, name: str, stage: str
 ) -> None:
@@ -291,6 +291,9 @@ def test_names_of_a_run_s_files() -> None:
         "token_statistics": "r/tokens/statistics.json",
         "pretrained": "r/models/pretrained",
         "windows": "r/promoters",
+        "sequences": "r/promoters/sequences.fa.gz",
+        "training_sequences": "r/promoters/training.fa.gz",
+        "test_sequences": "r/promoters/test.fa.gz",
         "scored_contig": "r/scores/contig.fa.gz",
         "deepsea_bundle": "r/chromatin/bundle",
         "chromatin_data": "r/chromatin/data",
@@ -312,3 +315,92 @@ def test_names_of_a_run_s_files() -> None:
     assert str(run.stage("tokens")) == "r/config/tokens.yaml"
     assert str(run.log("pretrain")) == "r/logs/pretrain.log"
     assert str(run.benchmark("pretrain")) == "r/benchmarks/pretrain.tsv"
+
+
+# Promoters as sequences of the user's own.
+
+OWN = {"sequences": {"positives": "p.fa"}, "model": {"initial": "random"}}
+
+
+def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> None:
+    for negatives, sets in ((None, ("substituted", "permuted")), ("n.fa", ("given",))):
+        own = {**OWN, "sequences": {"positives": "p.fa", "negatives": negatives}}
+        config = complete(parse_config({"promoters": own, "encoder": {"positions": 64}}))
+        config.check_targets()
+        windows = config.promoters.windows
+        assert (windows.upstream, windows.downstream, windows.negative_sets) == (None, None, sets)
+        assert (config.promoters.control, config.scoring.negative_set) == (sets[0], sets[0])
+        assert not (config.has_genome or config.is_simulated or config.has_pretraining)
+        assert config.has_promoters and complete(config) == config
+    said = parse_config(
+        {
+            "promoters": {**OWN, "windows": {"upstream": 7, "negative_sets": ["permuted"]}, "control": None},
+            "genome": {"reference": "g.fa", "valid": ["a"]},
+            "scoring": {"stride": 3},
+        }
+    )
+    assert (said.promoters.windows.upstream, said.promoters.control) == (7, None)
+    assert (said.scoring.negative_set, said.scoring.stride) == ("permuted", 3)
+    assert said.has_genome and said.has_pretraining and not said.is_simulated
+    said.check_targets()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"promoters": {**OWN, "source": "x.sga"}}, "sequences stand in place of source and chain"),
+        ({"promoters": {**OWN, "chain": "x"}}, "sequences stand in place of source and chain"),
+        (
+            {"promoters": {**OWN, "windows": {"negative_sets": ["genomic"]}}},
+            "negative set 'genomic' needs promoters as loci on a genome",
+        ),
+        (
+            {"promoters": {**OWN, "windows": {"negative_sets": ["given"]}}},
+            "negative set 'given' needs sequences.negatives",
+        ),
+        (
+            {
+                "promoters": {
+                    "sequences": {"positives": "p.fa", "negatives": "n.fa"},
+                    "windows": {"negative_sets": ["permuted"]},
+                }
+            },
+            "sequences.negatives are the negative set 'given': add it to windows.negative_sets",
+        ),
+        ({"promoters": {**OWN, "windows": {"downstream": 5}}}, "with sequences say windows.upstream"),
+        ({"promoters": {"sequences": {"positives": "a", "negatives": "a"}}}, "are the same file 'a'"),
+        ({"promoters": {"sequences": {"negatives": "a"}}}, "promoters.sequences.positives: Field required"),
+        ({"promoters": {"sequences": "p.fa"}}, "promoters.sequences: "),
+        ({"promoters": {**OWN, "windows": 3}}, "promoters.windows: "),
+        ({"promoters": OWN, "scoring": 3}, "scoring: "),
+        ({"promoters": {"windows": {"upstream": None}}}, "can only be null with sequences"),
+        (
+            {"promoters": {"windows": {"negative_sets": ["given"]}, "control": "given"}},
+            "negative set 'given' needs sequences.negatives",
+        ),
+    ],
+)
+def test_wrong_configurations_of_sequences(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        complete(parse_config(changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"genome": {"test": ["a"]}}, "genome.test: names contigs, but promoters.sequences without"),
+        (
+            {"chromatin": {"data": {"tracks": "simulated"}}},
+            "chromatin.data.tracks: needs a genome.reference beside promoters.sequences",
+        ),
+        (
+            {"promoters": {**OWN, "model": {}}},
+            "promoters.model.initial: 'pretrained' needs a genome.reference",
+        ),
+        ({"genome": {"reference": "g.fa"}}, "genome.valid: name at least one contig"),
+        ({"scoring": {"negative_set": "given"}}, "scoring.negative_set: 'given' is none of"),
+    ],
+)
+def test_sequences_without_what_they_need(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config({"promoters": OWN, **changed}).check_targets()

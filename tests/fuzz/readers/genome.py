@@ -16,6 +16,9 @@ from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.liftover import lift
 from bigbird_dna.genome.promoters import place, read_loci, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequences.division import read_splits
+from bigbird_dna.genome.sequences.records import common_length, find_copies, read_records
+from bigbird_dna.genome.sequences.similarity import similar_groups
 from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
 from bigbird_dna.reporting.variants.reading import read_known_effects
@@ -103,6 +106,13 @@ def _read_promoters(path: Path) -> object:
     return place(read_promoters(path), CONTIGS, load_assembly("demo"), str(path))
 
 
+def _read_sequences(path: Path) -> object:
+    records = read_records(path)
+    common_length([records])
+    find_copies(records.sequences, {})
+    return similar_groups([*records.sequences.values()], 0.2)
+
+
 def _lift(path: Path) -> object:
     loci = [Locus("s", position, "+", "a") for position in range(0, 200, 7)]
     lifted = lift(loci, path, lambda name, names: name if name in names else None)
@@ -136,6 +146,10 @@ NARROW = b"chr1\t5\t90\t.\t0\t.\t4.5\t3.2\t-1\t20\nchr2\t1\t30\t.\t0\t.\t1\t1\t1
 PROMOTERS_BED = b"chr1\t5\t65\tA_1\t900\t+\t55\t65\nchr2\t7\t8\tB_1\t900\t-\n"
 SGA = b"chr1\tTSS\t55\t+\t1\tA_1\nchr2\tTSS\t8\t-\t1\n"
 FPS = b"ID   x\nFP   %-20s:+S  EU:%-18s 1+%10d; 00000.000\n//\n" % (b"A_1", b"chr1", 55)
+SPLITS = b"# mine\nname\tsplit\tgroup\na\ttrain\t0\nb\tvalid\t1\nc\ttest\t1\n"
+RECORDS = (
+    b">a x\nACGTTGCAGGATCCATTAGCNACGTTG\n>b\nacgttgcaggatccattagcnaCGTTT\n>c\nGGGGGGGGGGGGGGGGGGGGGGGGGGR\n"
+)
 LOCI = b"contig\tposition\tstrand\tname\nchr1\t54\t+\tA_1\nchr2\t7\t-\tB_1\n"
 CHAIN = (
     b"chain 1000 s 200 + 10 40 t 300 - 5 37 1\n10\t5\t7\n15\n\n"
@@ -210,6 +224,8 @@ READERS = [
     Reader("promoters-sga", ".sga", _read_promoters, lambda: [SGA], tokens=NUMBERS + TEXT),
     Reader("promoters-fps", ".fps", _read_promoters, lambda: [FPS], tokens=NUMBERS + TEXT),
     Reader("loci", ".tsv", read_loci, lambda: [LOCI], tokens=NUMBERS + TEXT),
+    Reader("splits", ".tsv", read_splits, lambda: [SPLITS], tokens=NUMBERS + TEXT),
+    Reader("records", ".fa", _read_sequences, lambda: [RECORDS], tokens=(b">", b"\n>", *TEXT)),
     Reader("chain", ".chain", _lift, lambda: [CHAIN], tokens=(b"chain ", b"\n\n", *NUMBERS, *TEXT)),
     Reader("vcf", ".vcf", _read_vcf, lambda: [VCF], tokens=NUMBERS + TEXT),
     Reader("vcf-bgzip", ".vcf.gz", _read_vcf, lambda: [_bgzip(VCF)], BGZIP, NUMBERS),
