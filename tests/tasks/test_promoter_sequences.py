@@ -96,6 +96,7 @@ def test_the_planted_motif_is_learnt_and_reported_with_the_shares_of_both_classe
     assert list(table["model"]) == ["model", "k-mer"]
     assert list(table["n"]) == [60, 60] and list(table["positives"]) == [24, 24]
     invoke("summarize", "--promoters", tmp_path / "report/promoters.tsv", "-o", tmp_path / "summary.tsv")
+    assert "60 test windows, 40% positive" in (tmp_path / "summary.tsv").read_text()
 
 
 def test_the_model_knows_its_window_and_where_it_comes_from(own: Path, model: Path) -> None:
