@@ -64,7 +64,7 @@ class Benchmark(ABC):
         for option, known in (("contenders", tuple(self.known)), ("passes", self.passes)):
             for value in getattr(options, option):
                 if value not in known:
-                    raise UsageError(f"--{option}: {value!r} is none of {', '.join(known)}")
+                    raise UsageError(f"--{option}: {value!r} is not one of {', '.join(known)}")
         self.options = options
         self.device = torch.device(options.device)
 

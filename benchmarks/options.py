@@ -79,7 +79,7 @@ class Options(BaseModel, frozen=True):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.reference not in (None, *self.contenders):
-            raise ValueError(f"--reference {self.reference}: is none of --contenders")
+            raise ValueError(f"--reference {self.reference}: is not one of --contenders")
         try:
             _ = self.pattern
         except ValueError as error:
@@ -115,7 +115,7 @@ class EncoderOptions(Options, frozen=True):
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
         if self.hidden % self.heads:
-            raise ValueError(f"--hidden {self.hidden} is no multiple of --heads {self.heads}")
+            raise ValueError(f"--hidden {self.hidden} is not a multiple of --heads {self.heads}")
         return self
 
     @property

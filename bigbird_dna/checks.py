@@ -6,7 +6,7 @@ from bigbird_dna.errors import UsageError
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """`UsageError` if the value of an argument is none of its choices."""
+    """`UsageError` if the value of an argument is not one of its choices."""
     if value not in choices:
         raise UsageError(f"{name} {value!r}: choose one of {', '.join(choices)}")
 

@@ -88,7 +88,7 @@ def format_for(output: Path | None, formats: Mapping[str, Sequence[str]], defaul
     Raises
     ------
     UsageError
-        The ending is none of any format.
+        The ending is not one of any format.
     """
     if output is None:
         return default

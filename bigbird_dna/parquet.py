@@ -62,7 +62,7 @@ def check_cells(path: Path, frame: pd.DataFrame, text: Sequence[str] = (), whole
         if wrong.any():
             row = int(wrong.to_numpy().argmax())
             raise DataError(
-                f"{path}: row {row + 1:,}: {name} {column.iloc[row]} is none from 0 to {_LARGEST:,}"
+                f"{path}: row {row + 1:,}: {name} {column.iloc[row]} is not a number from 0 to {_LARGEST:,}"
             )
 
 

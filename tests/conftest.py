@@ -19,6 +19,10 @@ from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Result, Run
 from tests.toys import MEGABASES, Demo, lines, random_dna
 
+# What a shell starts in the background ignores Ctrl-C, and so do its children: those of tests shall hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -60,7 +60,7 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
         ("encoder: {layers: 2.5}", r"encoder\.layers: .*integer"),
         ("encoder: {layers: true}", r"encoder\.layers: .*integer"),
         ("encoder: {dropout: 1.5}", r"encoder\.dropout: .*less than 1 \(got 1\.5\)"),
-        ("encoder: {hidden: 10, heads: 3}", "hidden 10 is no multiple of heads 3"),
+        ("encoder: {hidden: 10, heads: 3}", "hidden 10 is not a multiple of heads 3"),
         ("encoder: {window_blocks: 2}", "window_blocks must be odd"),
         ("encoder: 7", "encoder: "),
         ("genome: {valid: [I], test: [I]}", "'I' stands in more than one"),
@@ -74,7 +74,7 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
         ("promoters: {windows: {negative_sets: [random]}}", r"promoters\.windows\.negative_sets"),
         (
             "promoters: {control: permuted, windows: {negative_sets: [genomic]}}",
-            "promoters: control 'permuted' is none of windows.negative_sets",
+            "promoters: control 'permuted' is not one of windows.negative_sets",
         ),
         ("promoters: {model: {views: 2}}", "several model.views differ by training.jitter"),
         (
@@ -236,7 +236,9 @@ def test_keys_of_no_stage() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("name", ["demo", "chr22", "grch37", "yeast", "yeast_factors", "minimal"])
+@pytest.mark.parametrize(
+    "name", ["demo", "chr22", "grch37", "sequences", "yeast", "yeast_factors", "minimal"]
+)
 def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     tmp_path: Path, name: str, stage: str
 ) -> None:
@@ -257,7 +259,7 @@ def test_a_stage_s_file_is_a_configuration_of_its_sections_alone(
     ("values", "message"),
     [
         ({"encoder": {"positions": 256}}, "sequence_tokens 512 is above encoder.positions 256"),
-        ({"promoters": {"windows": {"negative_sets": ["permuted"]}}}, "control 'genomic' is none"),
+        ({"promoters": {"windows": {"negative_sets": ["permuted"]}}}, "control 'genomic' is not one"),
         ({"chromatin": {"evaluation": {"middle": 0.5}}}, "evaluation.middle must be 0"),
         ({"chromatin": {"training": {"neighbours": 3}}}, "training.neighbours must be 1"),
     ],
@@ -324,3 +326,92 @@ def test_names_of_a_run_s_files() -> None:
     assert str(run.stage("tokens")) == "r/config/tokens.yaml"
     assert str(run.log("pretrain")) == "r/logs/pretrain.log"
     assert str(run.benchmark("pretrain")) == "r/benchmarks/pretrain.tsv"
+
+
+# Promoters as sequences of the user's own.
+
+OWN = {"sequences": {"positives": "p.fa"}, "model": {"initial": "random"}}
+
+
+def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> None:
+    for negatives, sets in ((None, ("substituted", "permuted")), ("n.fa", ("given",))):
+        own = {**OWN, "sequences": {"positives": "p.fa", "negatives": negatives}}
+        config = complete(parse_config({"promoters": own, "encoder": {"positions": 64}}))
+        config.check_targets()
+        windows = config.promoters.windows
+        assert (windows.upstream, windows.downstream, windows.negative_sets) == (None, None, sets)
+        assert (config.promoters.control, config.scoring.negative_set) == (sets[0], sets[0])
+        assert not (config.has_genome or config.is_simulated or config.has_pretraining)
+        assert config.has_promoters and complete(config) == config
+    said = parse_config(
+        {
+            "promoters": {**OWN, "windows": {"upstream": 7, "negative_sets": ["permuted"]}, "control": None},
+            "genome": {"reference": "g.fa", "valid": ["a"]},
+            "scoring": {"stride": 3},
+        }
+    )
+    assert (said.promoters.windows.upstream, said.promoters.control) == (7, None)
+    assert (said.scoring.negative_set, said.scoring.stride) == ("permuted", 3)
+    assert said.has_genome and said.has_pretraining and not said.is_simulated
+    said.check_targets()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"promoters": {**OWN, "source": "x.sga"}}, "sequences stand in place of source and chain"),
+        ({"promoters": {**OWN, "chain": "x"}}, "sequences stand in place of source and chain"),
+        (
+            {"promoters": {**OWN, "windows": {"negative_sets": ["genomic"]}}},
+            "negative set 'genomic' needs promoters as loci on a genome",
+        ),
+        (
+            {"promoters": {**OWN, "windows": {"negative_sets": ["given"]}}},
+            "negative set 'given' needs sequences.negatives",
+        ),
+        (
+            {
+                "promoters": {
+                    "sequences": {"positives": "p.fa", "negatives": "n.fa"},
+                    "windows": {"negative_sets": ["permuted"]},
+                }
+            },
+            "sequences.negatives are the negative set 'given': add it to windows.negative_sets",
+        ),
+        ({"promoters": {**OWN, "windows": {"downstream": 5}}}, "with sequences say windows.upstream"),
+        ({"promoters": {"sequences": {"positives": "a", "negatives": "a"}}}, "are the same file 'a'"),
+        ({"promoters": {"sequences": {"negatives": "a"}}}, "promoters.sequences.positives: Field required"),
+        ({"promoters": {"sequences": "p.fa"}}, "promoters.sequences: "),
+        ({"promoters": {**OWN, "windows": 3}}, "promoters.windows: "),
+        ({"promoters": OWN, "scoring": 3}, "scoring: "),
+        ({"promoters": {"windows": {"upstream": None}}}, "can only be null with sequences"),
+        (
+            {"promoters": {"windows": {"negative_sets": ["given"]}, "control": "given"}},
+            "negative set 'given' needs sequences.negatives",
+        ),
+    ],
+)
+def test_wrong_configurations_of_sequences(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        complete(parse_config(changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"genome": {"test": ["a"]}}, "genome.test: names contigs, but promoters.sequences without"),
+        (
+            {"chromatin": {"data": {"tracks": "simulated"}}},
+            "chromatin.data.tracks: needs a genome.reference beside promoters.sequences",
+        ),
+        (
+            {"promoters": {**OWN, "model": {}}},
+            "promoters.model.initial: 'pretrained' needs a genome.reference",
+        ),
+        ({"genome": {"reference": "g.fa"}}, "genome.valid: name at least one contig"),
+        ({"scoring": {"negative_set": "given"}}, "scoring.negative_set: 'given' is not one of"),
+    ],
+)
+def test_sequences_without_what_they_need(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config({"promoters": OWN, **changed}).check_targets()

@@ -13,9 +13,9 @@ def test_messages_are_one_printable_line(kind: type[BigBirdDnaError]) -> None:
 
 
 def test_long_messages_keep_their_start_and_their_end() -> None:
-    text = str(DataError(f"a.tsv: {'x' * 10_000} is no number"))
+    text = str(DataError(f"a.tsv: {'x' * 10_000} is not a number"))
     assert len(text) < 1300
-    assert text.startswith("a.tsv: xxx") and text.endswith("xxx is no number") and " … " in text
+    assert text.startswith("a.tsv: xxx") and text.endswith("xxx is not a number") and " … " in text
 
 
 def test_other_libraries_texts_are_shortened() -> None:

@@ -51,8 +51,8 @@ def test_what_pandas_says_in_a_file_is_left_alone(tmp_path: Path) -> None:
         ("contig", pd.Categorical([1, 2, 1]), "not text in every row"),
         ("start", [0.0, 1.0, 2.0], "not a whole number in every row"),
         ("start", ["0", "1", "2"], "not a whole number in every row"),
-        ("start", [0, -1, 5], "row 2: start -1 is none from 0"),
-        ("start", [0, 2**31, 5], "row 2: start 2147483648 is none from 0"),
+        ("start", [0, -1, 5], "row 2: start -1 is not a number from 0"),
+        ("start", [0, 2**31, 5], "row 2: start 2147483648 is not a number from 0"),
     ],
 )
 def test_cells_that_will_not_do_are_named(tmp_path: Path, name: str, values: object, text: str) -> None:

@@ -24,8 +24,8 @@ def test_what_was_written_is_read(value: object) -> None:
     [
         ('{"a": 1, "a": 2}', "key 'a' stands twice"),
         ('[{"b": {"a": 1, "c": 0, "a": 1}}]', "key 'a' stands twice"),
-        ('{"a": NaN}', "NaN is no number"),
-        ("[-Infinity]", "-Infinity is no number"),
+        ('{"a": NaN}', "NaN is not a number"),
+        ("[-Infinity]", "-Infinity is not a number"),
         ("[1e999]", "the number 1e999 is too large"),
         ("[" * 100_000, "it is nested too deeply"),
         ('{"a":' * 100_000, "it is nested too deeply"),

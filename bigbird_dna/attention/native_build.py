@@ -81,7 +81,7 @@ def find_compiler() -> list[str]:
     try:
         own = shlex.split(named)
     except ValueError as error:
-        raise BuildError(f"CXX is no command: {named!r} ({error})") from None
+        raise BuildError(f"CXX is not a command: {named!r} ({error})") from None
     if own:
         found = shutil.which(own[0])
         if found is None:

@@ -43,7 +43,7 @@ def distrust(directory: Path) -> str | None:
             return f"can't be looked at: {error.strerror}"
     status = way.stat()
     if not stat.S_ISDIR(status.st_mode):
-        return "is no directory"
+        return "is not a directory"
     return distrust_file(status)
 
 

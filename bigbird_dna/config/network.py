@@ -67,7 +67,7 @@ class EncoderConfig(Section):
     @model_validator(mode="after")
     def _shapes_fit(self) -> Self:
         if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is no multiple of heads {self.heads}")
+            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
         if self.window_blocks and self.window_blocks % 2 == 0:
             raise ValueError("window_blocks must be odd (or 0)")
         if not self.global_blocks + self.window_blocks + self.random_blocks:

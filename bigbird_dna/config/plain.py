@@ -59,7 +59,7 @@ def plain(values: Mapping[Any, Any], source: str) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        Names `source`, and the first key whose value is no text, number, truth value, list, section or null,
+        Names `source`, and the first key whose value is not text, number, truth value, list, section or null,
         or is too large; or says that there are too many values, counting repeated ones (YAML's aliases).
     """
     return _Copy(source).section(values, ())
@@ -75,7 +75,7 @@ class _Copy:
     def section(self, values: Mapping[Any, Any], place: tuple[str, ...]) -> dict[str, Any]:
         for key in values:
             if not isinstance(key, str):
-                raise self.fault(place, f"key {shown(key)} is no text: put it in quotes")
+                raise self.fault(place, f"key {shown(key)} is not text: put it in quotes")
         return {key: self.value(value, (*place, key)) for key, value in values.items()}
 
     def items(self, values: Iterable[Any], place: tuple[str, ...]) -> tuple[Any, ...]:
@@ -118,5 +118,5 @@ def _problem(value: Any) -> str | None:
     elif isinstance(value, date):
         return f"YAML takes {value} for a date: put it in quotes"
     elif value is not None:
-        return f"a {type(value).__name__} is no value of a configuration"
+        return f"a {type(value).__name__} is not a value of a configuration"
     return None

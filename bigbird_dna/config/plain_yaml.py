@@ -51,7 +51,7 @@ class _Loader(yaml.SafeLoader):
                     raise _Refused("keys can't be merged ('<<'): write them out", key.start_mark)
                 if key.tag != f"{_TAG}str":
                     name = shown(key.value) if isinstance(key, yaml.ScalarNode) else f"of kind {key.id}"
-                    raise _Refused(f"the key {name} is no text: put it in quotes", key.start_mark)
+                    raise _Refused(f"the key {name} is not text: put it in quotes", key.start_mark)
                 if key.value in seen:
                     raise _Refused(f"the key {shown(key.value)} is given twice", key.start_mark)
                 seen.add(key.value)
@@ -65,7 +65,7 @@ class _Loader(yaml.SafeLoader):
                 return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
         except (ValueError, IndexError):
             pass
-        problem = "has too many digits" if len(text) > 1000 else "is no plain decimal number"
+        problem = "has too many digits" if len(text) > 1000 else "is not a plain decimal number"
         raise _Refused(f"{shown(text)} {problem}", node.start_mark)
 
     def _truth(self, node: yaml.ScalarNode) -> bool:
@@ -78,7 +78,7 @@ class _Loader(yaml.SafeLoader):
         raise _Refused(f"YAML takes {shown(node.value)} for a date: put it in quotes", node.start_mark)
 
     def _undefined(self, node: yaml.Node) -> None:
-        raise _Refused(f"the tag {shown(node.tag.replace(_TAG, '!!'))} is no data", node.start_mark)
+        raise _Refused(f"the tag {shown(node.tag.replace(_TAG, '!!'))} is not data", node.start_mark)
 
 
 # YAML 1.1 takes 5e-4 for a text; here it is the number that its writer meant.

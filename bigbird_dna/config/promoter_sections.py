@@ -189,7 +189,7 @@ class PromoterConfig(Section):
         # A stage's file has windows and no control: that one's default says nothing of them.
         given = "control" in self.model_fields_set and self.control is not None
         if given and self.control not in self.windows.negative_sets:
-            raise ValueError(f"control {self.control!r} is none of windows.negative_sets")
+            raise ValueError(f"control {self.control!r} is not one of windows.negative_sets")
         return self
 
     def with_sides(self, upstream: int, downstream: int, where: str) -> Self:

@@ -99,7 +99,7 @@ def named(path: Path) -> str:
 def _text(path: Path, name: str) -> str:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{name}: not readable: a directory, pipe or device is no configuration")
+            raise ConfigError(f"{name}: not readable: a directory, pipe or device is not a configuration")
         with path.open("rb") as stream:
             data = stream.read(LARGEST_FILE + 1)
     except FileNotFoundError:
@@ -128,5 +128,5 @@ def _apply(values: dict[str, Any], override: str) -> None:
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"{source}: {shown(section)} is no section")
+            raise ConfigError(f"{source}: {shown(section)} is not a section")
     values[last] = read_yaml(text, source)

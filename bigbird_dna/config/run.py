@@ -110,7 +110,7 @@ class Config(Section):
             self._check_without_genome()
         if self.has_promoters and self.scoring.negative_set not in windows.negative_sets:
             raise ConfigError(
-                f"scoring.negative_set: {self.scoring.negative_set!r} is none of "
+                f"scoring.negative_set: {self.scoring.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
 

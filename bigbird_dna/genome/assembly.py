@@ -114,7 +114,7 @@ def load_assembly(name: str) -> Assembly:
     Raises
     ------
     ConfigError
-        The name is none of `ASSEMBLIES`, "demo" or "custom".
+        The name is not one of `ASSEMBLIES`, "demo" or "custom".
     """
     if name in (DEMO, CUSTOM):
         return Assembly(name, ())

@@ -21,7 +21,7 @@ def position(text: str) -> int:
     """A position, counted from 0."""
     found = whole_number(text)
     if found is None:
-        raise ValueError(f"{quoted(text)} is no position")
+        raise ValueError(f"{quoted(text)} is not a position")
     return found
 
 

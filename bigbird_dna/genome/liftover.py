@@ -58,7 +58,7 @@ def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], 
             continue
         target, position, direction = targets[0]
         if not 0 <= position < lengths.get(target, 0):
-            place = f"{target}:{position}, which is no place of that contig"
+            place = f"{target}:{position}, which is not a place of that contig"
             raise DataError(f"{chain}: leads {locus.contig}:{locus.position} to {place}")
         strand = locus.strand if direction == "+" else OPPOSITE[locus.strand]
         lifted.loci.append(Locus(target, position, strand, locus.name))
@@ -109,7 +109,7 @@ def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int
         source, target = sides
         block = [whole_number(word) for word in words]
         if len(block) not in (1, 3) or None in block:
-            raise DataError(f"{where}: {quoted(' '.join(words))} is no block of a chain")
+            raise DataError(f"{where}: {quoted(' '.join(words))} is not a block of a chain")
         size, *gaps = (value or 0 for value in block)
         for side, gap in zip((source, target), gaps or (0, 0), strict=True):
             side.reached += size + gap
@@ -147,7 +147,7 @@ def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
         length, start, end = (whole_number(word) for word in (numbers[0], numbers[2], numbers[3]))
         if length is None or start is None or end is None or not start < end <= length:
             raise DataError(
-                f"{where}: from {quoted(numbers[2])} to {quoted(numbers[3])} is no stretch of a contig of "
+                f"{where}: from {quoted(numbers[2])} to {quoted(numbers[3])} is not a stretch of a contig of "
                 f"{quoted(numbers[0])} bp"
             )
         check_name(contig, "contig", where)

@@ -19,19 +19,19 @@ _COMPLEMENT = str.maketrans("ACGTNacgtn", "TGCANtgcan")
 
 
 def first_bad_letter(raw: bytes) -> int | None:
-    """Offset of the first byte that is no DNA letter; `None` if all are."""
+    """Offset of the first byte that is not a DNA letter; `None` if all are."""
     bad = raw.translate(None, _ACCEPTED)
     return raw.index(bad[0]) if bad else None
 
 
 def describe_bad_letter(letter: int) -> str:
-    """Say what a byte that is no DNA letter is, and what it hints at."""
+    """Say what a byte that is not a DNA letter is, and what it hints at."""
     text = repr(chr(letter)) if 32 <= letter < 127 else f"byte 0x{letter:02x}"
     if letter in b"Uu":
-        return f"{text} is no DNA letter (is this RNA?)"
+        return f"{text} is not a DNA letter (is this RNA?)"
     if letter in b"EFIJLOPQXZefijlopqxz*":
-        return f"{text} is no DNA letter (is this a protein?)"
-    return f"{text} is no DNA letter"
+        return f"{text} is not a DNA letter (is this a protein?)"
+    return f"{text} is not a DNA letter"
 
 
 def clean_bytes(raw: bytes) -> bytes:
@@ -64,7 +64,7 @@ def clean(text: str, where: str) -> str:
     raw = text.encode("ascii", errors="replace")
     bad = first_bad_letter(raw)
     if bad is not None:
-        what = describe_bad_letter(raw[bad]) if text[bad].isascii() else f"{text[bad]!r} is no DNA letter"
+        what = describe_bad_letter(raw[bad]) if text[bad].isascii() else f"{text[bad]!r} is not a DNA letter"
         raise DataError(f"{where}: position {bad + 1}: {what}")
     return clean_bytes(raw).decode("ascii")
 

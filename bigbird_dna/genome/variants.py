@@ -40,7 +40,7 @@ class Note(StrEnum):
     SPANNING_DELETION = "SPANNING_DELETION", "allele * (lost by a deletion upstream)"
     BREAKEND = "BREAKEND", "breakend"
     SYMBOLIC = "SYMBOLIC", "symbolic allele"
-    NOT_BASES = "NOT_BASES", "REF or ALT has letters that are no bases"
+    NOT_BASES = "NOT_BASES", "REF or ALT has letters that are not bases"
     CONTIG_UNKNOWN = "CONTIG_UNKNOWN", "the reference has no such contig"
     BEYOND_CONTIG = "BEYOND_CONTIG", "REF is not within the contig"
     REF_MISMATCH = "REF_MISMATCH", "REF is not what the reference has there"

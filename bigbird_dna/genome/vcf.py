@@ -76,11 +76,11 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
     DataError
         On opening: the file can't be read, is BCF, or has no VCF header. While records are read: a
         line is no record: its number of columns isn't the header's, CHROM, REF or ALT is empty, or
-        POS is no position. The text has file and line.
+        POS is not a position. The text has file and line.
     """
     path = Path(path)
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
-        # Of a file that is no text at all, one could look for the first line's end for long.
+        # Of a file that is not text at all, one could look for the first line's end for long.
         start = cast(BufferedReader, opened).peek(len(_START))[: len(_START)]
         if start.startswith(b"BCF"):
             raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
@@ -199,10 +199,10 @@ def _record(text: str, columns: int, number: int, where: str) -> VcfRecord:
     fields = text.split("\t", len(_COLUMNS))
     contig, pos, _, ref, alt = fields[:5]
     if not contig or " " in contig:
-        raise DataError(f"{where}: CHROM {quoted(contig)} is no name of a contig")
+        raise DataError(f"{where}: CHROM {quoted(contig)} is not a name of a contig")
     position = whole_number(pos)
     if position is None:
-        raise DataError(f"{where}: POS {quoted(pos)} is no position")
+        raise DataError(f"{where}: POS {quoted(pos)} is not a position")
     if ref in ("", "."):
         raise DataError(f"{where}: REF is empty")
     alts = tuple(alt.split(","))

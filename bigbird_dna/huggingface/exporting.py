@@ -44,7 +44,7 @@ def export_huggingface(path: Path, output: Path) -> str:
 
     Raises
     ------
-    ModelError : `path` is no model directory, or the model has something that HuggingFace's BigBird lacks.
+    ModelError : `path` is not a model directory, or the model has something that HuggingFace's BigBird lacks.
     """
     check_directory(output, [path])
     model = load(path)
@@ -107,7 +107,7 @@ def _unused(model: Model, architecture: Architecture, path: Path) -> dict[str, T
     found = read_tensor_file(path)
     for name, tensor in found.items():
         if tensor.shape != {weight: (hidden, hidden), bias: (hidden,)}.get(name) or tensor.dtype is None:
-            raise ModelError(f"{path}: tensor {shortened(repr(name))} is none of {architecture.name}'s")
+            raise ModelError(f"{path}: tensor {shortened(repr(name))} is not one of {architecture.name}'s")
     return {name: tensor.read() for name, tensor in found.items()}
 
 

@@ -219,5 +219,5 @@ def _weights(
         assert theirs is not None, name
         weights[name] = tensors[theirs].read().float() if theirs in tensors else torch.zeros_like(like)
         if not weights[name].isfinite().all():
-            raise ModelError(f"{directory}: tensor {theirs!r} holds what is no finite number")
+            raise ModelError(f"{directory}: tensor {theirs!r} holds what is not a finite number")
     return weights

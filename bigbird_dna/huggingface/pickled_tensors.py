@@ -143,18 +143,18 @@ class _Reader:
         into = self.stack[-1]
         keys = values[::2]
         if not isinstance(into, dict) or not all(isinstance(key, str) for key in keys) or len(values) % 2:
-            raise OtherThing("a dictionary whose keys are no names")
+            raise OtherThing("a dictionary whose keys are not names")
         into.update(zip(keys, values[1::2], strict=True))
 
     def append(self, values: Sequence[Any]) -> None:
         if not isinstance(self.stack[-1], list):
-            raise ValueError("its pickle appends to what is no list")
+            raise ValueError("its pickle appends to what is not a list")
         self.stack[-1].extend(values)
 
     def call(self) -> None:
         function, arguments = self.last(2)
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise OtherThing("a call of what is no function")
+            raise OtherThing("a call of what is not a function")
         make = _CALLS.get(function)
         if make is None:
             raise OtherThing(f"a call of {function.module}.{function.name}")

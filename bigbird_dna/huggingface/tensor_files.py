@@ -61,9 +61,9 @@ def _read_shards(index: Path) -> dict[str, StoredTensor]:
         raise ModelError(f"{index}: damaged: it maps no tensors to files")
     tensors: dict[str, StoredTensor] = {}
     for name in sorted(set(places.values())):
-        # A file of another directory is none of the checkpoint's.
+        # A file of another directory is not one of the checkpoint's.
         if Path(name).name != name or name in ("", "..") or len(name) > 255 or not name.isprintable():
-            raise ModelError(f"{index}: shard {shortened(repr(name))} is no plain file name")
+            raise ModelError(f"{index}: shard {shortened(repr(name))} is not a plain file name")
         if not (index.parent / name).is_file():
             raise ModelError(f"{index.parent / name}: no such file, though {index.name} names it")
         found = read_tensor_file(index.parent / name)

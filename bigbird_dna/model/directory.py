@@ -145,8 +145,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     Raises
     ------
     ModelError
-        `path` is no model directory, or one of its files is missing, damaged or changed since it was saved;
-        the text says which. Or its positions can't be extended as asked.
+        `path` is not a model directory, or one of its files is missing, damaged or changed since it was
+        saved; the text says which. Or its positions can't be extended as asked.
     """
     path = Path(path)
     if not path.is_dir():

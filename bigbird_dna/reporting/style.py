@@ -84,7 +84,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
 
 def check_format(path: Path) -> None:
-    """Refuse a figure's name whose suffix is none of `FORMATS`."""
+    """Refuse a figure's name whose suffix is not one of `FORMATS`."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: a figure ends in {', '.join(FORMATS)}")
 

@@ -15,6 +15,7 @@ from bigbird_dna.reporting.tables import check_columns, number, read_object, rea
 from bigbird_dna.reporting.tracks.tables import PUBLISHED
 from bigbird_dna.reporting.variants.table import ALL, COLUMNS, HELD_OUT
 
+_UNEVEN = 0.05
 LISTED = 3  # tracks with the largest lead
 _METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
 _PREDICTORS = {"kmers": "k-mer regression"}
@@ -106,7 +107,7 @@ def promoter_rows(source: Path) -> list[Row]:
         for line in chosen.to_dict("records"):
             areas = {name: _estimate(line, name, source) for name in (*_METRICS, DIFFERENCE)}
             if line["model"] == MODEL:
-                note = f"{_cell(line, 'n', source):,.0f} test windows"
+                note = f"{_cell(line, 'n', source):,.0f} test windows{_prevalence(line, source)}"
                 rows += [Row(section, f"{_METRICS[name]}, model", *areas[name], note) for name in _METRICS]
                 if not math.isnan(areas[DIFFERENCE].value):
                     figure = "AUROC, model minus k-mer"
@@ -177,6 +178,14 @@ def variant_rows(source: Path) -> list[Row]:
     return rows
 
 
+def _prevalence(line: Line, source: Path) -> str:
+    """The share of positives, where they are far from half of all: AUPRC and F1 depend on it."""
+    if "positives" not in line:
+        return ""
+    share = _cell(line, "positives", source) / max(_cell(line, "n", source), 1)
+    return f", {share:.0%} positive" if abs(share - 0.5) > _UNEVEN else ""
+
+
 def _shown(name: str) -> str:
     return _PREDICTORS.get(name, name.replace("_", " "))
 
@@ -184,7 +193,7 @@ def _shown(name: str) -> str:
 def _object(values: Mapping[str, Any], key: str, source: Path) -> Mapping[str, Any]:
     value = values.get(key)
     if not isinstance(value, Mapping):
-        raise DataError(f"{source}: {key!r} is no object but {value!r:.60}")
+        raise DataError(f"{source}: {key!r} is not an object but {value!r:.60}")
     return value
 
 
@@ -193,7 +202,7 @@ def _cell(line: Line, name: str, source: Path) -> float:
     try:
         return float(line[name])
     except (ValueError, TypeError, OverflowError):
-        raise DataError(f"{source}: {name} {line[name]!r:.60} is no number") from None
+        raise DataError(f"{source}: {name} {line[name]!r:.60} is not a number") from None
 
 
 def _estimate(line: Line, name: str, source: Path) -> Estimate:

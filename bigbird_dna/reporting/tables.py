@@ -89,7 +89,7 @@ def number(values: Any, key: str, where: object) -> float:
     """`values[key]`, which must be a number; `where` is the file, or the line, that it came from."""
     value = values.get(key) if isinstance(values, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"{where}: {key!r} is no number but {value!r:.60}")
+        raise DataError(f"{where}: {key!r} is not a number but {value!r:.60}")
     try:
         return float(value)
     except OverflowError:  # JSON's whole numbers have no end
@@ -100,7 +100,7 @@ def whole_number(values: Any, key: str, where: object) -> int:
     """`values[key]`, which must be a whole number that a table can hold; `where` as in `number`."""
     value = number(values, key, where)
     if not (value.is_integer() and abs(value) < _LARGEST):
-        raise DataError(f"{where}: {key!r} is no whole number but {value!r:.60}")
+        raise DataError(f"{where}: {key!r} is not a whole number but {value!r:.60}")
     return int(value)
 
 

@@ -58,7 +58,7 @@ def read_training_log(path: Path) -> TrainingCurves:
         if "evaluation" in record:
             values = record["evaluation"]
             if not isinstance(values, dict):
-                raise DataError(f"{where}: 'evaluation' is no object but {values!r:.60}")
+                raise DataError(f"{where}: 'evaluation' is not an object but {values!r:.60}")
             for name in values:
                 evaluation.setdefault(name, {})[step] = number(values, name, where)
     if not loss and not evaluation:

@@ -23,5 +23,5 @@ def read_provenance(model: Path) -> dict[str, Any]:
     values = read_mapping(path)
     contigs = values.get("contigs", [])
     if not isinstance(contigs, list) or not all(isinstance(name, str) for name in contigs):
-        raise ModelError(f"{path}: contigs is no list of names")
+        raise ModelError(f"{path}: contigs is not a list of names")
     return values

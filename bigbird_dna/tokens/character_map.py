@@ -45,7 +45,7 @@ def _check_texts(texts: bytes) -> NDArray[np.bool_]:
     try:
         texts.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"a rule of normalisation is no text: {shortened(str(error))}") from None
+        raise ValueError(f"a rule of normalisation is not text: {shortened(str(error))}") from None
     letters = np.frombuffer(texts, np.uint8)
     if np.diff(np.flatnonzero(letters == 0), prepend=-1).max() > LONGEST_REPLACEMENT:
         raise ValueError(f"a rule of normalisation puts in more than {LONGEST_REPLACEMENT} bytes")

@@ -65,11 +65,11 @@ def read_pieces(values: Any, source: str) -> tuple[dict[int, str], str]:
 def _vocabulary(vocabulary: Any) -> dict[int, str]:
     if isinstance(vocabulary, list):  # unigram: [piece, score]
         if not all(isinstance(piece, str) for piece, _ in vocabulary):
-            raise ValueError("a piece that is no text")
+            raise ValueError("a piece that is not text")
         return {index: piece for index, (piece, _) in enumerate(vocabulary)}
     pieces: dict[int, str] = {index: piece for piece, index in vocabulary.items()}
     if not all(type(index) is int for index in pieces):
-        raise ValueError("a piece whose id is no whole number")
+        raise ValueError("a piece whose id is not a whole number")
     if len(pieces) < len(vocabulary):
         raise ValueError("two pieces with one id")
     return pieces

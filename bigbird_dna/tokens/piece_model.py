@@ -144,7 +144,7 @@ def _text(text: bytes, number: int) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"piece {number} is no text: it isn't UTF-8") from None
+        raise ValueError(f"piece {number} is not text: it isn't UTF-8") from None
 
 
 def _bytes(field: Field) -> bytes:

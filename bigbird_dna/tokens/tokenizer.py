@@ -180,7 +180,7 @@ def check_letters(sequence: str, where: str = "") -> None:
     if rest:
         position, letter = next((i, c) for i, c in enumerate(sequence) if c not in "ACGTN")
         raise DataError(
-            f"{where}letter {letter!r} at position {position + 1} is none of A, C, G, T, N "
+            f"{where}letter {letter!r} at position {position + 1} is not one of A, C, G, T, N "
             "(sequences are cleaned and upper-case before they are encoded)"
         )
 

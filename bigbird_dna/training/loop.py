@@ -55,13 +55,13 @@ def train(
     Raises
     ------
     ConfigError : `batch_size` can't be divided among the processes and micro-batches.
-    DataError : the loss is no number any more; the last checkpoint is still good.
+    DataError : the loss is not a number any more; the last checkpoint is still good.
     ModelError : the checkpoints are damaged, or the processes see different ones.
     """
     shares = world.size * config.accumulate
     if config.batch_size % shares:
         raise ConfigError(
-            f"batch_size {config.batch_size} is no multiple of {world.size} processes × "
+            f"batch_size {config.batch_size} is not a multiple of {world.size} processes × "
             f"{config.accumulate} micro-batches"
         )
     network.to(world.device)
@@ -147,7 +147,7 @@ def _backward(
 
 
 def _count(progress: Progress, step: int, loss: Tensor, batches: list[Batch], world: World) -> None:
-    """Add a step to `progress`; `DataError` if its loss, over all processes, is no number."""
+    """Add a step to `progress`; `DataError` if its loss, over all processes, is not a number."""
     tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
     sums = world.sum({"loss": loss.item(), "tokens": tokens})
     if not math.isfinite(sums["loss"]):

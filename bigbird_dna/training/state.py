@@ -149,7 +149,7 @@ def _check_tensors(values: Any, expected: Mapping[str, Tensor], whose: str) -> N
         value = values[name]
         plain = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
         if not plain or not value.is_floating_point() or value.shape != like.shape:
-            raise UnusableCheckpoint(f"{name!r}, of {whose}, is no tensor of shape {tuple(like.shape)}")
+            raise UnusableCheckpoint(f"{name!r}, of {whose}, is not a tensor of shape {tuple(like.shape)}")
 
 
 def _progress(values: Any) -> Progress:
@@ -162,5 +162,5 @@ def _progress(values: Any) -> Progress:
             or not math.isfinite(values[name])
             or (kind is int and values[name] < 0)
         ):
-            raise UnusableCheckpoint(f"progress: {name} is no number that it can be")
+            raise UnusableCheckpoint(f"progress: {name} is not a number that it can be")
     return Progress(**values)

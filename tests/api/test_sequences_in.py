@@ -133,7 +133,7 @@ def test_other_letters_are_named_with_index_and_position(model: Any) -> None:
     for letter, hint in (
         ("U", "RNA"),
         ("E", "protein"),
-        ("é", "'é' is no DNA letter"),
+        ("é", "'é' is not a DNA letter"),
         ("-", "'-'"),
         ("\n", "0x0a"),
     ):

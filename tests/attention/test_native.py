@@ -369,7 +369,7 @@ def test_a_compiler_that_fails(fresh: Path, tmp_path: Path, monkeypatch: pytest.
 
 def test_a_command_that_is_none_is_one_clause(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "'")
-    assert why_not() == """CXX is no command: "'" (No closing quotation)"""
+    assert why_not() == """CXX is not a command: "'" (No closing quotation)"""
     monkeypatch.setattr(native, "_loaded", None)
     monkeypatch.setenv("CXX", "''")
     assert why_not() == "the compiler '' that CXX names was not found"

@@ -76,7 +76,7 @@ def test_a_group_of_oneself_is_nobody_else(place: Path, monkeypatch: pytest.Monk
 def test_no_directory_is_no_place(place: Path, tmp_path: Path) -> None:
     (place / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
-    assert distrust(place / "file") == "is no directory"
+    assert distrust(place / "file") == "is not a directory"
     assert distrust(place / "none") == "can't be looked at: No such file or directory"
     assert distrust(place / "file" / "below") == "can't be looked at: Not a directory"
     assert distrust(Path("way")) == "is not an absolute path"

@@ -57,7 +57,7 @@ def test_encoder_prints_tokens_a_second() -> None:
         ([*ATTENTION, "--lengths", "4k"], "4k"),
         ([*ATTENTION, "--lengths", "0"], "greater than 0"),
         ([*ATTENTION, "--lengths", "64,64"], "64 is given twice"),
-        ([*ATTENTION, "--contenders", "xformers"], "'xformers' is none of native"),
+        ([*ATTENTION, "--contenders", "xformers"], "'xformers' is not one of native"),
         ([*ATTENTION, "--passes", "forward,inference"], "'inference'"),
         ([*ATTENTION, "--dtype", "float16"], "float16"),
         ([*ATTENTION, "--device", "tpu"], "tpu"),

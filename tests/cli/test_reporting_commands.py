@@ -166,7 +166,7 @@ def test_pretraining_report(model_dir, tmp_path):
 def test_pretraining_report_names_a_missing_figure(model_dir, tmp_path, key):
     broken = {name: value for name, value in METRICS.items() if name != key}
     (model_dir / "metrics.json").write_text(json.dumps(broken))
-    with pytest.raises(DataError, match=f"metrics.json: '{key}' is no number"):
+    with pytest.raises(DataError, match=f"metrics.json: '{key}' is not a number"):
         run("report-pretraining", model_dir, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
@@ -284,10 +284,10 @@ def test_summary_of_what_there_is(model_dir):
 @pytest.mark.parametrize(
     ("option", "content", "message"),
     [
-        ("--statistics", "{}", "'genome' is no object"),
+        ("--statistics", "{}", "'genome' is not an object"),
         ("--statistics", "[]", "holds no JSON object"),
         ("--pretraining", "{", "not readable as JSON"),
-        ("--pretraining", "{}", "'bits_per_base' is no number"),
+        ("--pretraining", "{}", "'bits_per_base' is not a number"),
         ("--promoters", "negative_set\tmodel\n", "no column 'n'"),
         ("--promoters", "", "the file is empty"),
     ],

@@ -94,9 +94,13 @@ def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     refused(run("fetch", "hg99", "-o", output), 2, "no source 'hg99'")
     missing = tmp_path / "missing"
     arguments = ("fetch", "GRCh37.chain", "-o", output, "--local-data", missing)
-    refused(run(*arguments), 2, f"{missing} is no directory")
+    refused(run(*arguments), 2, f"{missing} is not a directory")
     assert not output.exists()
-    refused(run("fetch", "GRCh37.sizes", "-o", "/dev/null"), 2, "/dev/null: is no file that can be replaced")
-    refused(run("fetch", "GRCh37.sizes", "-o", tmp_path), 2, f"{tmp_path}: is no file that can be replaced")
+    refused(
+        run("fetch", "GRCh37.sizes", "-o", "/dev/null"), 2, "/dev/null: is not a file that can be replaced"
+    )
+    refused(
+        run("fetch", "GRCh37.sizes", "-o", tmp_path), 2, f"{tmp_path}: is not a file that can be replaced"
+    )
     (tmp_path / "file").touch()
     refused(run("fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2, "can't be written")

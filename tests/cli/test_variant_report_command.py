@@ -176,7 +176,7 @@ def test_the_truth_of_other_variants(
         ("BBD_LOGODDS=", "BBD_OTHER=", ["line 4: BBD_DELTA and BBD_LOGODDS are not of the same ALT"]),
         ("EFFECT=", "EFECT=", ["no variant to judge (11 without EFFECT)"]),
         ("=-0.5,0.9;", "=-0.5;", ["line 4: 1 values, not one for each of 1 ALT and 2 tracks"]),
-        ("=-0.5,0.9;", "=x,0.9;", ["line 4: CTCF: 'x' and '-5.0' are no numbers"]),
+        ("=-0.5,0.9;", "=x,0.9;", ["line 4: CTCF: 'x' and '-5.0' are not numbers"]),
         ("=-0.5,0.9;", "=nan,0.9;", ["line 4: CTCF: 'nan' and"]),
         ("=none,loss", "=none,loss,loss", ["line 9: EFFECT has 3 values for 2 ALT"]),
         ("##fileformat=VCFv4.2", "junk", ["line 1: not a VCF file"]),

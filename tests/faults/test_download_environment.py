@@ -174,7 +174,7 @@ def test_what_is_no_part_is_left_alone(source: Source, tmp_path: Path, kind: str
         case "pipe":
             os.mkfifo(part)
     before = names(tmp_path)
-    with pytest.raises(UsageError, match="is no file that an earlier fetch left; move it away"):
+    with pytest.raises(UsageError, match="is not a file that an earlier fetch left; move it away"):
         fetch("one", tmp_path / "out", limits=LIMITS)
     assert names(tmp_path) == before and other.read_bytes() == b"somebody's"
 
@@ -186,7 +186,7 @@ def test_outputs_that_are_no_files(source: Source, tmp_path: Path, kind: str) ->
         output.mkdir()
     if kind == "pipe":
         os.mkfifo(output)
-    with pytest.raises(UsageError, match="is no file that can be replaced"):
+    with pytest.raises(UsageError, match="is not a file that can be replaced"):
         fetch("one", output, limits=LIMITS)
     assert output.exists() and not output.is_file()
 

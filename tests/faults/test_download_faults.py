@@ -63,7 +63,7 @@ def refusal(output: Path, limits: Limits = LIMITS) -> str:
         ("endless_headers", "got more than 100 headers"),
         ("enormous_header", "got more than 65536 bytes when reading header line"),
         ("endless_body", "more than 1,128,576 bytes, where about 0.02 MB are expected"),
-        ("no_http", "its answer is no HTTP"),
+        ("no_http", "its answer is not HTTP"),
         ("closed", "connection lost"),
         ("reset", "connection lost"),
     ],
@@ -110,7 +110,7 @@ def test_redirects_that_leave_the_web(
 ) -> None:
     monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(302, b"Location: " + target.encode()))
     one.always = ["cut"]
-    assert f"HTTP 302: redirected to {target}, which is no web address" in refusal(tmp_path / "out")
+    assert f"HTTP 302: redirected to {target}, which is not a web address" in refusal(tmp_path / "out")
 
 
 def test_redirects_never_leave_tls() -> None:

@@ -108,15 +108,6 @@ def test_every_command_is_ended_at_random_moments(nursery: Nursery, world: World
 def _interrupt_early(count: int, seed: int, words: tuple[str, ...]) -> None:
     """Press Ctrl-C between the moment at which Python itself has started and a second later."""
     moments = random.Random(seed)
-    # What a shell starts in the background ignores Ctrl-C, and so do its children: these shall hear it.
-    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        _interrupt_each(count, moments, words)
-    finally:
-        signal.signal(signal.SIGINT, heard)
-
-
-def _interrupt_each(count: int, moments: random.Random, words: tuple[str, ...]) -> None:
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import re, runpy"], check=True)
     start = time.monotonic() - began

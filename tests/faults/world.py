@@ -9,6 +9,7 @@ import yaml
 
 from bigbird_dna.simulate import simulate
 from tests.cli.command import invoke
+from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
 SETTINGS: dict[str, Any] = {
@@ -78,6 +79,8 @@ def make_world(home: Path) -> World:
         run(world, command)
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
+    records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
+    (world / "simulated/promoters.fa").write_text("".join(records))
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
     return world
 
@@ -160,6 +163,11 @@ _ALL = [
         "describe-tokens", lambda w, out: ["describe-tokens", w.config, "-o", out, "--threads", 1], "file"
     ),
     Command("prepare-windows", lambda w, out: ["prepare-windows", w.config, "-o", out], "beside"),
+    Command(
+        "prepare-sequences",
+        lambda w, out: ["prepare-sequences", w / "simulated/promoters.fa", "-o", out],
+        "beside",
+    ),
     Command("pretrain", _trained("pretrain"), "directory"),
     Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
     Command(

@@ -125,7 +125,7 @@ BROKEN = {
     "few": ("c\tx\tmRNA\t5\t9\t.\t+\t.\n", "line 1: expected 9 tab-separated columns, found 8"),
     "zero": (gff("mRNA", "c", -1, 9, "+", "ID=a"), "line 1: position 0 where positions are counted from 1"),
     "order": (gff("gene", "c", 9, 5, "+", "ID=a"), "line 1: gene 10-5 ends before it starts"),
-    "text": (gff("mRNA", "c", 4, "x", "+", "ID=a"), "line 1: 'x' is no position"),
+    "text": (gff("mRNA", "c", 4, "x", "+", "ID=a"), "line 1: 'x' is not a position"),
     "tab": (gff("mRNA", "c", 4, 9, "+", "ID=a%09b"), "line 1: name 'a.tb' has a control character"),
     "none": (
         gff("exon", "c", 4, 9, "+", "ID=a") * 2,

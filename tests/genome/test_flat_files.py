@@ -178,11 +178,11 @@ BROKEN = {
     ),
     "protein": (
         GENBANK.replace("1 acgta\n", "1 mkvla\n"),
-        "record 'contig_3', position 4: 'L' is no DNA letter (is this a protein?)",
+        "record 'contig_3', position 4: 'L' is not a DNA letter (is this a protein?)",
     ),
     "RNA": (
         GENBANK.replace("1 acgta\n", "1 acgua\n"),
-        "record 'contig_3', position 4: 'U' is no DNA letter (is this RNA?)",
+        "record 'contig_3', position 4: 'U' is not a DNA letter (is this RNA?)",
     ),
     "a line lost": (
         GENBANK.replace("       61 catyctaaca ctacc\n", ""),

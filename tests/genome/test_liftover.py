@@ -111,7 +111,7 @@ GOOD = "chain 1000 s 200 + 10 40 t 300 - 5 37 1\n10\t5\t7\n15\n\n"
     ("change", "message"),
     [
         (("s 200", "s -200"), "no stretch of a contig"),
-        (("t 300", "t 30"), "from '5' to '37' is no stretch of a contig of '30' bp"),
+        (("t 300", "t 30"), "from '5' to '37' is not a stretch of a contig of '30' bp"),
         (("5 37", "-5 37"), "from '-5' to '37' is no stretch"),
         (("5 37", "37 5"), "no stretch"),
         (("5 37", "5 99999999999999999999"), "no stretch"),

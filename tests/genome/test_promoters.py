@@ -123,7 +123,7 @@ BROKEN = {
     "x.txt": ("anything", "promoters come as"),
     "x.sga": ("c\tTSS\t5\t+\n", "line 1: expected 5 tab-separated columns, found 4"),
     "strand.sga": ("c\tTSS\t5\t0\t1\ta\n", "line 1: strand must be"),
-    "position.sga": ("c\tTSS\t5\t+\t1\ta\nc\tTSS\t-5\t+\t1\ta\n", "line 2: '-5' is no position"),
+    "position.sga": ("c\tTSS\t5\t+\t1\ta\nc\tTSS\t-5\t+\t1\ta\n", "line 2: '-5' is not a position"),
     "zero.sga": ("c\tTSS\t0\t+\t1\ta\n", "line 1: position 0"),
     "none.sga": ("# nothing\n", "no promoter in the file"),
     "empty.sga": ("", "the file is empty"),
@@ -152,7 +152,7 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, name):
     [
         ("contig\tstart\n", "the header is not 'contig position strand name'"),
         ("contig\tposition\tstrand\tname\nc\t5\t+\n", "line 2: expected 4"),
-        ("contig\tposition\tstrand\tname\nc\tx\t+\ta\n", "line 2: 'x' is no position"),
+        ("contig\tposition\tstrand\tname\nc\tx\t+\ta\n", "line 2: 'x' is not a position"),
     ],
 )
 def test_a_broken_table_gives_one_clear_line(tmp_path, text, message):

@@ -35,12 +35,12 @@ def test_any_other_character_is_an_error_with_its_place(before, bad):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ACGU", "position 4: 'U' is no DNA letter (is this RNA?)"),
-        ("MKVLA", "position 4: 'L' is no DNA letter (is this a protein?)"),
-        ("AC-GT", "position 3: '-' is no DNA letter"),
-        ("AC GT", "position 3: ' ' is no DNA letter"),
-        ("ACÄGT", "position 3: 'Ä' is no DNA letter"),
-        ("AC\x00", "position 3: byte 0x00 is no DNA letter"),
+        ("ACGU", "position 4: 'U' is not a DNA letter (is this RNA?)"),
+        ("MKVLA", "position 4: 'L' is not a DNA letter (is this a protein?)"),
+        ("AC-GT", "position 3: '-' is not a DNA letter"),
+        ("AC GT", "position 3: ' ' is not a DNA letter"),
+        ("ACÄGT", "position 3: 'Ä' is not a DNA letter"),
+        ("AC\x00", "position 3: byte 0x00 is not a DNA letter"),
     ],
 )
 def test_errors_say_what_the_letter_hints_at(text, message):

@@ -48,7 +48,7 @@ def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str
         (b"", "a.bed", "it is empty"),
         (b"\n<!doctype HTML><p>", "a.bed", "it is a web page"),
         (b"<?xml version='1.0'?><Error/>", "a.gz", "it is a web page"),
-        (TEXT, "a.gz", "it is no gzip file"),
+        (TEXT, "a.gz", "it is not a gzip file"),
         (gzip.compress(TEXT), "a.bed", "it is a gzip file"),
         (gzip.compress(gzip.compress(TEXT)), "a.gz", "it is compressed twice"),
         (gzip.compress(TEXT)[:-5] + bytes(5), "a.gz", "CRC check failed"),

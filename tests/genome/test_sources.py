@@ -278,7 +278,7 @@ def test_no_network(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"<html>Sorry</html>", "sent a web page instead of the file"), (b"Sorry", "it is no gzip file")],
+    [(b"<html>Sorry</html>", "sent a web page instead of the file"), (b"Sorry", "it is not a gzip file")],
 )
 def test_a_page_instead_of_a_gzip_file(
     source: Source,
@@ -352,7 +352,7 @@ def test_local_directory_without_the_file(source: Source, site: Site, tmp_path: 
 
 
 def test_local_directory_that_is_none(source: Source, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"local_data: .*missing is no directory"):
+    with pytest.raises(UsageError, match=r"local_data: .*missing is not a directory"):
         fetch("some", tmp_path / "out.bin", tmp_path / "missing")
 
 
@@ -477,5 +477,5 @@ def test_a_reference_without_promoters() -> None:
 
 def test_local_data_of_a_configuration(tmp_path: Path) -> None:
     config = _genome().model_copy(update={"local_data": str(tmp_path / "missing")})
-    with pytest.raises(ConfigError, match=r"local_data: .*missing is no directory"):
+    with pytest.raises(ConfigError, match=r"local_data: .*missing is not a directory"):
         check_sources(config)

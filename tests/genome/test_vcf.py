@@ -77,7 +77,7 @@ BAD = {
     "too many columns": (vcf_text(f"{GOOD}\tGT\t0/1"), "line 5: 10 columns, the header has 8"),
     "cut line": (vcf_text(GOOD, columns=f"{COLUMNS}\tFORMAT\ta"), "line 5: 8 columns"),
     "spaces": (vcf_text("c 5 . A C . . ."), "line 5: 1 columns"),
-    "POS a word": (vcf_text("c\tfive\t.\tA\tC\t.\t.\t."), "line 5: POS 'five' is no position"),
+    "POS a word": (vcf_text("c\tfive\t.\tA\tC\t.\t.\t."), "line 5: POS 'five' is not a position"),
     "POS negative": (vcf_text("c\t-5\t.\tA\tC\t.\t.\t."), "line 5: POS '-5'"),
     "POS superscript": (vcf_text("c\t²\t.\tA\tC\t.\t.\t."), "line 5: POS '²'"),
     "POS huge": (vcf_text("c\t2147483648\t.\tA\tC\t.\t.\t."), "line 5: POS '2147483648'"),

@@ -96,7 +96,7 @@ def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, message: str
 ) -> None:
     change(checkpoint / "config.json", **{key: value})
-    if message.endswith("|"):  # another task than a promoter's is none of its settings
+    if message.endswith("|"):  # another task than a promoter's is not one of its settings
         assert import_huggingface(checkpoint, checkpoint / "../ours").task == "classification"
         return
     monkeypatch.setattr(importing, "build_network", lambda *_: pytest.fail("a network was built"))
@@ -132,8 +132,14 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((name, "is no plain file name") for name in ("../own/model.safetensors", "/etc/passwd", "", "..")),
-        *((name, "is no plain file name") for name in ("a\nb", "a\0b", "x" * 999, "sub/model.safetensors")),
+        *(
+            (name, "is not a plain file name")
+            for name in ("../own/model.safetensors", "/etc/passwd", "", "..")
+        ),
+        *(
+            (name, "is not a plain file name")
+            for name in ("a\nb", "a\0b", "x" * 999, "sub/model.safetensors")
+        ),
         (5, "maps no tensors to files"),
         (["a"], "maps no tensors to files"),
         ("config.json", "holds other things than tensors|damaged"),
@@ -228,7 +234,7 @@ def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str,
         (dict.fromkeys(map(str, range(9)), torch.ones(1000)), "larger than the 1,000 numbers"),
         ({"a": {"b": torch.ones(1)}}, "not a dictionary of tensors"),
         ([torch.ones(1)], "not a dictionary of tensors"),
-        ({3: torch.ones(1)}, "keys are no names"),
+        ({3: torch.ones(1)}, "keys are not names"),
         ({"a": Path("x")}, "other things than tensors"),
         ({"a": torch.nn.Linear(2, 2)}, "other things than tensors"),
         ({"a": torch.ones(2, 2).to_sparse()}, "other things than tensors"),
@@ -340,7 +346,7 @@ def test_weights_that_no_head_reads_are_those_of_the_architecture(
     import_huggingface(tmp_path / "hf", tmp_path / "ours")
     (tmp_path / "ours/provenance.json").unlink()
     save_file({"bert.pooler.weight": torch.zeros(10**6, 0)}, tmp_path / "ours/huggingface.safetensors")
-    with pytest.raises(ModelError, match=r"'bert\.pooler\.weight' is none of BigBirdForMaskedLM's"):
+    with pytest.raises(ModelError, match=r"'bert\.pooler\.weight' is not one of BigBirdForMaskedLM's"):
         export_huggingface(tmp_path / "ours", tmp_path / "back")
 
 

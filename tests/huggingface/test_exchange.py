@@ -353,7 +353,7 @@ def test_shards(checkpoint: Checkpoint, tmp_path: Path, suffix: str) -> None:
     with pytest.raises(ModelError, match=f"{file}: no such file"):
         import_huggingface(path, tmp_path / "other")
     index.write_text(json.dumps({"weight_map": {"a": "../secret"}}))
-    with pytest.raises(ModelError, match="is no plain file name"):
+    with pytest.raises(ModelError, match="is not a plain file name"):
         import_huggingface(path, tmp_path / "other")
 
 
@@ -468,7 +468,7 @@ def test_mean_pooling_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> Non
         ({"hidden_act": "silu"}, "hidden_act 'silu'"),
         ({"attention_type": "other"}, "attention_type 'other'"),
         ({"vocab_size": "many"}, "vocab_size"),
-        ({"num_attention_heads": 5}, "hidden 32 is no multiple of heads 5"),
+        ({"num_attention_heads": 5}, "hidden 32 is not a multiple of heads 5"),
         ({"vocab_size": 30}, "24 pieces, the model has 30 ids"),
         ({"num_hidden_layers": 4}, r"bert.encoder.layer.3.\S+ is missing"),
         ({"num_hidden_layers": 2}, r"unexpected tensor 'bert.encoder.layer.2."),

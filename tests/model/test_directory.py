@@ -251,7 +251,7 @@ def test_a_description_that_makes_no_sense_is_refused(saved: Path, key: str, val
     ("old", "new", "reason"),
     [
         ('"layers": 1', '"layers": 1, "layers": 2', "key 'layers' stands twice"),
-        ('"dropout": 0.1', '"dropout": NaN', "NaN is no number"),
+        ('"dropout": 0.1', '"dropout": NaN', "NaN is not a number"),
         ('"rotary_base": 10000.0', '"rotary_base": 1e999', "the number 1e999 is too large"),
         ('"layers": 1', '"layers": ' + "1" * 5000, "Exceeds the limit"),
         ('"layers": 1', '"layers": ' + "[" * 99_999, "nested too deeply"),

@@ -132,10 +132,10 @@ def test_packed_labels_of_a_data_set(tmp_path, tracks):
             for suffix, kind in {"npy": ".npy", "npz": ".npz", "h5": "HDF5", "parquet": "Parquet"}.items()
         ),
         ("a.xls", b"1,2", "its name ends in none of .npy, .npz"),
-        ("a.csv", b'a,"b,c"\n1,2\n3,x\n', "line 3: column 'b,c': 'x' is no number"),
+        ("a.csv", b'a,"b,c"\n1,2\n3,x\n', "line 3: column 'b,c': 'x' is not a number"),
         ("a.csv", b",a\n0,1\n0,2\n", "line 1: a column without a name, which doesn't number the rows"),
         ("a.tsv", b"a\t\tb\n1\t2\t3\n", r"line 1: a column without a name.* \(column 2\)"),
-        ("a.tsv", b"a\tb\n1\t2\n3\tx\n", "line 3: column 'b': 'x' is no number"),
+        ("a.tsv", b"a\tb\n1\t2\n3\tx\n", "line 3: column 'b': 'x' is not a number"),
         ("a.tsv", b"a\ta\n1\t2\n", "line 1: two columns called 'a'"),
         ("a.tsv", b"a\tb\n", "0 rows × 2 tracks"),
         ("a.tsv", b"contig\tstart\nI\t3\n", "1 rows × 0 tracks"),

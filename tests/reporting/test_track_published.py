@@ -29,7 +29,7 @@ def test_published_by_name_or_order(tmp_path):
         ("track\tscore\na\t1\n", "no column 'published_auroc'"),
         ("auc\n0.5\n", "1 rows and no column 'track', for 2 tracks"),
         ("index\tauc\n1\t0.5\n0\t0.5\n", "line 2: index '1', expected 0"),
-        ("auc\n0.5\n1.5\n", "line 3: AUROC '1.5' is no number from 0 to 1"),
+        ("auc\n0.5\n1.5\n", "line 3: AUROC '1.5' is not a number from 0 to 1"),
         ("auc\nx\n1\n", "line 2: AUROC 'x'"),
         ("track\tauc\na\t1\na\t1\n", "track 'a' stands in it twice"),
         ("track\tauc\nc\t1\n", "none of its tracks"),

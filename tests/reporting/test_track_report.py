@@ -284,7 +284,7 @@ def test_many_groups(tmp_path):
             {"predictions": lambda v: np.where(v == v[11, 6], np.nan, v)},
             r"predictions: row \d+, track '.*': the prediction is NaN or missing",
         ),
-        ({"labels": lambda v: v + 1}, r"labels: row \d+, track '.*': label 2 is none of 0, 1"),
+        ({"labels": lambda v: v + 1}, r"labels: row \d+, track '.*': label 2 is not one of 0, 1"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, change, message):

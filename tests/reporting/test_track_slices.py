@@ -48,5 +48,5 @@ def test_other_labels_are_refused(value, dtype):
     labels = np.zeros((9, 3), dtype)
     labels[6, 2] = value
     scores = open_array(np.zeros((9, 3)), "predictions")
-    with pytest.raises(DataError, match=r"labels: row 7, track 'c': label .* is none of 0, 1 and -1"):
+    with pytest.raises(DataError, match=r"labels: row 7, track 'c': label .* is not one of 0, 1 and -1"):
         read_slice([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))

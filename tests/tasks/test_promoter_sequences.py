@@ -96,6 +96,7 @@ def test_the_planted_motif_is_learnt_and_reported_with_the_shares_of_both_classe
     assert list(table["model"]) == ["model", "k-mer"]
     assert list(table["n"]) == [60, 60] and list(table["positives"]) == [24, 24]
     invoke("summarize", "--promoters", tmp_path / "report/promoters.tsv", "-o", tmp_path / "summary.tsv")
+    assert "60 test windows, 40% positive" in (tmp_path / "summary.tsv").read_text()
 
 
 def test_the_model_knows_its_window_and_where_it_comes_from(own: Path, model: Path) -> None:
@@ -249,7 +250,7 @@ def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
         ),
         (["--negatives", "same.fa"], 1, "same.fa: 30 sequences are also a positive"),
         (["--negatives", "names.fa"], 1, "names.fa: 30 records are also in "),
-        (["--negatives", "protein.fa"], 1, "protein.fa: record 'm', line 2: 'L' is no DNA letter"),
+        (["--negatives", "protein.fa"], 1, "protein.fa: record 'm', line 2: 'L' is not a DNA letter"),
         (["--negatives", "one.fa"], 1, "no negative is in split 'valid'"),
         (["--negatives", "unknown.fa"], 1, "unknown.fa: all sequences have more than 10% N"),
         (["--splits", "gone.tsv"], 1, "gone.tsv: no such file"),

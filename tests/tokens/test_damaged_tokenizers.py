@@ -151,7 +151,7 @@ for place in range(256):
         (charsmap([1 << 20] * 256), "out of their table"),
         (charsmap([0x8000_0000] * 256), "out of their table"),
         (charsmap([0] * 256, b"a"), "end inside a text"),
-        (charsmap([0] * 256, b"\xff\0"), "is no text"),
+        (charsmap([0] * 256, b"\xff\0"), "is not text"),
         (charsmap([0] * 256, b"a" * 999 + b"\0"), "puts in more than"),
         (charsmap([0x100 | 1] * 256, b"a\0"), "isn't there"),
         (charsmap(LOOP), "replaces more than"),

@@ -106,7 +106,7 @@ def test_processes_end_with_their_parent(number: int) -> None:
     else:
         parent.send_signal(number)
     _, said = parent.communicate(timeout=30)
-    assert said.count("Traceback") == (number == signal.SIGINT), said  # of the parent, which is no command
+    assert said.count("Traceback") == (number == signal.SIGINT), said  # of the parent, which is not a command
     deadline = time.monotonic() + 20
     while any(lives(worker) for worker in workers):
         assert time.monotonic() < deadline

@@ -190,5 +190,5 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tiny_config: Path, tmp_pat
     outcome = _run(tiny_config, tmp_path / "model", "--set", "pretraining.accumulate=3")
     assert outcome.returncode == 2
     assert outcome.stderr.splitlines()[-1] == (
-        "bigbird-dna: error: batch_size 4 is no multiple of 1 processes × 3 micro-batches"
+        "bigbird-dna: error: batch_size 4 is not a multiple of 1 processes × 3 micro-batches"
     )

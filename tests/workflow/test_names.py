@@ -16,6 +16,7 @@ import yaml
 from bigbird_dna.config import load_config, parse_config, stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
+from tests.toys import random_dna
 from tests.workflow.test_workflow import BIN, overlay, refused, snakemake
 
 PLAIN = "plain"
@@ -175,6 +176,29 @@ def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+def test_a_whole_run_of_sequences_without_a_genome(tmp_path: Path) -> None:
+    own = "it's $(touch PWNED) & 1.fa"
+    for name, seed in ((own, 0), ("n.fa", 1000)):
+        records = (f">{name[0]}{number}\n{random_dna(100, seed + number)}\n" for number in range(60))
+        (tmp_path / name).write_text("".join(records))
+    promoters = {"sequences": {"positives": own, "negatives": "n.fa"}, "model": {"initial": "random"}}
+    values = {"tokens": tiny_run.WHOLE["tokens"], "encoder": tiny_run.WHOLE["encoder"]}
+    values["promoters"] = promoters | {"training": tiny_run.STEPS, "evaluation": {"baseline_kmer": 2}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"results": "out", **values}))
+    for arguments in ((), ("--report", "out/report.html")):
+        command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
+        command += ["--configfile", "mine.yaml", *arguments]
+        outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert "Promoters, given" in (tmp_path / "out/report/summary.txt").read_text()
+    assert (tmp_path / "out/report.html").stat().st_size > 1_000_000
+    scores = (tmp_path / "out/scores/promoters.tsv").read_text().splitlines()
+    assert len([line for line in scores if not line.startswith("#")]) == 12
+    assert not list(tmp_path.rglob("PWNED"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     name = "my run's $(touch PWNED) #1"
     home = tmp_path / "a home; touch PWNED"
@@ -190,6 +214,22 @@ def test_a_whole_run_in_a_directory_of_such_a_name(tmp_path: Path) -> None:
     assert "my run" not in report.read_text() and "<h2>Chromatin</h2>" in report.read_text()
     assert (home / name / "snakemake.html").stat().st_size > 1_000_000
     assert not list(tmp_path.rglob("PWNED"))
+
+
+@pytest.mark.parametrize(
+    ("promoters", "said"),
+    [
+        ({"sequences": {"positives": "p.fa"}}, "trained on sequences to tell promoters"),
+        ({"sequences": {"positives": "p.fa"}}, "sequences of p.fa; about a tenth is held out"),
+        ({"sequences": {"positives": "p.fa", "negatives": "n.fa"}}, "p.fa, told from those of n.fa; about"),
+        ({"sequences": {"positives": "p.fa", "splits": "s.tsv"}}, "of p.fa; s.tsv says which are held out."),
+    ],
+)
+def test_the_report_says_what_sequences_it_is_of(promoters: dict[str, Any], said: str) -> None:
+    template = jinja2.Template((REPOSITORY / "workflow/report/workflow.rst").read_text())
+    text = template.render(snakemake=SimpleNamespace(config={"promoters": promoters})).replace("``", "")
+    assert said in " ".join(text.split())
+    assert "Scores along a contig" not in text and "Pretraining" not in text
 
 
 def test_every_interpolation_is_quoted_or_a_number() -> None:
@@ -225,7 +265,7 @@ def test_the_description_shows_contigs_as_they_are() -> None:
     [
         ("seed: 1\nseed: 2", "line 2, column 1: the key 'seed' is given twice"),
         ("__use_yte__: true\ngenome: {valid: [demo5], test: [demo6]}", "'__use_yte__'"),
-        ("seed: 1:30", "line 1, column 7: '1:30' is no plain decimal number"),
+        ("seed: 1:30", "line 1, column 7: '1:30' is not a plain decimal number"),
     ],
     ids=["twice", "template", "sixties"],
 )

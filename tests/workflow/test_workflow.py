@@ -145,6 +145,104 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
         assert config.genome.test or config.chromatin.data.test_regions
 
 
+# Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
+SEQUENCES = {
+    "all": 1,
+    "attention_figure": 1,
+    "finetune_promoter": 2,
+    "finetuning_figure": 1,
+    "promoter_baseline": 1,
+    "promoter_report": 1,
+    "promoter_sequences": 1,
+    "run_report": 1,
+    "score_promoters": 1,
+    "stage_config": 5,
+    "summary": 1,
+    "train_tokenizer": 1,
+}
+
+
+def own_sequences(directory: Path, **changes: Any) -> list[str | Path]:
+    """Arguments for the configuration of sequences with stand-ins for its files, and a few changed keys."""
+    local = directory / "local data"
+    local.mkdir()
+    for name in ("promoters.fa", "others.fa", "splits.tsv", "genome.fa"):
+        (local / name).touch()
+    path = directory / "changed.yaml"
+    path.write_text(yaml.safe_dump({"local_data": str(local), **changes}))
+    return ["--configfile", REPOSITORY / "workflow/config/sequences.yaml", path]
+
+
+def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, *own_sequences(tmp_path))
+    assert jobs(text) == SEQUENCES
+    data = "results/sequences/promoters"
+    assert (
+        f"prepare-sequences '{tmp_path}/local data/promoters.fa'  --derived=4 --similarity=0.2 --seed=1"
+        f" --negative-set=substituted --output {data}"
+    ) in text
+    assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text
+    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 3
+    assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
+    (summary,) = re.findall("bigbird-dna summarize .*", text)
+    assert "--statistics" not in summary and "--pretraining" not in summary
+    for missing in ("simulated", "bedgraph", "draw-scores", "--pretrained"):
+        assert missing not in text
+
+
+def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: Path) -> None:
+    sequences = {"negatives": "others.fa", "splits": "splits.tsv", "length": 80, "similarity": 0.5}
+    text = dry_run(
+        tmp_path,
+        *own_sequences(
+            tmp_path,
+            genome={"reference": "genome.fa", "valid": ["a"]},
+            promoters={
+                "sequences": sequences,
+                "windows": {"upstream": 60, "negative_sets": ["given"]},
+                "model": {"initial": "pretrained"},
+            },
+        ),
+    )
+    pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
+    pretraining |= {"pretraining_report": 1, "stage_config": 6}
+    assert jobs(text) == SEQUENCES | pretraining
+    local = f"'{tmp_path}/local data"
+    assert (
+        f"prepare-sequences {local}/promoters.fa' '--negatives={tmp_path}/local data/others.fa'"
+        f" '--splits={tmp_path}/local data/splits.tsv' --length=80 --upstream=60 --derived=4"
+        " --similarity=0.5 --seed=1 --negative-set=given --output"
+    ) in text
+    assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
+    assert text.count("--pretrained results/sequences/models/pretrained") == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"promoters": {"sequences": {"positives": "gone.fa"}}},
+            "promoters.sequences.positives: 'gone.fa' is not a file in .* or here",
+        ),
+        (
+            {"promoters": {"sequences": {"splits": "gone.tsv"}}},
+            "promoters.sequences.splits: 'gone.tsv' is not a file in ",
+        ),
+        (
+            {"promoters": {"model": {"initial": "pretrained"}}},
+            "initial: 'pretrained' needs a genome.reference",
+        ),
+        (
+            {"promoters": {"windows": {"negative_sets": ["permuted", "genomic"]}}},
+            "negative set 'genomic' needs promoters as loci",
+        ),
+    ],
+    ids=["no-file", "no-table", "no-genome", "no-loci"],
+)
+def test_wrong_sequences(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    refused(snakemake(tmp_path, "--dry-run", *own_sequences(tmp_path, **changed)), message)
+
+
 def test_demo_explains_every_key() -> None:
     path = REPOSITORY / "workflow/config/demo.yaml"
 
@@ -422,11 +520,11 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ({"genome": {"test": []}}, "genome.test: name at least one contig"),
         (
             {"promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None}},
-            "scoring.negative_set: 'genomic' is none of promoters.windows.negative_sets",
+            "scoring.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
         ),
         (
             {"promoters": {"windows": {"negative_sets": ["permuted"]}}},
-            "promoters: control 'genomic' is none of windows.negative_sets",
+            "promoters: control 'genomic' is not one of windows.negative_sets",
         ),
         (
             {"chromatin": {"data": {"tracks": "deepsea"}}},
@@ -446,19 +544,19 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
                 "genome": {"assembly": "sacCer3", "reference": "sacCer3.reference"},
                 "promoters": {"source": "sacCer3.promoters"},
             },
-            "local_data: nowhere is no directory",
+            "local_data: nowhere is not a directory",
         ),
         (
             {"chromatin": {"data": {"tracks": "my.tsv"}}},
-            "chromatin.data.tracks: 'my.tsv' is no file or folder here",
+            "chromatin.data.tracks: 'my.tsv' is not a file or folder here",
         ),
         (
             {"chromatin": {"data": {"blacklist": "x.bed"}}},
-            "chromatin.data.blacklist: 'x.bed' is no file here",
+            "chromatin.data.blacklist: 'x.bed' is not a file here",
         ),
         (
             {"local_data": "data", "chromatin": {"variants": "x.vcf"}},
-            "chromatin.variants: 'x.vcf' is no file in data or here",
+            "chromatin.variants: 'x.vcf' is not a file in data or here",
         ),
     ],
     ids=[

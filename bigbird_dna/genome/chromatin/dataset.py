@@ -143,7 +143,7 @@ def read_dataset(directory: Path) -> ChromatinData:
     check_cells(path, bins, ("contig", "split"), ("start", "end"))
     strange = set(bins["split"].unique()) - set(SPLITS)
     if strange:
-        raise DataError(f"{path}: split {min(strange)!r:.60} is none of {', '.join(SPLITS)}")
+        raise DataError(f"{path}: split {min(strange)!r:.60} is not one of {', '.join(SPLITS)}")
     if (bins["end"] - bins["start"] != info["bin_size"]).any():
         raise DataError(f"{path}: a bin hasn't the {info['bin_size']} bp of {directory / 'dataset.json'}")
     labels = PackedLabels.load(directory / "labels.npz", len(bins))

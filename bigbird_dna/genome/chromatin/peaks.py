@@ -192,7 +192,7 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
 def _fault(first: str, last: str) -> str:
     for text in (first, last):
         if not re.fullmatch("-?[0-9]{1,20}", text):
-            return f"{quoted(text)} is no position (a header line must begin with '#')"
+            return f"{quoted(text)} is not a position (a header line must begin with '#')"
     start, end = int(first), int(last)
     if start < 0:
         return f"start {start} is negative"

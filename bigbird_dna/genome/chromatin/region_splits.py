@@ -129,7 +129,7 @@ def parse_named_region(
     contig = assembly.match(match["contig"], contigs) if match else None
     if contig is None or match is None:
         raise ConfigError(
-            f"{where}: {text!r} is no contig or region (as 22:1,001-2,000) of the reference "
+            f"{where}: {text!r} is not a contig or region (as 22:1,001-2,000) of the reference "
             f"({assembly.name}; it has {shown(contigs)}); {ALIAS_HINT}"
         )
     length = contigs[contig]

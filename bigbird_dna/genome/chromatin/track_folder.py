@@ -29,7 +29,7 @@ def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tu
     DataError
         No such folder, no peak file in it, or one that `names` doesn't fit.
     ConfigError
-        `names` is no regular expression, or has none of the groups.
+        `names` is not a regular expression, or has none of the groups.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -59,7 +59,7 @@ def _scheme(names: str | None) -> re.Pattern[str]:
     try:
         scheme = re.compile(names)
     except re.error as error:
-        raise ConfigError(f"names {names!r} is no regular expression: {error}") from None
+        raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
     if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
         raise ConfigError(f"names {names!r} has no group called track, cell, target or treatment")
     return scheme

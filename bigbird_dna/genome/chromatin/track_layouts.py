@@ -45,7 +45,7 @@ def _from_indexed(values: dict[str, str], expected: int, where: str) -> dict[str
         raise DataError(f"{where}: index {expected} was to stand here: labels go by the row")
     kind = values.pop("class")
     if kind not in _GROUPS:
-        raise DataError(f"{where}: class {kind!r} is none of {', '.join(_GROUPS)}")
+        raise DataError(f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}")
     values["published_auroc"] = values.pop("auc_deepsea")
     return {"track": _name(values), "group": _GROUPS[kind], **values}
 

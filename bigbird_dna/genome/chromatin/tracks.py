@@ -169,7 +169,7 @@ def select_tracks(tracks: Sequence[Track], pattern: str) -> tuple[Track, ...]:
     for element in elements:
         found = _matching(tracks, element)
         if not found:
-            raise UsageError(f"tracks: {element!r} is no track, group or pattern{_near(tracks, element)}")
+            raise UsageError(f"tracks: {element!r} is not a track, group or pattern{_near(tracks, element)}")
         chosen |= found
     return tuple(track for track in tracks if track.name in chosen)
 
@@ -202,7 +202,7 @@ def _auroc(text: str, where: str) -> float | None:
         return None
     value = decimal(text)
     if value is None or not 0 <= value <= 1:
-        raise DataError(f"{where}: published AUROC {quoted(text)} is no number from 0 to 1")
+        raise DataError(f"{where}: published AUROC {quoted(text)} is not a number from 0 to 1")
     return value
 
 

@@ -60,7 +60,7 @@ def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> Bun
                 )
             if end - start != BIN or end > reference.contigs[contig]:
                 raise DataError(
-                    f"{path}: line {line}: {name}:{start}-{end} is no bin of {BIN} bp on the "
+                    f"{path}: line {line}: {name}:{start}-{end} is not a bin of {BIN} bp on the "
                     f"reference's {reference.contigs[contig]:,} bp"
                 )
             contigs.append(contig)

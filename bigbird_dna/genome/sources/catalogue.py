@@ -57,7 +57,7 @@ def read_sources(path: Path) -> dict[str, Source]:
     Raises
     ------
     ConfigError
-        It is no YAML; or of an entry a field is missing, unknown or has no possible value.
+        It is not YAML; or of an entry a field is missing, unknown or has no possible value.
     """
     try:
         with path.open("rb") as stream:
@@ -70,13 +70,13 @@ def read_sources(path: Path) -> dict[str, Source]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file in UTF-8") from None
     if not isinstance(entries, dict):
-        raise ConfigError(f"{path}: is no mapping of keys to sources")
+        raise ConfigError(f"{path}: is not a mapping of keys to sources")
     return {key: _source(key, entry, f"{path}: source {shown(key)}") for key, entry in entries.items()}
 
 
 def _source(key: str, entry: object, where: str) -> Source:
     if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: is no mapping of fields")
+        raise ConfigError(f"{where}: is not a mapping of fields")
     for name in sorted(_REQUIRED - entry.keys()):
         raise ConfigError(f"{where}: no field {name!r}")
     for name in sorted(entry.keys() - _REQUIRED - {"from"}):
@@ -87,7 +87,7 @@ def _source(key: str, entry: object, where: str) -> Source:
             raise ConfigError(f"{where}: {name}: no text of one line")
     file = entry["file"]
     if file.startswith(".") or Path(file).name != file:
-        raise ConfigError(f"{where}: file: {shown(file)} is no name of a file")
+        raise ConfigError(f"{where}: file: {shown(file)} is not a name of a file")
     return Source(
         key,
         file,
@@ -112,7 +112,7 @@ def _urls(urls: object, where: str) -> tuple[str, ...]:
             good = False
         if not good or not re.fullmatch(r"[!-~]+", url):
             raise ConfigError(
-                f"{where}: {shown(url)} is no address of the web or FTP, in ASCII without spaces"
+                f"{where}: {shown(url)} is not an address of the web or FTP, in ASCII without spaces"
             )
     return tuple(urls)
 
@@ -133,5 +133,5 @@ def _checksum(text: object, where: str) -> str | None:
 
 def _megabytes(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST_MEGABYTES:
-        raise ConfigError(f"{where}: {shown(value)} is no number above 0")
+        raise ConfigError(f"{where}: {shown(value)} is not a number above 0")
     return value

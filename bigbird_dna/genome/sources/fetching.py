@@ -38,7 +38,7 @@ def fetch(key: str, output: Path, local_data: Path | None = None, limits: Limits
     source = find_source(key)
     local = _local_file(source, local_data)
     if output.exists() and not output.is_file():
-        raise UsageError(f"{output}: is no file that can be replaced")
+        raise UsageError(f"{output}: is not a file that can be replaced")
     check_writable(output)
     if local is not None:
         _copy(source, local, output)
@@ -50,7 +50,7 @@ def _local_file(source: Source, directory: Path | None) -> Path | None:
     if directory is None:
         return None
     if not directory.is_dir():
-        raise UsageError(f"local_data: {directory} is no directory")
+        raise UsageError(f"local_data: {directory} is not a directory")
     found = sorted(
         (path for path in directory.rglob(source.file) if is_file(path)),
         key=lambda path: (len(path.parts), path),

@@ -98,7 +98,7 @@ def check_chromatin_files(config: Config) -> None:
     Raises
     ------
     ConfigError
-        A name in the section `chromatin` is no file and, of tracks, no folder.
+        A name in the section `chromatin` is not a file and, of tracks, no folder.
     """
     if not config.has_chromatin:
         return
@@ -107,7 +107,7 @@ def check_chromatin_files(config: Config) -> None:
         if not (is_file(path) or (folder and is_directory(path))):
             kind = "file or folder" if folder else "file"
             where = where_looked(config.local_data)
-            raise ConfigError(f"{key}: {name!r} is no {kind} {where}")
+            raise ConfigError(f"{key}: {name!r} is not a {kind} {where}")
 
 
 def _own_chromatin(config: Config) -> dict[str, str]:

@@ -112,7 +112,7 @@ def open_part(output: Path, whole: str) -> Iterator[Part]:
     Raises
     ------
     UsageError
-        Something that is no file has its name.
+        Something that is not a file has its name.
     DataError
         Another process is writing it.
     """
@@ -137,11 +137,11 @@ def _lock(path: Path) -> int:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                raise UsageError(f"{path}: is no file that an earlier fetch left; move it away") from None
+                raise UsageError(f"{path}: is not a file that an earlier fetch left; move it away") from None
             raise UsageError(f"{path}: can't be written: {error.strerror}") from None
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: is no file that an earlier fetch left; move it away")
+                raise UsageError(f"{path}: is not a file that an earlier fetch left; move it away")
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -50,7 +50,7 @@ def check_sources(config: Config) -> dict[str, Source]:
     ------
     ConfigError
         A key is unknown and no file, or one is missing; the files are not in one assembly and no
-        chain joins them; or `local_data` is no directory.
+        chain joins them; or `local_data` is not a directory.
     """
     genome = config.genome
     deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
@@ -61,7 +61,7 @@ def check_sources(config: Config) -> dict[str, Source]:
             raise ConfigError(f"{key}: {name} needs a genome.reference beside it")
         return {}
     if config.local_data is not None and not Path(config.local_data).is_dir():
-        raise ConfigError(f"local_data: {config.local_data} is no directory")
+        raise ConfigError(f"local_data: {config.local_data} is not a directory")
     own = own_files(config)
     sources = {role: find_source(key) for role, (_, key) in _named(config).items() if role not in own}
     reference, promoters, chain = (sources.get(role) for role in ("reference", "promoters", "chain"))

@@ -48,7 +48,7 @@ def said(text: object) -> str:
 
 
 def refused(status: int, wait: float | None = None) -> Exception:
-    """An answer that is no file, as the `Cut` or `DownloadError` to raise."""
+    """An answer that is not a file, as the `Cut` or `DownloadError` to raise."""
     words = _WORDS.get(status)
     if words is None:
         kind = "an error inside the server" if status >= 500 else "no file"

@@ -195,7 +195,7 @@ def _request(
         what = (
             "connection lost"
             if isinstance(error, http.client.RemoteDisconnected)
-            else "its answer is no HTTP"
+            else "its answer is not HTTP"
         )
         raise Cut(f"{what}: {said(error)}{proxy_of(url)}") from None
     except _LOST as error:
@@ -215,7 +215,7 @@ def redirected(url: str, status: int, location: str | None) -> str:
         usable = False
     where = f"HTTP {status}: redirected to {said(location)}"
     if not usable or parts.scheme not in ("http", "https"):
-        raise DownloadError(f"{where}, which is no web address")
+        raise DownloadError(f"{where}, which is not a web address")
     if url.startswith("https:") and parts.scheme == "http":
         raise DownloadError(
             f"{where}, which isn't followed: from https to http anybody could change the file"

@@ -36,7 +36,7 @@ def find_fault(path: Path, file: str, published: str | None) -> str | None:
         return "it is a web page"
     is_gzip = start.startswith(_GZIP_MAGIC)
     if is_gzip != file.endswith(GZIP_NAMES):
-        return "it is a gzip file" if is_gzip else "it is no gzip file"
+        return "it is a gzip file" if is_gzip else "it is not a gzip file"
     return _gzip_fault(path, file) if is_gzip else None
 
 

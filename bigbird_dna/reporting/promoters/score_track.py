@@ -112,8 +112,8 @@ def _parse(cells: list[str], where: str) -> _Row:
         row = _Row(contig, int(start), int(end), value, strand)
     except ValueError:
         raise DataError(
-            f"{where}: start {start!r:.60}, end {end!r:.60} or score {score!r:.60} is no number"
+            f"{where}: start {start!r:.60}, end {end!r:.60} or score {score!r:.60} is not a number"
         ) from None
     if not 0 <= row.start < row.end < _LONGEST:
-        raise DataError(f"{where}: start {start!r:.60} and end {end!r:.60} are no interval")
+        raise DataError(f"{where}: start {start!r:.60} and end {end!r:.60} are not an interval")
     return row

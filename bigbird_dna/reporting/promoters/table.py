@@ -55,7 +55,7 @@ def promoter_report(
     Raises
     ------
     UsageError
-        A baseline or the control is for a negative set that is none of `sets`.
+        A baseline or the control is for a negative set that is not one of `sets`.
     DataError
         A file isn't as `read_predictions` needs it, or files differ in their windows.
     """

@@ -70,5 +70,5 @@ def _figure(path: Path, line: int, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:
-        raise DataError(f"{path}: line {line}: AUROC {text!r} is no number from 0 to 1")
+        raise DataError(f"{path}: line {line}: AUROC {text!r} is not a number from 0 to 1")
     return value

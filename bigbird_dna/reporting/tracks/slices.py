@@ -54,7 +54,7 @@ def read_slice(
     Raises
     ------
     DataError
-        A prediction is NaN, or a label is none of 0, 1, -1 and NaN; the text has file, row (from 1)
+        A prediction is NaN, or a label is not one of 0, 1, -1 and NaN; the text has file, row (from 1)
         and track.
     """
     infinite = [np.zeros(last - first, np.int64) for _ in predictors]
@@ -103,7 +103,7 @@ def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[st
         at, track = np.argwhere(wrong)[0]
         value, name = chunk[at, track].item(), names[first + track]
         raise DataError(
-            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r} is none of "
+            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r} is not one of "
             "0, 1 and -1 or NaN (not measured)"
         )
     return chunk

@@ -131,7 +131,7 @@ def _known_effect(allele: _Scored, truth: Truth) -> KnownEffect:
     texts = allele.deltas[column], allele.log_odds[column]
     delta, log_odds = map(decimal, texts)
     if delta is None or log_odds is None:
-        raise DataError(f"{allele.where}: {truth.track}: {' and '.join(map(quoted, texts))} are no numbers")
+        raise DataError(f"{allele.where}: {truth.track}: {' and '.join(map(quoted, texts))} are not numbers")
     return KnownEffect(allele.key[0], truth.track, truth.place, truth.effect, delta, log_odds)
 
 

@@ -188,7 +188,7 @@ def _predicted(
         f"{values.shape} predictions for {len(sequences)} sequences"
     )
     if not ((values >= 0) & (values <= 1)).all():  # false for NaN too
-        raise ModelError("the model gives values that are no probabilities: its weights are damaged")
+        raise ModelError("the model gives values that are not probabilities: its weights are damaged")
     return values[:, 0] if columns is None else values[:, 0, columns]
 
 

@@ -18,6 +18,9 @@ from bigbird_dna.genome.liftover import lift
 from bigbird_dna.genome.promoter_files import read_promoters
 from bigbird_dna.genome.promoters import place, read_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequences.division import read_splits
+from bigbird_dna.genome.sequences.records import common_length, find_copies, read_records
+from bigbird_dna.genome.sequences.similarity import similar_groups
 from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
 from bigbird_dna.reporting.variants.reading import read_known_effects
@@ -112,6 +115,13 @@ def _read_aliases(path: Path) -> object:
     return assembly.match("NC_1.1", ["chr1"])
 
 
+def _read_sequences(path: Path) -> object:
+    records = read_records(path)
+    common_length([records])
+    find_copies(records.sequences, {})
+    return similar_groups([*records.sequences.values()], 0.2)
+
+
 def _lift(path: Path) -> object:
     loci = [Locus("s", position, "+", "a") for position in range(0, 200, 7)]
     lifted = lift(loci, path, lambda name, names: name if name in names else None)
@@ -163,6 +173,10 @@ ASSEMBLY_REPORT = (
     b"s\tunplaced-scaffold\tna\tBK2.1\t<>\tna\t81\tna\n"
 )
 PIECES = b">c:11-20\nACGTACGTAC\n>c:1,041-1,044\nACGT\n>d\nAC\n"
+SPLITS = b"# mine\nname\tsplit\tgroup\na\ttrain\t0\nb\tvalid\t1\nc\ttest\t1\n"
+RECORDS = (
+    b">a x\nACGTTGCAGGATCCATTAGCNACGTTG\n>b\nacgttgcaggatccattagcnaCGTTT\n>c\nGGGGGGGGGGGGGGGGGGGGGGGGGGR\n"
+)
 LOCI = b"contig\tposition\tstrand\tname\nchr1\t54\t+\tA_1\nchr2\t7\t-\tB_1\n"
 CHAIN = (
     b"chain 1000 s 200 + 10 40 t 300 - 5 37 1\n10\t5\t7\n15\n\n"
@@ -243,6 +257,8 @@ READERS = [
     Reader("promoters-sga", ".sga", _read_promoters, lambda: [SGA], tokens=NUMBERS + TEXT),
     Reader("promoters-fps", ".fps", _read_promoters, lambda: [FPS], tokens=NUMBERS + TEXT),
     Reader("loci", ".tsv", read_loci, lambda: [LOCI], tokens=NUMBERS + TEXT),
+    Reader("splits", ".tsv", read_splits, lambda: [SPLITS], tokens=NUMBERS + TEXT),
+    Reader("records", ".fa", _read_sequences, lambda: [RECORDS], tokens=(b">", b"\n>", *TEXT)),
     Reader("chain", ".chain", _lift, lambda: [CHAIN], tokens=(b"chain ", b"\n\n", *NUMBERS, *TEXT)),
     Reader("vcf", ".vcf", _read_vcf, lambda: [VCF], tokens=NUMBERS + TEXT),
     Reader("vcf-bgzip", ".vcf.gz", _read_vcf, lambda: [_bgzip(VCF)], BGZIP, NUMBERS),

@@ -115,7 +115,7 @@ def test_deepseas_supplementary_table(tmp_path):
     assert tracks[1].extra == {"published_auprc": "0.05", "published_prevalence": "8.79E-06"}
     assert tracks[1].file == tmp_path / "b.narrowPeak"
     bad = SUPPLEMENT.replace("0,98", "9,8")
-    with pytest.raises(DataError, match=r"line 3: published AUROC '9\.8' is no number from 0 to 1"):
+    with pytest.raises(DataError, match=r"line 3: published AUROC '9\.8' is not a number from 0 to 1"):
         read_tracks(written(tmp_path / "tracks.tsv", bad))
 
 
@@ -177,7 +177,7 @@ def test_tracks_are_chosen_by_name_group_or_pattern(pattern, chosen):
 
 
 def test_what_chooses_nothing_is_refused_with_the_nearest():
-    with pytest.raises(UsageError, match=r"'K562\|DNAse1' is no track.*'K562\|DNase'"):
+    with pytest.raises(UsageError, match=r"'K562\|DNAse1' is not a track.*'K562\|DNase'"):
         select_tracks(TRACKS, "DHS,K562|DNAse1")
     with pytest.raises(UsageError, match=r"'CTFC'.*'\*CTCF\*'"):
         select_tracks(TRACKS, "CTFC")

@@ -44,7 +44,7 @@ def track_names(path: str, values: Any, tracks: int) -> tuple[str, ...] | None:
     try:
         names = tuple(v.decode() if isinstance(v, bytes) else str(v) for v in array.tolist())
     except UnicodeDecodeError:
-        raise DataError(f"{path}: the name of a track is no UTF-8") from None
+        raise DataError(f"{path}: the name of a track is not UTF-8") from None
     if len(names) != tracks:
         raise DataError(f"{path}: {len(names)} names of tracks beside {tracks} columns")
     return names

@@ -180,12 +180,14 @@ def _is_numeric(column: Any) -> bool:
 
 
 def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) -> NoReturn:
-    """Raise for the first cell that is no number."""
+    """Raise for the first cell that is not a number."""
     import pandas as pd
 
     bad = cells.notna() & pd.to_numeric(cells, errors="coerce").isna()
     row = int(bad.to_numpy().argmax())
-    raise DataError(f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is no number")
+    raise DataError(
+        f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is not a number"
+    )
 
 
 def _first_line(path: Path, delimiter: str) -> tuple[list[str], int]:
