@@ -497,7 +497,7 @@ def test_what_predict_tracks_refuses(run: Run, home: Path, bed: Path, tmp_path: 
     refused(run("predict-tracks", home / "pretraining", *further), 1, wanted)
     refused(run("predict-tracks", home / "none", *further), 1, "none: no such model directory")
     words = ("predict-tracks", home / "first", *further)
-    refused(run(*words, "--tracks", "onee"), 2, "'onee' is no track", "'one'")
+    refused(run(*words, "--tracks", "onee"), 2, "'onee' is not a track", "'one'")
     refused(run(*words, "--summary", "median"), 2, "'median'", "max, mean")
     refused(run(*words, "--max-n", 2), 2, "max_n 2")
     refused(run(*words, "-o", bed), 2, "is the input")

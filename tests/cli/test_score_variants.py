@@ -308,7 +308,7 @@ def test_a_failure_while_scoring_leaves_the_old_output(
     assert run(vcf, "--reference", fasta, "-o", output).code == 0
     before = {path: path.read_bytes() for path in tmp_path.glob("*x*")}
     monkeypatch.setattr(sys.modules[__name__], "hashed", lambda texts: np.full((len(texts), 1, 3), np.nan))
-    refused(run(vcf, "--reference", fasta, "-o", output), 1, "no probabilities")
+    refused(run(vcf, "--reference", fasta, "-o", output), 1, "not probabilities")
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     assert len(before) == 2
 

@@ -167,8 +167,8 @@ def test_weights_that_are_no_numbers_are_refused(checkpoint: Path) -> None:
     tensors = load_file(path)
     name = "bert.encoder.layer.1.output.dense.bias"
     for value, message in (
-        (torch.full((8,), float("nan")), "no finite number"),
-        (torch.full((8,), 1e300, dtype=torch.float64), "no finite number"),
+        (torch.full((8,), float("nan")), "not a finite number"),
+        (torch.full((8,), 1e300, dtype=torch.float64), "not a finite number"),
         (torch.zeros(8, dtype=torch.int64), "not floating point"),
         (torch.zeros(8).to(torch.float8_e4m3fn), "not floating point"),
         (torch.zeros(0), r"has shape \(0,\)"),

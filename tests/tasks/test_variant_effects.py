@@ -269,7 +269,7 @@ def test_predictions_that_are_no_probabilities_are_refused(value: float) -> None
     def broken(sequences: Sequence[str]) -> np.ndarray:
         return np.full((len(sequences), 1, 2), value, np.float32)
 
-    with pytest.raises(ModelError, match="no probabilities"):
+    with pytest.raises(ModelError, match="are not probabilities"):
         score([record("c", 30, "T", "C")], texts(c="T" * 60), predict=broken)
 
 

@@ -204,7 +204,7 @@ def test_names_follow_an_expression(tmp_path):
     assert [(t.name, t.target) for t in tracks] == [("Abf1", "Abf1"), ("Abf1.2", "Abf1"), ("Reb1", "Reb1")]
     with pytest.raises(DataError, match=r"11_Abf1_x.bed': its name doesn't fit"):
         tracks_from_folder(tmp_path, "TF", r"(?P<target>[a-z]+)")
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="not a regular expression"):
         tracks_from_folder(tmp_path, "TF", "(")
     with pytest.raises(ConfigError, match="no group called"):
         tracks_from_folder(tmp_path, "TF", ".*")

@@ -287,7 +287,7 @@ def test_another_sequence_is_refused(world, bundle, bed, tmp_path):
         (lambda bins: bins[750:] + bins[:750], r"bin 1 is on 8, among the first 700"),
         (lambda bins: bins[:-1], r"299 bins on chr8 and chr9, test.mat has 300 windows"),
         (lambda bins: [*bins, ("chr7", 0)], r"line 1051: contig 'chr7' is not in the reference"),
-        (lambda bins: [*bins, ("chr9", 9_900)], r"line 1051: chr9:9900-10100 is no bin"),
+        (lambda bins: [*bins, ("chr9", 9_900)], r"line 1051: chr9:9900-10100 is not a bin"),
         (lambda bins: bins[1:600] + bins[:1] + bins[600:], r"trainxdata: row 1 .*shifted"),
     ],
 )
