@@ -86,9 +86,7 @@ def load_scoring_model(model: Model | Path | str) -> ScoringModel:
     opened = model if isinstance(model, Model) else load(model)
     if isinstance(opened, PromoterModel | ChromatinModel):
         return opened
-    raise ModelError(
-        f"{opened.name}: a chromatin model is needed, or a promoter model, this is a {opened.task} model"
-    )
+    raise ModelError(f"{opened.name}: a chromatin or promoter model is needed, this is a {opened.task} model")
 
 
 def choose_engine(
