@@ -53,7 +53,7 @@ def touches(first: int, end: int, start: int, changed: int) -> bool:
     return (first < start + changed and start < end) if changed else (first < start < end)
 
 
-def oracle(sequence: str, edited: str, stride_one: bool = True) -> dict[tuple[int, str], tuple[float, float]]:
+def oracle(sequence: str, edited: str) -> dict[tuple[int, str], tuple[float, float]]:
     """Scores of both alleles at every site that counts, by the reference's position and strand."""
     same_end = 0
     while same_end < min(len(sequence), len(edited)) and sequence[-1 - same_end] == edited[-1 - same_end]:
