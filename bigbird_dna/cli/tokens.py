@@ -34,7 +34,7 @@ def train_tokenizer(
     output: Annotated[Path | None, output("FILE", "Tokenizer to write.", RESULTS.tokenizer)] = None,
     overrides: Set = None,
 ) -> None:
-    """Learn a BPE vocabulary from the training contigs.
+    """Learn a BPE vocabulary from the training contigs, or without a genome from the training sequences.
 
     The corpus is a random sample of sentences (tokens.sentence_bases long) with
     tokens.corpus_megabases in all. Training holds it in memory: about 80 MB a megabase. Sentences
@@ -43,7 +43,8 @@ def train_tokenizer(
     from bigbird_dna.tasks.tokenize import train_tokenizer as train
 
     settings, paths = read_run(config, overrides)
-    train(settings, reference or paths.reference, output or paths.tokenizer)
+    corpus = paths.reference if settings.has_genome else paths.training_sequences
+    train(settings, reference or corpus, output or paths.tokenizer)
 
 
 def tokenize(

@@ -67,7 +67,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = configuration(home, negatives="n.fa")
     results = home / "results"
     invoke("prepare-sequences", positive, "--negatives", negative, "-o", results / "promoters")
-    invoke("train-tokenizer", config, "--reference", results / "promoters/training.fa.gz")
+    invoke("train-tokenizer", config)
     return config
 
 

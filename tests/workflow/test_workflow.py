@@ -221,26 +221,16 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
     ("changed", "message"),
     [
         (
-            {"promoters": {"sequences": {"positives": "gone.fa"}}},
+            {"sequences": {"positives": "gone.fa"}},
             "promoters.sequences.positives: 'gone.fa' is not a file in .* or here",
         ),
-        (
-            {"promoters": {"sequences": {"splits": "gone.tsv"}}},
-            "promoters.sequences.splits: 'gone.tsv' is not a file in ",
-        ),
-        (
-            {"promoters": {"model": {"initial": "pretrained"}}},
-            "initial: 'pretrained' needs a genome.reference",
-        ),
-        (
-            {"promoters": {"windows": {"negative_sets": ["permuted", "genomic"]}}},
-            "negative set 'genomic' needs promoters as loci",
-        ),
+        ({"model": {"initial": "pretrained"}}, "initial: 'pretrained' needs a genome.reference"),
     ],
-    ids=["no-file", "no-table", "no-genome", "no-loci"],
+    ids=["no-file", "no-genome"],
 )
 def test_wrong_sequences(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    refused(snakemake(tmp_path, "--dry-run", *own_sequences(tmp_path, **changed)), message)
+    arguments = own_sequences(tmp_path, promoters=changed)
+    refused(snakemake(tmp_path, "--dry-run", *arguments), message)
 
 
 def test_demo_explains_every_key() -> None:

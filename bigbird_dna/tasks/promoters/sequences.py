@@ -123,17 +123,14 @@ def prepare_sequences(
     sides = _sides(length, options, sets)
     _check_copies(files)
     names, sequences, positive, left_out = _usable(files)
+    chosen, where = None, f"{positives}: by groups of similar sequences"
+    if splits is not None:
+        # What was left out may stand in the table, and need not.
+        table = {name: split for name, split in read_splits(splits).items() if name not in left_out}
+        chosen, where = look_up(names, table, splits), str(splits)
     log(f"comparing {len(names):,} sequences of {length:,} bp")
     groups = similar_groups(sequences, options.similarity)
-    if splits is None:
-        chosen, where = divide(groups, positive, options.seed), f"{positives}: by groups of similar sequences"
-    else:
-        table = read_splits(splits)
-        # What was left out may stand in the table, and need not.
-        chosen, where = (
-            look_up(names, {k: v for k, v in table.items() if k not in left_out}, splits),
-            str(splits),
-        )
+    chosen = chosen or divide(groups, positive, options.seed)
     check_splits(chosen, positive, where)
     rows = _rows(names, length, positive, chosen, sets, options.derived)
     info: dict[str, Any] = {
