@@ -1,22 +1,6 @@
 """Promoter windows, a model and a k-mer baseline for each negative set, and the control."""
 
 
-def sequence_options():
-    """The options of prepare-sequences that the configuration says."""
-    if not SEQUENCES:
-        return []
-    windows = CONFIG.promoters.windows
-    named = {
-        "length": SEQUENCES.length,
-        "upstream": windows.upstream,
-        "derived": windows.negatives,
-        "similarity": SEQUENCES.similarity,
-        "seed": CONFIG.seed,
-    }
-    options = [f"--{name}={value}" for name, value in named.items() if value is not None]
-    return options + [f"--negative-set={name}" for name in windows.negative_sets]
-
-
 rule promoter_windows:
     input:
         config=PATHS.stage("windows"),
