@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from bigbird_dna.checks import check_at_least_one, check_choice
+from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
@@ -30,9 +31,6 @@ Form = Literal["text", "one-hot", "tokens"]
 
 Item = tuple[Any, Tensor]
 """A window in its form, and its labels."""
-
-DERIVED = ("permuted", "substituted")
-"""Negatives that are made from their promoter."""
 
 _LONGEST = 1 << 30
 _CODES = np.full(256, 4, np.uint8)
@@ -205,7 +203,7 @@ class PromoterWindows(_Windows):
     ) -> None:
         super().__init__(form, tokenizer)
         _check_split(split)
-        if seed is None and negative_set in DERIVED:
+        if seed is None and negative_set in DERIVED_SETS:
             raise UsageError(f"negatives {negative_set!r} are made from the configuration's seed: give seed=")
         rows, labels = read_windows(Path(data), negative_set)
         kept = np.full(len(rows), True) if split is None else (rows["split"] == split).to_numpy()

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.errors import DataError, UsageError, shortened
-from bigbird_dna.genome.chromatin.peaks import read_bed
+from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
 from bigbird_dna.genome.intervals import OPPOSITE, Strand
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
+from bigbird_dna.tasks.chromatin.regions import BEYOND, UNKNOWN
 
 Regions = str | os.PathLike[str] | pd.DataFrame | Sequence[Sequence[Any]]
 """A BED file; a table with the columns `contig` (or `chrom`), `start`, `end` and maybe `strand` and `name`;
@@ -26,9 +27,6 @@ or a list of (contig, start, end) or (contig, start, end, strand). 0-based, half
 Variants = str | os.PathLike[str] | pd.DataFrame | Sequence[Any]
 """A VCF file; a table with the columns `contig` (or `chrom`), `position` (or `pos`), `ref` and `alt`; or a
 list of texts "chr1:12345:A:G" or of (contig, position, ref, alt). Positions are the VCF's, from 1 on."""
-
-UNKNOWN, BEYOND = "contig_unknown", "beyond_contig"
-"""Notes of regions that can't be predicted: the reference lacks their contig, or they end beyond it."""
 
 _VARIANT = re.compile(r"(?P<contig>\S+):(?P<position>\d+):(?P<ref>[^:\s]+):(?P<alt>[^:\s]+)", re.ASCII)
 _COLUMNS = {"chrom": "contig", "#chrom": "contig", "#contig": "contig", "pos": "position"}
@@ -157,11 +155,9 @@ def _bed_rows(given: str | os.PathLike[str]) -> tuple[Iterator[tuple[str, tuple[
 
     def rows() -> Iterator[tuple[str, tuple[Any, ...]]]:
         for number, fields, start, end in read_bed(path):
-            further = fields[4].split("\t") if len(fields) > 4 and "\t" in fields[4] else []
-            strand = further[1].strip() if len(further) > 1 else "."
             label = fields[3].strip() if len(fields) > 3 else ""
             where = f"{path}: line {number}"
-            yield where, (fields[0], start, end, _strand(where, strand), label)
+            yield where, (fields[0], start, end, _strand(where, strand_column(fields)), label)
 
     return rows(), None
 

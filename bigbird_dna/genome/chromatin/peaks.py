@@ -189,6 +189,12 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
         yield number, fields, start, end
 
 
+def strand_column(fields: list[str]) -> str:
+    """The sixth column of a line as `read_bed` gives it; "." where there is none."""
+    further = fields[4].split("\t") if len(fields) > 4 else []
+    return further[1].strip() if len(further) > 1 else "."
+
+
 def _fault(first: str, last: str) -> str:
     for text in (first, last):
         if not re.fullmatch("-?[0-9]{1,20}", text):

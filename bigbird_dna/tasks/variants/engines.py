@@ -8,7 +8,7 @@ from typing import Any
 
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.genome.chromatin.peaks import read_bed
+from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
 from bigbird_dna.genome.fields import quoted
 from bigbird_dna.genome.intervals import OPPOSITE, Strand
 from bigbird_dna.genome.reference import Reference
@@ -132,7 +132,7 @@ def read_sites(path: Path, reference: Reference) -> dict[str, list[tuple[int, St
     sites: dict[str, list[tuple[int, Strand]]] = {}
     for number, fields, start, end in read_bed(path):
         contig = find(fields[0])
-        text = fields[4].split("\t")[1].strip() if len(fields) > 4 and "\t" in fields[4] else "."
+        text = strand_column(fields)
         if text not in ("+", "-", "."):
             raise DataError(f"{path}: line {number}: strand {quoted(text)} is not '+', '-' or '.'")
         if contig is not None and end <= reference.contigs[contig]:
