@@ -40,7 +40,8 @@ _MESSENGERS, _OTHERS, _GENES = (
 )
 _KEPT = _MESSENGERS | _OTHERS | _GENES
 _NAMES = ("ID", "Name", "transcript_id", "gene", "gene_id", "gene_name", "locus_tag")
-_GTF = re.compile(r'\s*([^\s=;"]+)\s+(?:"([^"]*)"|([^\s";]+))\s*(?:;|$)')
+# A key begins behind no letter of another, and gives nothing back: long words are passed over once.
+_GTF = re.compile(r'(?<![^\s=;"])([^\s=;"]++)\s++(?:"([^"]*+)"|([^\s";]++))\s*+(?:;|$)')
 
 
 class _Feature(NamedTuple):
@@ -121,7 +122,7 @@ def _feature(columns: list[str], number: int) -> _Feature:
 
 def _attributes(text: str) -> dict[str, str]:
     """The attributes of GFF3 (`ID=x;Name=y`) or of GTF (`gene_id "x"; …`)."""
-    if _GTF.match(text):
+    if _GTF.match(text.lstrip()):
         return {key: word or bare for key, word, bare in reversed(_GTF.findall(text))}
     pairs = (pair.partition("=") for pair in text.split(";"))
     return {key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals}

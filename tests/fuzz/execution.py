@@ -18,6 +18,7 @@ from tests.fuzz.reader import Reader
 
 SECONDS = 5.0
 """Of CPU, that an input may take."""
+_IMPORTS = 6  # times as long, before the first
 _WAITED = 12  # times as long by the clock, on a machine with other work
 _ACCEPTED = ("read", "refused")
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -88,23 +89,23 @@ class Executor:
         if self._process is None or self._process.poll() is not None:
             self._start()
         if reader.name not in self._ready:
-            for seed in reader.seeds():  # imports and caches are no input's
-                self._ask(reader, seed, coverage=self._coverage)
+            for seed in reader.seeds():  # imports and caches are no input's, however long they take
+                self._ask(reader, seed, self._coverage, _IMPORTS * self._seconds)
                 if self._process is None:
                     self._start()
             self._ready.add(reader.name)
-        outcome = self._ask(reader, data, coverage=self._coverage)
+        outcome = self._ask(reader, data, self._coverage, self._seconds)
         self.cpu += outcome.cpu or outcome.seconds
         return outcome
 
-    def _ask(self, reader: Reader, data: bytes, coverage: bool) -> Outcome:
+    def _ask(self, reader: Reader, data: bytes, coverage: bool, seconds: float) -> Outcome:
         path = fresh(self._directory, reader, data)
         assert self._process is not None and self._process.stdin is not None
         request = {"reader": reader.name, "path": str(path), "coverage": coverage}
         watch = Watch(self._process.pid)
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
-        answer = self._answer(watch, self._seconds)
+        answer = self._answer(watch, seconds)
         return self._judged(answer)
 
     def _judged(self, answer: dict[str, Any] | Outcome) -> Outcome:

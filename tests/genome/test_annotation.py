@@ -1,6 +1,7 @@
 """Start sites of annotations: 5' ends of transcripts, or of genes, in GFF3 and GTF."""
 
 import gzip
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -119,6 +120,15 @@ def test_names(tmp_path, attributes, name):
     path = tmp_path / "x.gff"
     path.write_text(gff("mRNA", "chr%201", 5, 9, "+", attributes))
     assert read_promoters(path) == [Locus("chr 1", 5, "+", name)]
+
+
+@pytest.mark.parametrize("word", ["x", 'x"', " ", 'x "', '" '])
+def test_time_grows_with_the_attributes_not_with_their_square(tmp_path, word):
+    path = tmp_path / "x.gtf"
+    path.write_text(gff("gene", "c", 5, 9, "+", f'gene_id "g"; {word * 500_000}!'))
+    started = time.process_time()
+    assert read_promoters(path) == [Locus("c", 5, "+", "g")]
+    assert time.process_time() - started < 5
 
 
 BROKEN = {
