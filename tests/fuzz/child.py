@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Any, TextIO
 
 MEMORY = 1 << 30  # bytes that an input may take
+ASKED = 4 * MEMORY  # that it may ask for: libraries reserve what a file claims before they see that it lies
 LONGEST_MESSAGE = 2000
 _TRACED = (
     "/bigbird_dna/",
@@ -92,7 +93,7 @@ def read(reader: Any, path: Path, coverage: Coverage | None) -> dict[str, Any]:
 
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now
     before = memory("VmRSS")
-    resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + MEMORY, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + ASKED, resource.RLIM_INFINITY))
     answer: dict[str, Any] = {"kind": "read", "text": "", "place": ""}
     start = _cpu()
     try:

@@ -35,6 +35,8 @@ def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
         ("lines", "message", "one\\ntwo"),
         ("swell", "memory", "MemoryError"),
         ("swell, refused", "memory", ""),
+        ("swell, unused", "read", ""),
+        ("swell, used", "memory", " MB"),
         ("swell, slowly", "read", ""),
         ("crash", "crash", "SIGABRT"),
         ("exit", "crash", "exit status 3"),

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import numpy as np
+
 from bigbird_dna.errors import DataError
 from tests.fuzz.reader import Reader
 
@@ -23,12 +25,16 @@ def _misread(path: Path) -> object:
         case b"panic":
             raise BaseException("of Rust")
         case b"swell":
-            return bytearray(3 << 30)
+            return bytearray(5 << 30)
         case b"swell, refused":
             try:
-                return bytearray(3 << 30)
+                return bytearray(5 << 30)
             except MemoryError as error:
                 raise DataError(f"{path}: {error}") from None
+        case b"swell, unused":
+            return np.empty(2 << 30, np.uint8)  # its pages are there once they are written to
+        case b"swell, used":
+            return b"x" * (5 << 28)
         case b"swell, slowly":
             return [b"x" * (1 << 20) for _ in range(300)]
         case b"lines":
