@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.files import atomic_path, read_json, reading
 from bigbird_dna.genome.compression import read_lines
 
@@ -74,7 +74,8 @@ def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> No
     """Refuse a table, read from `path`, that lacks one of `columns`."""
     for name in columns:
         if name not in table.columns:
-            raise DataError(f"{path}: no column {name!r} (found: {', '.join(map(str, table.columns))})")
+            found = shortened(", ".join(map(str, table.columns)), 300)
+            raise DataError(f"{path}: no column {name!r} (found: {found})")
 
 
 def read_object(path: Path) -> dict[str, Any]:

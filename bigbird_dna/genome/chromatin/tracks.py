@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.chromatin.track_layouts import deepsea_layout
 from bigbird_dna.genome.compression import read_lines
@@ -87,7 +87,9 @@ def read_tracks(path: Path, files: Path | None = None) -> tuple[Track, ...]:
     deepsea = deepsea_layout(columns)
     for name in ("track", "group"):
         if deepsea is None and name not in columns:
-            raise DataError(f"{where}: no column {name!r} in the header ({', '.join(columns)})")
+            raise DataError(
+                f"{where}: no column {name!r} in the header ({shortened(', '.join(columns), 300)})"
+            )
     if not rows:
         raise DataError(f"{path}: the table has no tracks")
     directory = path.parent if files is None else Path(files)

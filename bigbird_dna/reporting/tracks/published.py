@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.reporting.tables import read_tsv
 
 # The first of these columns is taken, else the only one that begins with "auc" or "auroc".
@@ -57,7 +57,7 @@ def _column(path: Path, columns: Sequence[str]) -> str:
     near = [name for name in columns if name.startswith(("auc", "auroc"))]
     if len(near) == 1:
         return near[0]
-    listed = ", ".join(columns)
+    listed = shortened(", ".join(columns), 300)
     raise DataError(f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})")
 
 
