@@ -54,7 +54,7 @@ def pretrain(
     `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …` N processes train together.
     """
     from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.tasks.pretrain import pretrain as train
+    from bigbird_dna.tasks.pretraining.training import pretrain as train
     from bigbird_dna.training.distributed import world
 
     settings, paths = read_run(config, overrides)

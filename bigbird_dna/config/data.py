@@ -85,6 +85,10 @@ class TokensConfig(Section):
     corpus_megabases: float = Field(default=20.0, gt=0, description="sampled to train the tokenizer")
     max_piece_length: int = Field(default=16, ge=1, le=512, description="bp of the longest piece")
     passes: int = Field(default=10, ge=1, description="over each training contig, each from another start")
+    strands: Literal["both", "forward"] = Field(
+        default="both",
+        description="both: every second pass reads the reverse complement; forward: as in the paper",
+    )
     max_start: int = Field(default=5000, ge=0, description="bp; a pass starts between 0 and this")
     sentence_bases: tuple[int, int] = Field(
         default=(500, 1000), description="bp; bounds of a sentence's length"

@@ -26,6 +26,16 @@ class EncoderConfig(Section):
         default=10_000.0, gt=1, description="tokens; rotary wavelengths run from 2π to 2π times this"
     )
     rotary_scale: float = Field(default=1.0, ge=1, description="positions are divided by it")
+    initial_heads: Literal["neighbours", "random"] = Field(
+        default="neighbours",
+        description="of fresh weights; neighbours: the first layers' heads begin by looking at tokens nearby",
+    )
+    convolution: int = Field(
+        default=0,
+        ge=0,
+        le=255,
+        description="tokens that a depthwise convolution before the layers sees, odd; 0: none, as published",
+    )
     segments: int = Field(default=2, ge=1, description="sentence A, sentence B …")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="of hidden states")
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention probabilities")
@@ -68,6 +78,8 @@ class EncoderConfig(Section):
     def _shapes_fit(self) -> Self:
         if self.hidden % self.heads:
             raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+        if self.convolution and self.convolution % 2 == 0:
+            raise ValueError("convolution must be odd (or 0)")
         if self.window_blocks and self.window_blocks % 2 == 0:
             raise ValueError("window_blocks must be odd (or 0)")
         if not self.global_blocks + self.window_blocks + self.random_blocks:
@@ -77,8 +89,8 @@ class EncoderConfig(Section):
                 raise ValueError(
                     "compatibility huggingface needs global_blocks 2, window_blocks 3, extra_globals 0"
                 )
-            if self.position != "learned":
-                raise ValueError("compatibility huggingface needs learned positions")
+            if self.position != "learned" or self.convolution:
+                raise ValueError("compatibility huggingface needs learned positions and no convolution")
         if self.attention == "full" and self.relative_radius:
             raise ValueError("relative_radius needs attention bigbird")
         if self.position == "rotary" and self.hidden // self.heads % 2:

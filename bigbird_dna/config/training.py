@@ -1,8 +1,8 @@
 """Sections of training: the optimiser, steps and batches, and pretraining; what all tasks' have in common."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bigbird_dna.config.section import WATCHING, Section
 
@@ -37,21 +37,55 @@ class TrainingConfig(Section):
     seed: int = Field(default=1, ge=0, lt=2**32, description="of weights, examples and order")
 
 
-class PretrainingConfig(TrainingConfig):
-    """Masked-language modelling with next-sentence prediction (App. F.1)."""
+class ShorterConfig(Section):
+    """Steps of pretraining on shorter inputs; as many more of them, so that steps have the same tokens."""
 
-    sequence_tokens: int = Field(default=512, ge=16, description="[CLS] A [SEP] B [SEP]")
+    steps: int = Field(ge=1, description="how many")
+    tokens: int = Field(ge=16, description="of an input")
+
+
+class PretrainingConfig(TrainingConfig):
+    """Masked-language modelling, with next-sentence prediction or without (App. F.1)."""
+
+    sequence_tokens: int = Field(
+        default=512, ge=16, description="of an input: [CLS] A [SEP], with next sentences and B [SEP]"
+    )
+    shorter_first: tuple[ShorterConfig, ...] = Field(
+        default=(), description="first steps on shorter inputs, one stage after the other"
+    )
     mask_fraction: float = Field(
         default=0.15,
         gt=0,
         lt=1,
         description="of the tokens; 80 % become [MASK], 10 % another token, 10 % stay",
     )
-    next_sentence: bool = Field(default=True, description="also learn whether B follows A")
+    mask_span: float = Field(
+        default=1.0, ge=1, le=100, description="tokens hidden side by side, on average; 1: each for itself"
+    )
+    next_sentence: bool = Field(default=False, description="also learn whether B follows A, as in the paper")
     evaluation_sequences: Annotated[int, WATCHING] = Field(default=256, ge=1, description="held-out, fixed")
     ngram_order: Annotated[int, WATCHING] = Field(
         default=6, ge=1, le=12, description="highest of the token n-gram baseline"
     )
+
+    @model_validator(mode="after")
+    def _the_longest_inputs_come_last(self) -> Self:
+        for stage in self.shorter_first:
+            if stage.tokens >= self.sequence_tokens:
+                raise ValueError(
+                    f"shorter_first.tokens {stage.tokens} is not below sequence_tokens {self.sequence_tokens}"
+                )
+        if (taken := sum(stage.steps for stage in self.shorter_first)) >= self.steps:
+            raise ValueError(f"shorter_first takes {taken} steps and leaves none of the {self.steps}")
+        return self
+
+    def tokens_at(self, step: int) -> int:
+        """Tokens of an input at a step, counted from 0."""
+        for stage in self.shorter_first:
+            if step < stage.steps:
+                return stage.tokens
+            step -= stage.steps
+        return self.sequence_tokens
 
 
 class StartConfig(Section):

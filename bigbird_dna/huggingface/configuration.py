@@ -136,7 +136,12 @@ def _inverse(table: dict[str, str]) -> dict[str, str]:
 
 
 def _check_exportable(config: EncoderConfig, source: str) -> None:
-    needed: dict[str, Any] = {"position": "learned", "extra_globals": 0, "relative_radius": 0}
+    needed: dict[str, Any] = {
+        "position": "learned",
+        "extra_globals": 0,
+        "relative_radius": 0,
+        "convolution": 0,
+    }
     if config.attention == "bigbird":
         needed |= {"global_blocks": 2, "window_blocks": 3}
         if not config.random_blocks:

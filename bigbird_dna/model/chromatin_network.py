@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
-from bigbird_dna.model.encoder import Encoder, Layer, initialise
+from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.initial_weights import initialise
 from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import BinPooling, Head
 
@@ -76,7 +77,13 @@ class BinLayers(nn.Module):
 
     def __init__(self, config: EncoderConfig, layers: int) -> None:
         super().__init__()
-        plain = {"attention": "full", "relative_radius": 0, "extra_globals": 0, "route": "auto"}
+        plain = {
+            "attention": "full",
+            "relative_radius": 0,
+            "extra_globals": 0,
+            "route": "auto",
+            "convolution": 0,
+        }
         config = config.model_copy(update=plain)
         self.head_width = config.hidden // config.heads
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)

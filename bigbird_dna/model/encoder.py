@@ -19,9 +19,9 @@ from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_cou
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
+from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
+from bigbird_dna.model.neighbours import watch_neighbours
 from bigbird_dna.model.rotary import Rotation, rotate, rotation
-
-BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
 
 # Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
 # malloc reuses where it would map larger buffers anew at every call (4,096 tokens, width 768: 0.87 of the
@@ -54,21 +54,51 @@ class Embeddings(nn.Module):
         )
         self.segment = nn.Embedding(config.segments, config.hidden)
         self.extra = nn.Embedding(config.extra_globals, config.hidden) if config.extra_globals else None
+        self.convolution = Convolution(config.hidden, config.convolution) if config.convolution else None
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, ids: Tensor, segments: Tensor | None) -> Tensor:
-        """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D)."""
+    def forward(self, ids: Tensor, segments: Tensor | None, lengths: Tensor | None = None) -> Tensor:
+        """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
+
+        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them.
+        """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:
             x = x * self.token_scale
         if self.position is not None:
             x = x + self.position.weight[: ids.shape[1]]
         x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
+        if self.convolution is not None:
+            x = x + self.convolution(x, lengths)
         if self.extra is not None:
             x = torch.cat([self.extra.weight.expand(len(x), -1, -1), x], dim=1)
         return self.norm(self.dropout(x))  # type: ignore[no-any-return]
+
+
+class Convolution(nn.Module):
+    """Each component's weighted sum over the tokens around; not the paper's.
+
+    A stem as those of convolutional DNA models, so that hidden tokens know their neighbours before any head
+    has learnt to look. What lies beyond a row's ends counts as zero.
+    """
+
+    def __init__(self, hidden: int, tokens: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(tokens, hidden).normal_(std=tokens**-0.5))
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Embeddings (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""
+        tokens, around = x.shape[1], len(self.weight) // 2
+        if lengths is not None:
+            there = torch.arange(tokens, device=x.device) < lengths.to(x.device)[:, None]
+            x = x * there[..., None]
+        wide = F.pad(x, (0, 0, around, around))
+        total = wide[:, :tokens] * self.weight[0]
+        for place in range(1, len(self.weight)):
+            total = total + wide[:, place : place + tokens] * self.weight[place]
+        return total
 
 
 class Layer(nn.Module):
@@ -207,10 +237,13 @@ class Encoder(nn.Module):
             raise ValueError("EncoderConfig.vocabulary must be set to build an encoder")
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
+        layers = [Layer(config, index) for index in range(config.layers)]
+        self.layers = nn.ModuleList(layers)
         initialise(self, config.hidden)
         if self.embeddings.position is not None:
             initialise_positions(self.embeddings.position.weight)
+        if config.initial_heads == "neighbours":
+            watch_neighbours(config, layers, self.embeddings.token)
 
     def forward(self, ids: Tensor, lengths: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Encode a batch.
@@ -234,12 +267,13 @@ class Encoder(nn.Module):
             )
         # Attention plans its work by the lengths: read once here, a GPU isn't waited for in every layer.
         lengths = None if lengths is None else lengths.cpu()
+        true_lengths = lengths
         extra, owners = self.config.extra_globals, None
         if extra:
             if self.config.relative_radius:
                 owners = token_owners(lengths, len(ids), ids.shape[1], extra).to(ids.device)
             lengths = None if lengths is None else lengths + extra
-        x = self.embeddings(ids, segments)
+        x = self.embeddings(ids, segments, true_lengths)
         turns = self._turns(x)
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
@@ -271,36 +305,3 @@ def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) ->
     places = torch.arange(tokens).expand(batch, -1)
     owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
     return F.pad(owners, (extra, 0), value=-1)
-
-
-def initialise_positions(weight: Tensor) -> None:
-    """Start position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
-
-    They are learnt like the rest. With random ones a small model spends most of its training on finding out
-    which positions are neighbours; in sinusoids that is a linear map from the start.
-    """
-    positions, width = weight.shape
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))  # (⌈D / 2⌉,)
-    angles = torch.arange(positions)[:, None] * rates  # (P, ⌈D / 2⌉)
-    waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
-    with torch.no_grad():
-        weight.copy_(waves * initial_deviation(width) * math.sqrt(2))
-
-
-def initial_deviation(hidden: int) -> float:
-    """Standard deviation of fresh weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
-
-    That leaves the size of what a layer adds to its input the same: with 0.02 a narrow network begins next to
-    the identity and learns slowly.
-    """
-    return BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
-
-
-def initialise(module: nn.Module, hidden: int) -> None:
-    """BERT's initial weights, scaled to the width `hidden`: normal, biases zero."""
-    deviation = initial_deviation(hidden)
-    for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            nn.init.normal_(part.weight, std=deviation)
-        if isinstance(part, nn.Linear):
-            nn.init.zeros_(part.bias)

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
-from bigbird_dna.model.encoder import Encoder, initialise
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.initial_weights import initialise
 from bigbird_dna.model.settings import Head, Pooling
 
 LEAST_ROWS = 8

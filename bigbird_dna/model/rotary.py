@@ -20,6 +20,12 @@ class Rotation(NamedTuple):
     sin: Tensor  # (L, K / 2)
 
 
+def rates(width: int, base: float, device: torch.device | None = None) -> Tensor:
+    """What the pairs of heads of `width` components turn by, radians a token, (K / 2,) float64."""
+    pairs = torch.arange(0, width, 2, device=device, dtype=torch.float64) / width
+    return base**-pairs
+
+
 def rotation(
     tokens: int, width: int, base: float, scale: float, device: torch.device | None = None
 ) -> Rotation:
@@ -37,9 +43,8 @@ def rotation(
     Angles are float64: at position 131,072 the nearest float32 is up to 0.004 rad off, and q · k would depend
     on where the two tokens stand.
     """
-    pairs = torch.arange(0, width, 2, device=device, dtype=torch.float64) / width
     positions = torch.arange(tokens, device=device, dtype=torch.float64) / scale
-    angles = positions[:, None] * base**-pairs  # (L, K / 2)
+    angles = positions[:, None] * rates(width, base, device)  # (L, K / 2)
     return Rotation(angles.cos().float(), angles.sin().float())
 
 

@@ -128,5 +128,8 @@ def _fitted(start: Model, encoder: EncoderConfig, extend: Extension | None, sect
 
 def _shapes(config: EncoderConfig) -> dict[str, Any]:
     """What must agree between a checkpoint's encoder and the one that takes its weights: the network."""
-    free = {"dropout", "attention_dropout", "route", "gradient_checkpointing", "positions"}
+    free = {
+        *("dropout", "attention_dropout", "route", "gradient_checkpointing", "positions"),
+        "initial_heads",
+    }
     return config.model_dump(exclude=free)

@@ -10,6 +10,7 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.files import write_json
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.tokens import statistics
@@ -60,11 +61,19 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
     sentences = sample_sentences(
         genome.reference, contigs, wanted, sentence_bases=tokens.sentence_bases, seed=config.seed
     )
+    if tokens.strands == "both":
+        sentences = _alternating(sentences)
     expected = 2 * wanted // sum(tokens.sentence_bases)
     corpus = _counted(progress(sentences, "reading the corpus", total=expected), tokens.vocabulary)
     started = time.monotonic()
     DnaTokenizer.train(corpus, output, tokens.vocabulary, tokens.max_piece_length)
     log(f"done in {time.monotonic() - started:.0f} s: {output}")
+
+
+def _alternating(sentences: Iterable[str]) -> Iterator[str]:
+    """Every second sentence as the other strand has it, so that the pieces are those of both."""
+    for number, sentence in enumerate(sentences):
+        yield reverse_complement(sentence) if number % 2 else sentence
 
 
 def _counted(sentences: Iterable[str], vocabulary: int) -> Iterator[str]:
@@ -79,7 +88,8 @@ def _counted(sentences: Iterable[str], vocabulary: int) -> Iterator[str]:
 def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, workers: int = 1) -> None:
     """Cut a genome into documents, and write the token stores train, valid and test into `output`.
 
-    Training contigs are read in `tokens.passes` passes with different starts, the others in one. Sentences
+    Training contigs are read in `tokens.passes` passes with different starts, every second one on the other
+    strand where `tokens.strands` is both; the others are read in one pass. Sentences
     of which more than half is N are left out and counted in `store.json`. Each store appears whole or not at
     all, and does not depend on the number of processes, `workers`.
 
@@ -97,6 +107,7 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
             max_start=config.tokens.max_start,
             sentence_bases=config.tokens.sentence_bases,
             document_sentences=config.tokens.document_sentences,
+            strands=config.tokens.strands if split == "train" else "forward",
         )
         contigs = genome.contigs(split)
         if not contigs:

@@ -3,16 +3,24 @@
 For each contig, a number of passes: a pass starts at a random base near the contig's 5' end and runs to
 its end. It takes one document after the other; a document is a random number of sentences; a
 sentence is a random number of consecutive bases. Nothing lies between two sentences or two documents.
+
+With both strands every second pass reads the contig's reverse complement, from its own 5' end: DNA means the
+same read from either side, and a model that has seen one strand only doesn't know it. The paper doesn't
+say that it read both.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.genome.intervals import Interval
+
+Strands = Literal["both", "forward"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,7 @@ class DocumentPlan:
     max_start: int = 5000  # bp
     sentence_bases: tuple[int, int] = (500, 1000)
     document_sentences: tuple[int, int] = (50, 100)
+    strands: Strands = "forward"
 
     def __post_init__(self) -> None:
         if self.passes < 1:
@@ -42,11 +51,16 @@ class DocumentPlan:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Consecutive sentences of a contig: the first starts at `start`, each ends where the next starts."""
+    """Consecutive sentences of a contig: the first starts at `start`, each ends where the next starts.
+
+    Positions are those in reading order: of one that reads the reverse complement they count from the
+    contig's end, and `reverse_of` is the contig's length.
+    """
 
     contig: str
     start: int
-    sentence_ends: tuple[int, ...]  # positions on the contig, ascending
+    sentence_ends: tuple[int, ...]  # ascending
+    reverse_of: int | None = None  # bp
 
     @property
     def end(self) -> int:
@@ -55,15 +69,17 @@ class Document:
 
     @property
     def interval(self) -> Interval:
-        """All bases of the document."""
-        return Interval(self.contig, self.start, self.end)
+        """All bases of the document, where they are on the contig."""
+        return self._on_contig(self.start, self.end)
 
     def sentences(self) -> list[Interval]:
-        """The intervals of the sentences."""
-        starts = (self.start, *self.sentence_ends[:-1])
-        return [
-            Interval(self.contig, start, end) for start, end in zip(starts, self.sentence_ends, strict=True)
-        ]
+        """The intervals of the sentences on the contig, in reading order."""
+        return [self._on_contig(start, end) for start, end in pairwise((self.start, *self.sentence_ends))]
+
+    def _on_contig(self, start: int, end: int) -> Interval:
+        if self.reverse_of is not None:
+            start, end = self.reverse_of - end, self.reverse_of - start
+        return Interval(self.contig, start, end)
 
 
 def iter_documents(contig_lengths: Mapping[str, int], plan: DocumentPlan, seed: int) -> Iterator[Document]:
@@ -82,7 +98,8 @@ def iter_documents(contig_lengths: Mapping[str, int], plan: DocumentPlan, seed: 
     """
     for number in range(plan.passes):
         for contig, length in contig_lengths.items():
-            yield from _pass(contig, length, plan, generator(seed, contig, number))
+            reverse = plan.strands == "both" and number % 2 == 1
+            yield from _pass(contig, length, plan, generator(seed, contig, number), reverse)
 
 
 def sentence_ends(
@@ -105,7 +122,9 @@ def generator(seed: int, contig: str, number: int) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
 
 
-def _pass(contig: str, length: int, plan: DocumentPlan, rng: np.random.Generator) -> Iterator[Document]:
+def _pass(
+    contig: str, length: int, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
+) -> Iterator[Document]:
     latest = min(plan.max_start, max(0, length - plan.sentence_bases[1]))
     start = int(rng.integers(0, latest + 1))
     ends = sentence_ends(start, length, plan.sentence_bases, rng)
@@ -114,6 +133,6 @@ def _pass(contig: str, length: int, plan: DocumentPlan, rng: np.random.Generator
     while taken < len(ends):
         size = int(rng.integers(low, high + 1))
         own = tuple(ends[taken : taken + size].tolist())
-        yield Document(contig, start, own)
+        yield Document(contig, start, own, length if reverse else None)
         start = own[-1]
         taken += size

@@ -29,6 +29,7 @@ def mask_tokens(
     tokenizer: Tokenizer,
     *,
     hide_all: bool = False,
+    mean_span: float = 1.0,
 ) -> Masked:
     """Choose tokens to predict and hide them.
 
@@ -42,12 +43,16 @@ def mask_tokens(
     ids : (…, L) token ids; left as they are.
     rng : the only source of chance; the same state gives the same masks.
     fraction : between 0 and 1, exclusive.
+    mean_span : tokens that are hidden side by side, on average, before spans meet or the share is reached;
+        1: each is drawn for itself. Lengths are geometric (SpanBERT, Joshi et al. 2020, cuts them at ten).
     hide_all : every chosen token becomes [MASK], for measuring: a token that stays gives itself away.
     """
+    if mean_span < 1:
+        raise ValueError(f"mean_span {mean_span} is below 1")
     if not 0 < fraction < 1:
         raise ValueError(f"fraction {fraction} is not between 0 and 1")
     ids = np.asarray(ids)
-    chosen = _choose(_candidates(ids, tokenizer), rng, fraction)
+    chosen = _choose(_candidates(ids, tokenizer), rng, fraction, mean_span)
     labels = np.where(chosen, ids.astype(np.int64), NOT_MASKED)
     if hide_all:
         return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
@@ -68,13 +73,17 @@ def _candidates(ids: NDArray[np.integer], tokenizer: Tokenizer) -> NDArray[np.bo
     return candidates
 
 
-def _choose(candidates: NDArray[np.bool_], rng: np.random.Generator, fraction: float) -> NDArray[np.bool_]:
-    """The candidates with the smallest of random keys, in each sequence."""
+def _choose(
+    candidates: NDArray[np.bool_], rng: np.random.Generator, fraction: float, mean_span: float
+) -> NDArray[np.bool_]:
+    """The candidates with the smallest of random keys, in each sequence; a span's have the same key."""
     counts = candidates.sum(-1, keepdims=True)
     wanted = np.clip(np.rint(fraction * counts).astype(np.int64), np.minimum(counts, 1), counts)
-    keys = np.where(candidates, rng.random(candidates.shape), np.inf)
-    if not candidates.size:
-        return candidates
-    last = np.take_along_axis(np.sort(keys, -1), np.maximum(wanted - 1, 0), -1)
-    chosen: NDArray[np.bool_] = (keys <= last) & (wanted > 0)
+    keys = rng.random(candidates.shape)
+    if mean_span > 1:
+        spans = np.cumsum(rng.random(candidates.shape) < 1 / mean_span, -1)
+        keys = np.take_along_axis(keys, np.minimum(spans, candidates.shape[-1] - 1), -1)
+    order = np.argsort(np.where(candidates, keys, np.inf), -1, kind="stable")
+    chosen = np.zeros(candidates.shape, np.bool_)
+    np.put_along_axis(chosen, order, np.arange(candidates.shape[-1]) < wanted, -1)
     return chosen

@@ -16,6 +16,7 @@ counted, and a document is divided there, so that neighbours remain neighbours.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +28,7 @@ from bigbird_dna.directories import atomic_directory
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.files import write_json
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.tokens.corpus import MAX_N
 from bigbird_dna.tokens.documents import Document, DocumentPlan, iter_documents
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
@@ -173,6 +174,7 @@ def _describe(
         max_n=max_n,
         contigs=list(contigs),
         passes=plan.passes,
+        strands=plan.strands,
         max_start=plan.max_start,
         sentence_bases=list(plan.sentence_bases),
         document_sentences=list(plan.document_sentences),
@@ -192,12 +194,14 @@ class _Encoder:
 
     def __call__(self, document: Document) -> EncodedDocument:
         sequence = self.reference.fetch(document.interval)
+        if document.reverse_of is not None:
+            sequence = reverse_complement(sequence)
         kept: list[str] = []
         runs = [0]
         skipped_sentences = skipped_bases = 0
-        start = document.start
-        for interval in document.sentences():
-            sentence = sequence[interval.start - start : interval.end - start]
+        first = document.start
+        for start, end in pairwise((first, *document.sentence_ends)):
+            sentence = sequence[start - first : end - first]
             if fraction_n(sentence) <= self.max_n:
                 kept.append(sentence)
                 runs[-1] += 1

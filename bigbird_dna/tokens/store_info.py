@@ -12,8 +12,8 @@ from bigbird_dna.files import checksum
 from bigbird_dna.strict_json import parse_json
 
 FORMAT = 1
-# Stores of earlier versions have none of these.
-_ADDED = ("sentences_sha256", "documents_sha256", "sha256")
+# Stores of earlier versions lack these.
+_CHECKSUMS = ("sentences_sha256", "documents_sha256", "sha256")
 _MOST_BYTES = 1 << 25
 
 
@@ -36,6 +36,7 @@ class StoreInfo(TypedDict):
     max_n: float
     contigs: list[str]
     passes: int
+    strands: str  # forward, or both: every second pass reads the reverse complement
     max_start: int
     sentence_bases: list[int]
     document_sentences: list[int]
@@ -75,10 +76,10 @@ def _check_types(path: Path, info: dict[str, Any]) -> None:
     for key in info:
         if key not in types:
             raise DataError(f"{path}: unknown key {shortened(repr(key))}")
-    earlier = not any(key in info for key in _ADDED)
+    earlier = {"strands"} | (set() if any(key in info for key in _CHECKSUMS) else set(_CHECKSUMS))
     for key, kind in types.items():
         if key not in info:
-            if earlier and key in _ADDED:
+            if key in earlier:
                 continue
             raise DataError(f"{path}: key {key!r} is missing")
         if not _is_a(info[key], kind):

@@ -429,6 +429,7 @@ def test_our_models_are_exported_and_come_back(
     [
         ({"position": "rotary"}, "encoder.position rotary"),
         ({"extra_globals": 4}, "encoder.extra_globals 4"),
+        ({"convolution": 5}, "encoder.convolution 5: HuggingFace's BigBird has 0 only"),
         ({"window_blocks": 5}, "encoder.window_blocks 5"),
         ({"random_blocks": 0}, "encoder.random_blocks 0"),
     ],

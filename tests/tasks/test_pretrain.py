@@ -1,16 +1,20 @@
-"""Sentence pairs and the pretraining objective."""
+"""Inputs of pretraining, its objective, and what it is measured on."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.config import load_config, parse_config
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.config import PretrainingConfig, load_config, parse_config
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.tasks.pretrain import PairSampler, PretrainingObjective, ngram_baseline, pretrain
+from bigbird_dna.tasks.pretraining.held_out import BLOCK, HeldOut
+from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.tasks.pretraining.sampling import PairSampler, StretchSampler, document_bounds
+from bigbird_dna.tasks.pretraining.training import ngram_baseline, pretrain
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
@@ -19,36 +23,73 @@ ALONE = World(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
-def objective(tiny_config: Path) -> PretrainingObjective:
-    config = load_config(tiny_config)
-    tokens = Path(config.results) / "tokens"
-    tokenizer = DnaTokenizer.load(tokens / "tokenizer.model")
-    stores = (TokenStore.open(tokens / split, tokenizer) for split in ("train", "valid"))
-    return PretrainingObjective(tokenizer, *stores, config.pretraining, ALONE)
+def stores(tiny_config: Path) -> dict[str, TokenStore]:
+    tokens = Path(load_config(tiny_config).results) / "tokens"
+    return {split: TokenStore.open(tokens / split) for split in ("train", "valid")}
 
 
-def test_pairs_fill_the_input_and_half_of_them_follow(objective: PretrainingObjective) -> None:
-    sampler = objective.sampler
+@pytest.fixture(scope="module")
+def tokenizer(tiny_config: Path) -> DnaTokenizer:
+    return DnaTokenizer.load(Path(load_config(tiny_config).results) / "tokens/tokenizer.model")
+
+
+def make(
+    tokenizer: DnaTokenizer, stores: dict[str, TokenStore], config: PretrainingConfig, **changes: object
+) -> PretrainingObjective:
+    values = config.model_dump() | changes
+    return PretrainingObjective(
+        tokenizer, stores["train"], stores["valid"], PretrainingConfig(**values), ALONE
+    )
+
+
+@pytest.fixture(scope="module")
+def objective(
+    tiny_config: Path, tokenizer: DnaTokenizer, stores: dict[str, TokenStore]
+) -> PretrainingObjective:
+    config = load_config(tiny_config).pretraining
+    return make(tokenizer, stores, config, sequence_tokens=96, next_sentence=True)
+
+
+def places(store: TokenStore, ids: np.ndarray) -> list[int]:
+    """Where tokens stand in a store."""
+    stored = np.asarray(store.tokens)
+    starts = np.flatnonzero(stored[: len(stored) - len(ids) + 1] == ids[0])
+    return [int(start) for start in starts if np.array_equal(stored[start : start + len(ids)], ids)]
+
+
+def test_pairs_fill_the_input_and_half_of_them_follow(
+    stores: dict[str, TokenStore], tokenizer: DnaTokenizer
+) -> None:
+    sampler = PairSampler(stores["train"], tokenizer, 96)
     rng = np.random.default_rng(0)
-    pairs = [sampler.draw(rng) for _ in range(600)]
-    lengths = np.array([len(pair.a) + len(pair.b) + 3 for pair in pairs])
+    drawn = [sampler.draw(rng) for _ in range(600)]
+    lengths = np.array([len(example.ids) for example in drawn])
     assert lengths.max() <= 96 and np.mean(lengths == 96) > 0.8
-    assert all(len(pair.a) and len(pair.b) for pair in pairs)
-    assert abs(np.mean([pair.follows for pair in pairs]) - 0.5) < 0.08
-    stored = np.asarray(sampler.store.tokens).tobytes()
-    width = sampler.store.tokens.dtype.itemsize
-    for pair in pairs[:50]:
-        both = np.concatenate([pair.a, pair.b]).astype(sampler.store.tokens.dtype).tobytes()
-        places = [stored.find(both)]
-        while places[-1] >= 0 and places[-1] % width:
-            places.append(stored.find(both, places[-1] + 1))
-        assert (places[-1] >= 0) == pair.follows
+    assert abs(np.mean([example.follows for example in drawn]) - 0.5) < 0.08
+    for example in drawn[:50]:
+        a, b = example.ids[1 : example.first - 1], example.ids[example.first : -1]
+        assert len(a) and len(b) and places(stores["train"], a) and places(stores["train"], b)
+        assert bool(places(stores["train"], np.concatenate([a, b]))) == example.follows
 
 
-def test_without_next_sentences_every_pair_follows(objective: PretrainingObjective) -> None:
-    sampler = PairSampler(objective.sampler.store, 96, next_sentence=False)
-    rng = np.random.default_rng(0)
-    assert all(sampler.draw(rng).follows for _ in range(50))
+def test_stretches_fill_the_input_and_come_from_everywhere(
+    stores: dict[str, TokenStore], tokenizer: DnaTokenizer
+) -> None:
+    store = stores["train"]
+    sampler, rng = StretchSampler(store, tokenizer, 96), np.random.default_rng(0)
+    bounds = document_bounds(store)
+    seen = np.zeros(len(store.tokens))
+    for _ in range(3000):
+        ids, first, follows = sampler.draw(rng)
+        assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id and first == len(ids) and follows
+        found = places(store, ids[1:-1])
+        document = np.searchsorted(bounds, found[0], side="right") - 1
+        assert len(ids) == 96 or bounds[document + 1] - bounds[document] == len(ids) - 2
+        if len(found) == 1:
+            assert found[0] + len(ids) - 2 <= bounds[document + 1]
+            seen[found[0] : found[0] + len(ids) - 2] += 1
+    assert (seen > 0).mean() > 0.95
+    assert np.std([part.sum() for part in np.array_split(seen, 10)]) < 0.2 * seen.sum() / 10
 
 
 def test_a_batch_is_a_function_of_its_place_in_the_step(objective: PretrainingObjective) -> None:
@@ -74,37 +115,135 @@ def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective)
     assert len(batch["masked"]) == len(batch["labels"]) > 0
 
 
-def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjective, tiny_config: Path) -> None:
-    """Near-uniform predictions cost log2(vocabulary) bits a token, the oracle for bits per base."""
+def test_shorter_inputs_come_first_with_as_many_tokens(
+    tiny_config: Path, tokenizer: DnaTokenizer, stores: dict[str, TokenStore]
+) -> None:
+    config = load_config(tiny_config).pretraining
+    stages = ({"steps": 2, "tokens": 16}, {"steps": 1, "tokens": 32})
+    objective = make(tokenizer, stores, config, sequence_tokens=64, shorter_first=stages, steps=5)
+    shapes = [tuple(objective.batch(step, 0, 2)["ids"].shape) for step in range(5)]
+    assert shapes == [(8, 16), (8, 16), (4, 32), (2, 64), (2, 64)]
+    halves = [objective.batch(0, place, 1)["ids"] for place in (0, 1)]
+    assert torch.equal(torch.cat(halves), objective.batch(0, 0, 2)["ids"])
+
+
+@pytest.mark.parametrize(
+    ("stages", "text"),
+    [
+        ([{"steps": 3, "tokens": 64}], "shorter_first.tokens 64 is not below sequence_tokens 64"),
+        (
+            [{"steps": 4, "tokens": 16}, {"steps": 6, "tokens": 32}],
+            "takes 10 steps and leaves none of the 10",
+        ),
+    ],
+)
+def test_stages_that_make_no_sense_are_refused(stages: list[dict[str, int]], text: str) -> None:
+    values = {"sequence_tokens": 64, "steps": 10, "shorter_first": stages}
+    with pytest.raises(ConfigError, match=text):
+        parse_config({"pretraining": values})
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_what_is_held_out_is_hidden_once_and_lies_where_it_says(
+    stores: dict[str, TokenStore], tokenizer: DnaTokenizer, pairs: bool
+) -> None:
+    store = stores["valid"]
+    held_out = HeldOut.draw(store, tokenizer, 96, 40, fraction=0.15, pairs=pairs)
+    assert (np.diff(held_out.tokens) > 0).all()
+    assert (np.asarray(store.tokens)[held_out.tokens] == held_out.labels).all()
+    assert (tokenizer.piece_lengths[held_out.labels] == held_out.bases).all()
+    ends = np.cumsum(tokenizer.piece_lengths[np.asarray(store.tokens)])
+    starts = ends[held_out.tokens] - held_out.bases
+    assert (held_out.blocks == starts // BLOCK).all()
+    number = 0
+    for example, own in zip(held_out.inputs, held_out.places, strict=True):
+        assert (example.ids == tokenizer.mask_id).sum() == len(own) > 0
+        whole = example.ids.copy()
+        whole[own] = held_out.labels[number : number + len(own)]
+        number += len(own)
+        text = whole[~np.isin(whole, [tokenizer.cls_id, tokenizer.sep_id])]
+        assert len(whole) - len(text) == (3 if pairs else 2) and places(store, text)
+    assert number == len(held_out.labels)
+    shorter = HeldOut.draw(store, tokenizer, 96, 5, fraction=0.15, pairs=pairs)
+    whole = HeldOut.draw(store, tokenizer, 96, 10_000, fraction=0.15, pairs=pairs)
+    assert len(shorter.inputs) == 5 and {*shorter.tokens} <= {*whole.tokens}
+    assert {*held_out.tokens} <= {*whole.tokens}
+
+
+def test_what_is_held_out_is_the_same_for_every_seed_of_training(
+    tiny_config: Path, tokenizer: DnaTokenizer, stores: dict[str, TokenStore]
+) -> None:
+    config = load_config(tiny_config).pretraining
+    one, other = (make(tokenizer, stores, config, seed=seed).held_out for seed in (1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one.tokens, other.tokens, strict=True))
+
+
+def test_bits_are_those_of_each_token_however_they_are_shared_out(
+    objective: PretrainingObjective, tiny_config: Path
+) -> None:
+    network = untrained(objective, tiny_config)
+    held_out = objective.held_out
+    with torch.inference_mode():
+        whole = held_out.bits(network, objective.tokenizer, ALONE.device)
+        parts = [held_out.bits(network, objective.tokenizer, ALONE.device, rank, 2) for rank in range(2)]
+        assert np.isfinite(whole.bits).all()
+        shared = np.where(np.isnan(parts[0].bits), parts[1].bits, parts[0].bits)
+        assert np.array_equal(shared, whole.bits)
+        first = 0
+        for example, own in itertools.islice(zip(held_out.inputs, held_out.places, strict=True), 5):
+            ids = torch.from_numpy(example.ids.astype(np.int64))[None]
+            segments = (torch.arange(ids.shape[1]) >= example.first).long()[None]
+            output = network(ids, torch.tensor([ids.shape[1]]), segments, torch.from_numpy(own))
+            chances = output.tokens.double().log_softmax(-1) / np.log(2)
+            labels = torch.from_numpy(held_out.labels[first : first + len(own)])
+            expected = -chances.gather(1, labels[:, None])[:, 0].numpy()
+            assert whole.bits[first : first + len(own)] == pytest.approx(expected, abs=1e-4)
+            first += len(own)
+
+
+def untrained(objective: PretrainingObjective, tiny_config: Path) -> torch.nn.Module:
     config = load_config(tiny_config).encoder
     torch.manual_seed(0)
-    vocabulary = objective.tokenizer.vocabulary
-    encoder = config.model_copy(update={"vocabulary": vocabulary})
-    network = build_network(encoder, PretrainingSettings()).eval()
+    encoder = config.model_copy(update={"vocabulary": objective.tokenizer.vocabulary})
+    return build_network(encoder, PretrainingSettings()).eval()
+
+
+def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjective, tiny_config: Path) -> None:
+    """Near-uniform predictions cost log2(vocabulary) bits a token, the oracle for bits per base."""
+    network = untrained(objective, tiny_config)
     with torch.inference_mode():
         figures = objective.evaluate(network)
-    batch = objective._batch(objective.held_out, [(objective.config.seed, 1, i) for i in range(8)])
-    bases = objective.piece_lengths[batch["labels"]].double().mean().item()
-    assert figures["bits_per_base"] == pytest.approx(np.log2(vocabulary) / bases, rel=0.05)
-    assert objective.evaluate(network) == figures
+        again = objective.evaluate(network)
+    bases = objective.held_out.bases.mean()
+    expected = np.log2(objective.tokenizer.vocabulary) / bases
+    assert figures["bits_per_base"] == pytest.approx(expected, rel=0.05)
+    assert again == figures and 0 <= figures["next_sentence_accuracy"] <= 1
 
 
 def test_the_best_order_of_the_ngram_baseline_is_reported(
-    objective: PretrainingObjective, tiny_config: Path
+    objective: PretrainingObjective, stores: dict[str, TokenStore]
 ) -> None:
     """On random sequence no context helps, and a unigram costs the entropy of the tokens."""
-    config = load_config(tiny_config).pretraining
-    stores = (objective.sampler.store, objective.held_out.store)
-    best = ngram_baseline(*stores, objective.tokenizer, config)
-    orders = [
-        ngram_baseline(*stores, objective.tokenizer, config.model_copy(update={"ngram_order": order}))
-        for order in (1, 2, 3)
-    ]
-    assert best == min(orders) and 1 <= best.order <= 3
-    assert [found.bits_per_base for found in orders] == sorted(
-        (found.bits_per_base for found in orders), reverse=True
+    config, held_out, tokenizer = objective.config, objective.held_out, objective.tokenizer
+    arguments = stores["train"], stores["valid"], tokenizer
+
+    def best(order: int) -> tuple[float, int]:
+        return ngram_baseline(*arguments, config.model_copy(update={"ngram_order": order}), held_out)
+
+    orders = [best(order) for order in (1, 2, 3)]
+    assert best(3) == min(orders) and 1 <= orders[-1][1] <= 3
+    assert [bits for bits, _ in orders] == sorted((bits for bits, _ in orders), reverse=True)
+    assert 1.9 < orders[-1][0] < 2.2
+
+
+def test_an_empty_store_is_refused(tokenizer: DnaTokenizer, stores: dict[str, TokenStore]) -> None:
+    empty = stores["valid"]
+    store = TokenStore(
+        empty.directory, empty.tokens[:0], empty.sentences[:1], empty.documents[:1], empty.info
     )
-    assert 1.9 < best.bits_per_base < 2.2
+    for make_sampler in (StretchSampler, PairSampler):
+        with pytest.raises(DataError, match="the token store holds no sentences"):
+            make_sampler(store, tokenizer, 96)
 
 
 def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:

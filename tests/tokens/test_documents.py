@@ -1,6 +1,7 @@
 """Documents follow App. F.1."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -62,6 +63,21 @@ def test_a_contig_does_not_depend_on_the_others(plan: DocumentPlan, seed: int) -
     among = list(iter_documents({"a": 500, "b": 900, "c": 700}, plan, seed))
     assert [document for document in among if document.contig == "b"] == alone
     assert list(dict.fromkeys(document.contig for document in among)) == ["a", "b", "c"]
+
+
+@settings(deadline=None, max_examples=30)
+@given(plans(), st.integers(1, 900), st.integers(0, 100))
+def test_with_both_strands_every_second_pass_is_the_mirror_image_of_what_it_was(
+    plan: DocumentPlan, length: int, seed: int
+) -> None:
+    both = passes(list(iter_documents({"a": length}, replace(plan, strands="both"), seed)), length)
+    one = passes(list(iter_documents({"a": length}, plan, seed)), length)
+    assert both[::2] == one[::2]
+    for mirrored, plain in zip(both[1::2], one[1::2], strict=True):
+        for document, before in zip(mirrored, plain, strict=True):
+            assert document.reverse_of == length
+            for there, here in zip(document.sentences(), before.sentences(), strict=True):
+                assert (length - there.end, length - there.start) == (here.start, here.end)
 
 
 def test_passes_seeds_and_contigs_differ() -> None:

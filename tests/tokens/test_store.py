@@ -18,7 +18,7 @@ from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import checksum
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.tokens.documents import DocumentPlan, iter_documents
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
@@ -34,6 +34,8 @@ def expected_documents(reference: Reference, plan: DocumentPlan, seed: int, max_
         documents.append([])
         for interval in document.sentences():
             sentence = reference.fetch(interval)
+            if document.reverse_of is not None:
+                sentence = reverse_complement(sentence)
             if fraction_n(sentence) <= max_n:
                 documents[-1].append(sentence)
             else:

@@ -1,0 +1,128 @@
+"""What language models and their baselines are measured on: the same hidden tokens of held-out contigs."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
+
+from bigbird_dna.model.heads import PretrainingOutput
+from bigbird_dna.model.rows import pad
+from bigbird_dna.tasks.pretraining.sampling import Example, document_bounds, joined
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
+from bigbird_dna.tokens.store import TokenStore
+
+BLOCK = 10_000  # bp that are resampled together for an interval: tokens nearby are alike
+_SEED = 20_200_728  # of the masks: no training's, so that all are measured on the same tokens
+_ROWS = 16  # run at a time
+
+
+class HeldOut(NamedTuple):
+    """Inputs with hidden tokens, and where these are in the store. M hidden tokens, N inputs.
+
+    Every hidden token is [MASK]: in training a tenth stays as it is, which would flatter the model.
+    """
+
+    inputs: tuple[Example, ...]  # ids with [MASK]
+    places: tuple[NDArray[np.int64], ...]  # of each input's hidden tokens, in the input
+    tokens: NDArray[np.int64]  # (M,) places in the store's tokens, ascending
+    labels: NDArray[np.int64]  # (M,) what is hidden there
+    bases: NDArray[np.int64]  # (M,) bp of each
+    blocks: NDArray[np.int64]  # (M,) number of the stretch of `BLOCK` bp that the token begins in
+
+    @classmethod
+    def draw(
+        cls,
+        store: TokenStore,
+        tokenizer: Tokenizer,
+        sequence_tokens: int,
+        count: int,
+        *,
+        fraction: float,
+        pairs: bool,
+    ) -> Self:
+        """At most `count` inputs, spread evenly over a store of one pass; a function of store and arguments.
+
+        Parameters
+        ----------
+        fraction
+            Of an input's tokens, hidden.
+        pairs
+            Inputs are [CLS] A [SEP] B [SEP], where B follows A, as a model learns that has next sentences.
+
+        Raises
+        ------
+        DataError
+            The store is empty.
+        """
+        room = sequence_tokens - (3 if pairs else 2)
+        stretches = list(_stretches(document_bounds(store), room))
+        chosen = np.unique(np.linspace(0, len(stretches) - 1, min(count, len(stretches))).round().astype(int))
+        ends = np.concatenate([[0], np.cumsum(tokenizer.piece_lengths[np.asarray(store.tokens)])])
+        inputs, places, tokens, labels = [], [], [], []
+        for index in chosen.tolist():
+            start, stop = stretches[index]
+            ids = np.asarray(store.tokens[start:stop]).astype(np.int32)
+            rng = np.random.default_rng((_SEED, start))
+            hidden, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)
+            own = np.flatnonzero(targets != NOT_MASKED)
+            middle = len(ids) // 2
+            if pairs:
+                inputs.append(joined(tokenizer, hidden[:middle], hidden[middle:]))
+                places.append(own + 1 + (own >= middle))
+            else:
+                inputs.append(joined(tokenizer, hidden))
+                places.append(own + 1)
+            tokens.append(start + own)
+            labels.append(targets[own])
+        at, ids = np.concatenate(tokens).astype(np.int64), np.concatenate(labels)
+        covered = tokenizer.piece_lengths[ids].astype(np.int64)
+        return cls(tuple(inputs), tuple(places), at, ids.astype(np.int64), covered, ends[at] // BLOCK)
+
+    def bits(
+        self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
+    ) -> "Predicted":
+        """Bits of every hidden token, and whether it has the highest score; NaN for another process's.
+
+        Of `size` processes that of number `rank` runs every `size`-th call.
+        """
+        counts = [len(places) for places in self.places]
+        first = np.concatenate([[0], np.cumsum(counts)])
+        bits, right = np.full(len(self.labels), np.nan), np.zeros(len(self.labels), bool)
+        for start in range(rank * _ROWS, len(self.inputs), size * _ROWS):
+            rows = range(start, min(start + _ROWS, len(self.inputs)))
+            ids, lengths = pad([self.inputs[row].ids for row in rows], tokenizer.pad_id)
+            firsts = torch.tensor([self.inputs[row].first for row in rows])
+            segments = (torch.arange(ids.shape[1])[None] >= firsts[:, None]).long()
+            masked = [self.places[row] + index * ids.shape[1] for index, row in enumerate(rows)]
+            given = (ids, lengths, segments, torch.from_numpy(np.concatenate(masked)))
+            output: PretrainingOutput = network(*(value.to(device) for value in given))
+            own = slice(first[rows.start], first[rows.stop])
+            labels = torch.from_numpy(self.labels[own]).to(device)
+            logits = output.tokens.float()
+            nats = F.cross_entropy(logits, labels, reduction="none").double()
+            bits[own] = nats.cpu().numpy() / np.log(2)
+            right[own] = (logits.argmax(-1) == labels).cpu().numpy()
+        return Predicted(bits, right)
+
+
+class Predicted(NamedTuple):
+    """What a model makes of hidden tokens."""
+
+    bits: NDArray[np.float64]  # (M,) -log2 of the token's probability
+    right: NDArray[np.bool_]  # (M,) whether it is the likeliest
+
+
+def _stretches(bounds: NDArray[np.int64], room: int) -> Iterator[tuple[int, int]]:
+    """Documents cut into pieces of `room` tokens; the rest of a document is left out, unless it is all."""
+    for start, end in pairwise(bounds.tolist()):
+        whole = (end - start) // room
+        if not whole and end > start:
+            yield start, end
+        for number in range(whole):
+            yield start + number * room, start + (number + 1) * room

@@ -1,0 +1,140 @@
+"""The pretraining objective: hidden tokens, and whether sentences follow each other (App. F.1)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.config import PretrainingConfig
+from bigbird_dna.model.heads import PretrainingOutput
+from bigbird_dna.model.rows import pad
+from bigbird_dna.tasks.pretraining.held_out import HeldOut
+from bigbird_dna.tasks.pretraining.sampling import Sampler, sampler
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
+from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Batch
+
+INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
+
+
+class PretrainingObjective:
+    """Joint masked-token and next-sentence loss, each a mean over the global batch."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: TokenStore,
+        valid: TokenStore,
+        config: PretrainingConfig,
+        world: World,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.world = world
+        lengths = {config.sequence_tokens, *(stage.tokens for stage in config.shorter_first)}
+        self.samplers = {
+            length: sampler(train, tokenizer, length, config.next_sentence) for length in sorted(lengths)
+        }
+        self.held_out = HeldOut.draw(
+            valid,
+            tokenizer,
+            config.sequence_tokens,
+            config.evaluation_sequences,
+            fraction=config.mask_fraction,
+            pairs=config.next_sentence,
+        )
+        self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Examples of a training step, a function of (seed, step, place in the global batch).
+
+        Where inputs are shorter there are as many more of them, so that steps have the same tokens.
+        """
+        length = self.config.tokens_at(step)
+        more = self.config.sequence_tokens // length
+        places = range(first * more, (first + count) * more)
+        return self._batch(self.samplers[length], [(self.config.seed, 0, step, place) for place in places])
+
+    def _batch(self, drawn_by: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
+        rows, targets, firsts, classes = [], [], [], []
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            example = drawn_by.draw(rng)
+            hidden = mask_tokens(
+                example.ids, rng, self.config.mask_fraction, self.tokenizer, mean_span=self.config.mask_span
+            )
+            rows.append(hidden.inputs)
+            targets.append(hidden.labels)
+            firsts.append(example.first)
+            classes.append(0 if example.follows else 1)
+        ids, lengths = pad(rows, self.tokenizer.pad_id)
+        labels, _ = pad(targets, NOT_MASKED)
+        masked = torch.nonzero(labels.flatten() != NOT_MASKED)[:, 0]
+        segments = torch.arange(ids.shape[1])[None] >= torch.tensor(firsts)[:, None]
+        if not self.config.next_sentence:
+            segments = torch.zeros_like(segments)
+        return {
+            "ids": ids,
+            "lengths": lengths,
+            "segments": segments.long(),
+            "masked": masked,
+            "labels": labels.flatten()[masked],
+            "next_sentence": torch.tensor(classes),
+        }
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Masked tokens and pairs."""
+        return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean cross-entropy over masked tokens, in nats, plus that of the next-sentence choice if learnt."""
+        output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
+        masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
+        loss = masked / max(totals["masked"], 1.0)
+        if output.next_sentence is None:
+            return loss
+        pairs = F.cross_entropy(output.next_sentence.float(), batch["next_sentence"], reduction="sum")
+        return loss + pairs / totals["pairs"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Bits per base and accuracy over held-out tokens, always the same; next sentences if learnt."""
+        held_out, world = self.held_out, self.world
+        predicted = held_out.bits(network, self.tokenizer, world.device, world.rank, world.size)
+        own = ~np.isnan(predicted.bits)
+        sums = {
+            "bits": float(predicted.bits[own].sum()),
+            "bases": float(held_out.bases[own].sum()),
+            "masked": float(own.sum()),
+            "right": float(predicted.right[own].sum()),
+            "pairs": 0.0,
+            "right_pairs": 0.0,
+        }
+        if self.pairs is not None:
+            sums |= self._next_sentences(network, self.pairs)
+        sums = world.sum(sums)
+        figures = {
+            "bits_per_base": sums["bits"] / sums["bases"],
+            "masked_accuracy": sums["right"] / sums["masked"],
+        }
+        if self.pairs is not None:
+            figures["next_sentence_accuracy"] = sums["right_pairs"] / sums["pairs"]
+        return figures
+
+    def _next_sentences(self, network: nn.Module, pairs: Sampler) -> dict[str, float]:
+        """How many of a fixed set of held-out pairs are told rightly; tokens are hidden as in training."""
+        size = min(16, self.config.batch_size)
+        starts = range(0, self.config.evaluation_sequences, size)
+        sums = {"pairs": 0.0, "right_pairs": 0.0}
+        for start in starts[self.world.rank :: self.world.size]:
+            stop = min(start + size, self.config.evaluation_sequences)
+            batch = self._batch(pairs, [(self.config.seed, 1, index) for index in range(start, stop)])
+            output: PretrainingOutput = network(*(batch[name].to(self.world.device) for name in INPUTS))
+            assert output.next_sentence is not None
+            right = output.next_sentence.argmax(-1).cpu() == batch["next_sentence"]
+            sums["pairs"] += len(right)
+            sums["right_pairs"] += right.sum().item()
+        return sums
