@@ -157,12 +157,12 @@ def test_files_and_logs_of_such_names_are_made(runs: tuple[Workflow, list[dict[s
 
 
 def test_names_of_the_user_s_own_files_and_contigs_are_whole_words(tmp_path: Path) -> None:
-    runs = {PLAIN: ["first", "second"], OWN: CONTIGS}
+    runs = {PLAIN: ["contig-of-validation", "contig-of-test"], OWN: CONTIGS}
     home = tmp_path / "in"
     home.mkdir()
     commands = Workflow(home, [own_files(home, *run) for run in runs.items()]).commands()
     expected, told = (words(each, name, tmp_path / name) for each, name in zip(commands, runs, strict=True))
-    meant = {PLAIN: OWN, "first": CONTIGS[0], "second": CONTIGS[1]}
+    meant = {PLAIN: OWN, "contig-of-validation": CONTIGS[0], "contig-of-test": CONTIGS[1]}
     for log, line in expected.items():
         for plain, own in meant.items():
             line = [word.replace(plain, own) for word in line]
