@@ -33,13 +33,12 @@ def fetch_model(
     A download that was cut goes on where it was. Commands that read a MODEL_DIR take the name of a bundled
     model as well, without fetching it.
     """
-    from bigbird_dna.model.catalogue import Published, load_published
+    from bigbird_dna.model.catalogue import open_published
 
     if list_models:
         if name is not None:
             raise UsageError(f"--list says which models there are: leave {name!r} out")
-        published = load_published() if catalogue is None else Published(catalogue)
-        for line in published.lines():
+        for line in open_published(catalogue).lines():
             typer.echo(line)
         return
     if name is None:

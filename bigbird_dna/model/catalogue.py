@@ -21,6 +21,7 @@ from bigbird_dna.model.settings import Task
 LIST, FOLDER = "models.yaml", "models"
 LARGEST = 1 << 40
 """Bytes of an archive."""
+_MOST_BYTES = 1 << 16  # of a list, of some hundred models
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
@@ -88,7 +89,7 @@ class Published:
             It can't be read; or of an entry a field is missing, unknown or has no possible value.
         """
         self.path = Path(path)
-        entries = read_entries(self.path, "models")
+        entries = read_entries(self.path, "models", _MOST_BYTES)
         self.models = {name: _entry(name, entry, self.path) for name, entry in entries.items()}
 
     def __getitem__(self, name: str) -> PublishedModel:
@@ -117,6 +118,11 @@ def load_published() -> Published:
     """The list that comes with the package."""
     with as_file(files("bigbird_dna.resources").joinpath(LIST)) as path:
         return Published(path)
+
+
+def open_published(path: Path | None) -> Published:
+    """A list of models; None: the one that comes with the package. `ConfigError` as `Published`."""
+    return load_published() if path is None else Published(path)
 
 
 def find_model(path: Path | str) -> Path:

@@ -11,7 +11,7 @@ from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import download_any
 from bigbird_dna.genome.sources.part import open_part
 from bigbird_dna.genome.sources.request import LIMITS, Limits
-from bigbird_dna.model.catalogue import FOLDER, Published, PublishedModel, load_published
+from bigbird_dna.model.catalogue import FOLDER, PublishedModel, open_published
 from bigbird_dna.model.content import list_files
 from bigbird_dna.model.directory import load
 from bigbird_dna.registry.archive import ENDING, packed, unpack
@@ -43,7 +43,7 @@ def fetch_model(
     ModelError
         What came is not the model that the list describes.
     """
-    published = load_published() if catalogue is None else Published(catalogue)
+    published = open_published(catalogue)
     entry, bundled = published[name], published.bundled(name)
     output = Path(FOLDER, name) if output is None else Path(output)
     check_directory(output, [published.path, *([bundled] if bundled else [])])

@@ -93,7 +93,7 @@ def test_every_field_is_needed(tmp_path: Path, field: str) -> None:
         ("a: {}\na: {}", "is given twice"),
         ("../a: {}", "model '../a': is not a name of letters"),
         ("a: [", "not YAML"),
-        ("#" * 300_000, "a list of models has at most 262,144 bytes"),
+        ("#" * 300_000, "a list of models has at most 65,536 bytes"),
     ],
 )
 def test_files_that_are_no_list(tmp_path: Path, text: str, message: str) -> None:

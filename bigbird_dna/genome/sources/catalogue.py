@@ -64,8 +64,8 @@ def read_sources(path: Path) -> dict[str, Source]:
     return {key: _source(key, entry, f"{path}: source {shown(key)}") for key, entry in entries.items()}
 
 
-def read_entries(path: Path, what: str) -> dict[str, Any]:
-    """The entries by key of a list of `what`, such as "sources": a YAML file of plain data.
+def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
+    """The entries by key of a list of `what`, such as "sources": a YAML file of plain data, of `most` bytes.
 
     Raises
     ------
@@ -74,9 +74,9 @@ def read_entries(path: Path, what: str) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as stream:
-            text = stream.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise ConfigError(f"{path}: a list of {what} has at most {_MOST_BYTES:,} bytes")
+            text = stream.read(most + 1)
+        if len(text) > most:
+            raise ConfigError(f"{path}: a list of {what} has at most {most:,} bytes")
         entries = read_yaml(text.decode(), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
