@@ -103,6 +103,11 @@ def test_files_that_are_no_list(tmp_path: Path, text: str, message: str) -> None
     assert str(caught.value).startswith(f"{tmp_path}/models.yaml: ") and message in str(caught.value)
 
 
+def test_a_list_of_comments_alone_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text("# none yet\n")
+    assert Published(tmp_path / "models.yaml").models == {}
+
+
 def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no published model 'x'; there are: a, b"):
         read(tmp_path / "models.yaml", {"b": ENTRY, "a": ENTRY})["x"]

@@ -82,6 +82,8 @@ def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, An
         raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file in UTF-8") from None
+    if entries is None:  # nothing, or comments alone
+        return {}
     if not isinstance(entries, dict):
         raise ConfigError(f"{path}: is not a mapping of keys to {what}")
     return entries
