@@ -23,15 +23,15 @@ def register(app: typer.Typer) -> None:
 
 
 def fetch_model(
-    name: Annotated[str | None, argument("Name of a published model.")] = None,
+    name: Annotated[str | None, argument("Name of a published model; not with --list.", "NAME")] = None,
     output: Annotated[Path | None, output("MODEL_DIR", "Model directory to write.", "models/NAME")] = None,
     list_models: Annotated[bool, typer.Option("--list", help="Say which models there are.")] = False,
     catalogue: Catalogue = None,
 ) -> None:
     """Write the directory of a published model: bundled ones are copied, others downloaded and checked.
 
-    A download that was cut goes on where it was. Commands that read a MODEL_DIR take the name of a bundled
-    model as well, without fetching it.
+    A download that was cut goes on where it was. Commands that read a MODEL_DIR also take the name of a
+    bundled model, which needn't be fetched.
     """
     from bigbird_dna.model.catalogue import open_published
 
