@@ -16,7 +16,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     Parameters
     ----------
     path
-        The directory, as training, `import-hf` or `extend-positions` writes it.
+        The directory, as training, `import-hf` or `extend-positions` writes it; or the name of a model that
+        is bundled with the package, where there is no directory of that name.
     positions
         Longest input in tokens, if that is to be more than the model was made for; None: as it was saved.
     extend
@@ -27,7 +28,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     ------
     ModelError
         `path` is not a model directory, or one of its files is missing, damaged or changed since it was
-        saved; the message says which. Or its positions can't be extended as asked.
+        saved; the message says which. Or it names a published model that must be fetched first, or its
+        positions can't be extended as asked.
 
     Examples
     --------

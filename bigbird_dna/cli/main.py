@@ -84,10 +84,11 @@ def main() -> NoReturn:
     from bigbird_dna.cli.app import app
     from bigbird_dna.scratch import remove_left
 
+    command = get_command(app)  # takes a while; the application itself would set a hook of its own
     # Where an exception can't go on, as in a finaliser, Python and Cython print it with its traceback.
     sys.unraisablehook, sys.excepthook = signals.unraisable, signals.printed
     signals.working = True
-    code = _ended(get_command(app), signals)  # the application itself would set a hook of its own
+    code = _ended(command, signals)
     remove_left()
     if signals.received is None:
         code = end_output(code)

@@ -26,6 +26,7 @@ from bigbird_dna.huggingface.names import (
 )
 from bigbird_dna.huggingface.tensor_files import read_tensor_file
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
+from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.json_files import check_writable
 from bigbird_dna.model.model import Model
@@ -46,6 +47,7 @@ def export_huggingface(path: Path, output: Path) -> str:
     ------
     ModelError : `path` is not a model directory, or the model has something that HuggingFace's BigBird lacks.
     """
+    path = find_model(path)
     check_directory(output, [path])
     model = load(path)
     remembered = _remembered(model, path)

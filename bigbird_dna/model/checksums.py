@@ -34,17 +34,17 @@ def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
     ModelError
         A file is damaged, or has changed since it was saved; or the record itself can't be read.
     """
-    recorded = _recorded(directory)
-    for name, expected in recorded.items():
+    found = recorded(directory)
+    for name, expected in found.items():
         _compare(directory, name, expected)
-    if unknown := [name for name in names if name not in recorded]:
+    if unknown := [name for name in names if name not in found]:
         log(f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not looked at for damage")
-    return recorded
+    return found
 
 
 def verify_one(directory: Path, name: str) -> None:
     """The same for one file, which may be all that is there; nothing is said where it has no record."""
-    if expected := _recorded(directory).get(name):
+    if expected := recorded(directory).get(name):
         _compare(directory, name, expected)
 
 
@@ -63,7 +63,8 @@ def read_object(path: Path) -> dict[str, Any]:
     return values
 
 
-def _recorded(directory: Path) -> dict[str, str]:
+def recorded(directory: Path) -> dict[str, str]:
+    """What a model's record says: SHA-256 by name of file; `ModelError` if it can't be read."""
     path = directory / RECORD
     if not path.exists():
         return {}

@@ -2,9 +2,10 @@
 
 `config.json` says the task, the encoder's shapes and the task's settings; `model.safetensors` holds the
 weights, `tokenizer.model` or `tokenizer.json` the tokenizer, `provenance.json` where all of it came from,
-`metrics.json` the figures on held-out data.
+`metrics.json` the figures on held-out data. Tensors may be stored in float16; a loaded network is of float32.
 """
 
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from bigbird_dna.directories import atomic_directory
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
 from bigbird_dna.files import write_json
 from bigbird_dna.model import checksums
+from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.encoder import Encoder, attention_pattern
@@ -95,13 +97,22 @@ def make_model(
 
 
 def save(
-    path: Path, model: Model, provenance: dict[str, Any], metrics: dict[str, Any], extra: dict[str, Path]
+    path: Path,
+    model: Model,
+    provenance: dict[str, Any],
+    metrics: dict[str, Any],
+    extra: dict[str, Path],
+    *,
+    half: Collection[str] = (),
 ) -> None:
     """Write a model directory; `extra` maps names to further files that are copied into it.
+
+    The tensors named `half` are stored in float16.
 
     `provenance.json` gets the checksums of all that `load` reads, see `checksums`.
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
+    weights |= {name: weights[name].half() for name in half}
     with atomic_directory(path) as directory:
         write_json(
             directory / CONFIG,
@@ -136,6 +147,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
 
     Parameters
     ----------
+    path
+        The directory; where there is none of this name, a bundled model's name (`find_model`).
     positions
         Longest input in tokens, if that is to be more than the model was made for; none: as it was saved.
     extend
@@ -148,7 +161,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
         `path` is not a model directory, or one of its files is missing, damaged or changed since it was
         saved; the text says which. Or its positions can't be extended as asked.
     """
-    path = Path(path)
+    path = find_model(path)
     if not path.is_dir():
         raise ModelError(f"{path}: no such model directory")
     for name in (CONFIG, WEIGHTS):

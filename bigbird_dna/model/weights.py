@@ -1,21 +1,33 @@
 """Weights from a safetensors file into a network, which is only made once they are known to fit it.
 
+They may be stored in other types of floating point than the network's, in float16 to take half the room.
+
 A description may ask for a network of any size. What is built and allocated is bounded by the weights file:
 names and shapes are compared first, with a network that has no numbers.
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from bigbird_dna.errors import ModelError, error_text, shortened
 
 TYPES = ("F64", "F32", "F16", "BF16")
+HALF_LOSS = 2.0**-11
+"""Of its numbers' root mean square, what rounding to float16 changes a tensor by that may be stored so."""
 Shape = tuple[int, ...]
+
+
+class Stored(NamedTuple):
+    """A tensor in a file."""
+
+    shape: Shape
+    type: str  # one of `TYPES`
 
 
 def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.Module:
@@ -33,7 +45,7 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     ModelError
         The file is damaged, or its tensors aren't those of the network.
     """
-    stored = _shapes(path)
+    stored = {name: tensor.shape for name, tensor in stored_tensors(path).items()}
     if layers > len(stored):
         raise _misfit(path, f"{layers:,} layers are asked for, there are {len(stored):,} tensors")
     try:
@@ -52,20 +64,39 @@ def load_network(path: Path, build: Callable[[], nn.Module], layers: int) -> nn.
     return network
 
 
-def _shapes(path: Path) -> dict[str, Shape]:
-    """Shapes of all tensors in a file, which must be of floating point."""
-    shapes = {}
+def fits_half(tensor: Tensor) -> bool:
+    """Whether a tensor of weights may be stored in float16.
+
+    It has rows and columns: biases and the weights of LayerNorm take no room, and every number of a layer
+    passes through them. And rounding changes it by at most `HALF_LOSS`, as it does unless a number is above
+    65,504 or most are below 0.00006.
+    """
+    if tensor.dim() < 2:
+        return False
+    given = tensor.detach().double()
+    return bool((given - tensor.detach().half().double()).norm() <= HALF_LOSS * given.norm())
+
+
+def stored_tensors(path: Path) -> dict[str, Stored]:
+    """Shapes and types of all tensors in a file.
+
+    Raises
+    ------
+    ModelError
+        The file is damaged, or a tensor isn't of floating point.
+    """
+    tensors = {}
     try:
         with safe_open(path, framework="pt") as stored:
             for name in list(stored.keys()):  # the object is no mapping
                 part = stored.get_slice(name)
-                shapes[name] = tuple(part.get_shape())
+                tensors[name] = Stored(tuple(part.get_shape()), part.get_dtype())
                 if part.get_dtype() not in TYPES:
                     what = f"tensor {shortened(repr(name))} holds {part.get_dtype()}"
                     raise ModelError(f"{path}: {what}, weights are one of {', '.join(TYPES)}")
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    return shapes
+    return tensors
 
 
 def _difference(stored: Mapping[str, Shape], expected: Mapping[str, Shape]) -> str:

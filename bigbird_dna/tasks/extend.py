@@ -5,6 +5,7 @@ from typing import Any
 
 from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import UsageError
+from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.positions import Extension
 from bigbird_dna.tasks.provenance import read_provenance
@@ -23,6 +24,7 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
     ModelError
         As of `bigbird_dna.model.directory.load`.
     """
+    path = find_model(path)
     check_directory(output, [path])
     before = load(path)
     if before.config.positions == positions:

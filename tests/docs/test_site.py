@@ -140,7 +140,9 @@ def test_every_command_and_option_has_its_place(site: Path) -> None:
         for parameter in (parameter for parameter in command.params if not parameter.hidden):
             names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or ""]
             for word in names:
-                assert f"<code>{word or parameter.name.upper()}" in section, (name, word)
+                optional = parameter.param_type_name == "argument" and not parameter.required
+                shown = f"{'[' * optional}{word or parameter.name.upper()}"
+                assert f"<code>{shown}" in section, (name, word)
         assert "required" in section or not any(
             parameter.required and parameter.param_type_name == "option" for parameter in command.params
         )

@@ -21,6 +21,7 @@ IMPORTS = (
     *("bigbird_dna.tasks.chromatin.evaluation", "bigbird_dna.tasks.promoters.finetuning"),
     *("bigbird_dna.tasks.promoters.scoring", "bigbird_dna.tasks.variants.scoring"),
     *("bigbird_dna.huggingface.importing", "bigbird_dna.huggingface.exporting"),
+    *("bigbird_dna.registry.fetching", "bigbird_dna.registry.publishing", "bigbird_dna.tasks.compact"),
 )
 REPOSITORY = Path(__file__).parents[2]
 

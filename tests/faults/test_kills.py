@@ -136,3 +136,16 @@ def test_early_interrupts_give_no_traceback(world: World, tmp_path: Path) -> Non
     _interrupt_early(40, 2, ("--help",))
     words = ("-o", str(tmp_path / "model"), "--checkpoints", str(tmp_path / "checkpoints"))
     _interrupt_early(60, 3, ("pretrain", str(world.config), "--set", "pretraining.steps=100000", *words))
+
+
+def test_an_interrupt_while_the_commands_are_put_together() -> None:
+    """After imports, and before a command has begun: it takes a while, and nothing is there to clean up."""
+    code = (
+        "import os, signal, sys, typer.main\n"
+        "from bigbird_dna.cli.main import main\n"
+        "typer.main.get_command = lambda app: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.argv = ['bigbird-dna', '--version']\n"
+        "main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

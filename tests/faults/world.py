@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from bigbird_dna.registry.archive import unpack
 from bigbird_dna.simulate import simulate
 from tests.cli.command import invoke
+from tests.registry.shelf import publish, write_list
 from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
@@ -82,6 +84,10 @@ def make_world(home: Path) -> World:
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
+    (world / "shelf/models/toy").mkdir(parents=True)
+    entry = publish(world / "models/pretrained", world / "shelf/toy.tar")
+    unpack(world / "shelf/toy.tar", "toy", world / "shelf/models/toy")
+    write_list(world / "shelf/models.yaml", {"toy": entry})
     return world
 
 
@@ -279,6 +285,22 @@ _ALL = [
     Command(
         "extend-positions",
         lambda w, out: ["extend-positions", w / "models/pretrained", out, "--positions", 1024],
+        "directory",
+    ),
+    Command(
+        "compact-model", lambda w, out: ["compact-model", w / "models/pretrained", "-o", out], "directory"
+    ),
+    Command(
+        "publish-model",
+        lambda w, out: [
+            *("publish-model", w / "models/pretrained", "-o", out, "--name", "toy"),
+            *("--licence", "free", "--description", "A toy"),
+        ],
+        "file",
+    ),
+    Command(
+        "fetch-model",
+        lambda w, out: ["fetch-model", "toy", "-o", out, "--catalogue", w / "shelf/models.yaml"],
         "directory",
     ),
     Command(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from bigbird_dna.config.plain import shown
@@ -59,19 +60,33 @@ def read_sources(path: Path) -> dict[str, Source]:
     ConfigError
         It is not YAML; or of an entry a field is missing, unknown or has no possible value.
     """
+    entries = read_entries(path, "sources")
+    return {key: _source(key, entry, f"{path}: source {shown(key)}") for key, entry in entries.items()}
+
+
+def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
+    """The entries by key of a list of `what`, such as "sources": a YAML file of plain data, of `most` bytes.
+
+    Raises
+    ------
+    ConfigError
+        It can't be read, or is not a mapping in YAML.
+    """
     try:
         with path.open("rb") as stream:
-            text = stream.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise ConfigError(f"{path}: a list of sources has at most {_MOST_BYTES:,} bytes")
+            text = stream.read(most + 1)
+        if len(text) > most:
+            raise ConfigError(f"{path}: a list of {what} has at most {most:,} bytes")
         entries = read_yaml(text.decode(), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file in UTF-8") from None
+    if entries is None:  # nothing, or comments alone
+        return {}
     if not isinstance(entries, dict):
-        raise ConfigError(f"{path}: is not a mapping of keys to sources")
-    return {key: _source(key, entry, f"{path}: source {shown(key)}") for key, entry in entries.items()}
+        raise ConfigError(f"{path}: is not a mapping of keys to {what}")
+    return entries
 
 
 def _source(key: str, entry: object, where: str) -> Source:
@@ -105,16 +120,22 @@ def _urls(urls: object, where: str) -> tuple[str, ...]:
     if not isinstance(urls, list) or not urls:
         raise ConfigError(f"{where}: no list of addresses")
     for url in urls:
-        try:
-            parts = urlsplit(url)
-            good = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
-        except (ValueError, AttributeError, TypeError):
-            good = False
-        if not good or not re.fullmatch(r"[!-~]+", url):
+        if not is_address(url):
             raise ConfigError(
                 f"{where}: {shown(url)} is not an address of the web or FTP, in ASCII without spaces"
             )
     return tuple(urls)
+
+
+def is_address(url: object) -> bool:
+    """Whether a value is an address of the web or FTP, in ASCII without spaces."""
+    if not isinstance(url, str) or not re.fullmatch(r"[!-~]+", url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _checksum(text: object, where: str) -> str | None:

@@ -88,25 +88,42 @@ def _unverified(source: Source) -> str:
 
 
 def _download(source: Source, output: Path, limits: Limits) -> None:
-    failures = []
+    instead = (
+        f"to do without, put {source.file} into a directory and name that as --local-data (in a "
+        "configuration: local_data)"
+    )
     with open_part(output, f"{source.key} {source.checksum}") as part:
-        for number, url in enumerate(source.urls, start=1):
-            log(f"{source.key}: {url} ({source.megabytes:g} MB)")
-            try:
-                _download_from(source, url, part, limits)
-            except DownloadError as error:
-                log(f"{url}: {error}; addresses left to try: {len(source.urls) - number}")
-                failures.append(f"{url}: {error}")
-            else:
-                part.finish(output)
-                log(f"{output}: {source.key}; licence: {source.licence}; cite {source.citation}")
-                return
-        kept = (
-            f"; {part.path} keeps the {part.size:,} bytes that came, for the next fetch" if part.size else ""
-        )
+        download_any(source, part, limits, f"source {source.key}", instead)
+        part.finish(output)
+    log(f"{output}: {source.key}; licence: {source.licence}; cite {source.citation}")
+
+
+def download_any(source: Source, part: Part, limits: Limits, what: str, instead: str = "") -> None:
+    """Fetch a source into its part, whole and checked, from the first of its addresses that gives it.
+
+    Parameters
+    ----------
+    what, instead
+        What a message calls it; what can be done without a download, as the end of the message.
+
+    Raises
+    ------
+    DataError
+        No address gives it; the part then keeps what the next call goes on from. Or the disk is full.
+    """
+    failures = []
+    for number, url in enumerate(source.urls, start=1):
+        log(f"{source.key}: {url} ({source.megabytes:g} MB)")
+        try:
+            _download_from(source, url, part, limits)
+        except DownloadError as error:
+            log(f"{url}: {error}; addresses left to try: {len(source.urls) - number}")
+            failures.append(f"{url}: {error}")
+        else:
+            return
+    kept = f"; {part.path} keeps the {part.size:,} bytes that came, for the next fetch" if part.size else ""
     raise DataError(
-        f"source {source.key} can't be downloaded ({'; '.join(failures)}){kept}; to do without, put "
-        f"{source.file} into a directory and name that as --local-data (in a configuration: local_data)"
+        f"{what} can't be downloaded ({'; '.join(failures)}){kept}{'; ' if instead else ''}{instead}"
     )
 
 

@@ -1,9 +1,19 @@
 """All readers of files that others made, by the package's rooms."""
 
 from tests.fuzz.reader import Reader
-from tests.fuzz.readers import arrays, config, data_sets, downloads, genome, integrity, models, reports
+from tests.fuzz.readers import (
+    arrays,
+    config,
+    data_sets,
+    downloads,
+    genome,
+    integrity,
+    models,
+    published,
+    reports,
+)
 
-ROOMS = (config, integrity, genome, arrays, data_sets, reports, models, downloads)
+ROOMS = (config, integrity, genome, arrays, data_sets, reports, models, published, downloads)
 
 
 def _collected() -> dict[str, Reader]:

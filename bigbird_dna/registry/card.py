@@ -1,0 +1,266 @@
+"""The card of a published model: what it is, where it comes from, how good it is, and what it isn't for.
+
+Everything in it comes from the model directory, but for the description, the licence and the commands, which
+whoever publishes it gives.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigbird_dna.errors import shortened
+from bigbird_dna.genome.sources.catalogue import load_sources
+from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.content import METRICS
+from bigbird_dna.model.directory import WEIGHTS
+from bigbird_dna.model.json_files import read_mapping
+from bigbird_dna.model.model import MADE_FOR, Model
+from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.weights import stored_tensors
+
+_SPECIAL = re.compile(r"([\\`*_<>\[\]|#&~])")
+_SPLITS = {"train": "training", "valid": "validation", "test": "test"}
+_LONGEST_LIST = 20
+_MOST_FIGURES = 200
+_STAGES = {"pretraining": "pretrain", "promoter": "finetune-promoter", "chromatin": "finetune-chromatin"}
+_LIMITS = {
+    "pretraining": (
+        "It predicts hidden tokens from what stands around them. It scores nothing by itself: fine-tune it, "
+        "or use its embeddings.",
+        "Bits per base depend on the tokenizer and on which tokens are hidden: compare them on the same "
+        "hidden bases only.",
+    ),
+    "promoter": (
+        "Its probabilities hold where promoters are as common as in its training windows. Along a genome, "
+        "where they are rare, many high scores are wrong.",
+        "The figures depend on the negatives that promoters are told from.",
+    ),
+    "chromatin": (
+        "It knows the assays and cell types of its tracks, and no others.",
+        "What it says of a variant is a prediction, not a measurement.",
+    ),
+}
+
+
+class Publication(NamedTuple):
+    """What whoever publishes a model says of it; texts of one line."""
+
+    name: str
+    description: str
+    licence: str
+    commands: Sequence[str] = ()  # that give the figures again
+
+
+def model_card(model: Model, publication: Publication) -> str:
+    """The card of a model that was loaded from its directory, as Markdown.
+
+    Raises
+    ------
+    ModelError, DataError
+        `metrics.json` or `provenance.json` is damaged.
+    """
+    assert model.path is not None
+    provenance, metrics = (_read(model.path / name) for name in ("provenance.json", METRICS))
+    name = publication.name
+    parts = [
+        f"# {_text(name)}",
+        _text(publication.description),
+        "## What it is",
+        _table(("", ""), _identity(model, publication, provenance)),
+        "## Use",
+        f"```console\n$ bigbird-dna fetch-model {name}\n```",
+        f'```python\nimport bigbird_dna\n\nmodel = bigbird_dna.load("models/{name}")\n{_example(model)}\n```',
+        "## Training",
+        _bullets(_training(model, provenance, metrics)),
+        "## Figures",
+        *_figures(metrics, provenance),
+        "### How to get them again",
+        *_recipe(model, publication.commands),
+        "## Limits",
+        _bullets(_limits(model)),
+        "## Licence",
+        *_licence(publication.licence, provenance),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_mapping(path) if path.is_file() else {}
+
+
+def _identity(
+    model: Model, publication: Publication, provenance: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    config = model.config
+    yield "Made for", MADE_FOR[model.task]
+    yield (
+        "Encoder",
+        f"{config.layers:,} layers, {config.hidden:,} wide, {config.heads:,} heads; at most "
+        f"{config.positions:,} tokens; {config.position} positions; {config.attention} attention in blocks "
+        f"of {config.block_size:,} tokens",
+    )
+    if isinstance(model, PromoterModel):
+        settings = model.settings
+        yield "Input", f"{settings.window:,} bp, {settings.upstream:,} of them before the TSS"
+    if isinstance(model, ChromatinModel):
+        yield "Input", f"{model.settings.window:,} bp, of which it tells the middle {model.settings.bin:,} bp"
+        yield "Tracks", f"{len(model.tracks):,}: {_list([track.name for track in model.tracks])}"
+    yield "Tokenizer", f"{model.tokenizer.vocabulary:,} pieces"
+    yield "Parameters", f"{model.parameters:,}"
+    assert model.path is not None
+    weights = model.path / WEIGHTS
+    kinds = sorted({tensor.type for tensor in stored_tensors(weights).values()})
+    bits = " and ".join(kind.replace("BF", "bfloat").replace("F", "float") for kind in kinds)
+    yield "Weights", f"{weights.stat().st_size / 1e6:,.2f} MB in {bits}, SHA-256 `{model.sha256}`"
+    software = provenance.get("software")
+    if isinstance(software, dict):
+        used = [f"{key} {software[key]}" for key in ("bigbird_dna", "torch") if key in software]
+        yield "Made with", _text(", ".join(used))
+    yield "Licence", _text(publication.licence)
+
+
+def _example(model: Model) -> str:
+    if isinstance(model, PromoterModel | ChromatinModel):
+        return f'model.predict("ACGT" * {model.settings.window // 4}, pad=True)'
+    return 'model.embed("ACGT" * 100)' if model.tokenizer.is_dna else "print(model)"
+
+
+def _training(model: Model, provenance: Mapping[str, Any], metrics: Mapping[str, Any]) -> Iterator[str]:
+    genome = _at(provenance, "configuration", "genome")
+    if assembly := _at(genome, "name") or _at(genome, "assembly"):
+        yield f"Assembly: {_text(assembly)}"
+    data = _at(provenance, "data", "train")
+    if contigs := provenance.get("contigs"):
+        amount = [f"{data[key]:,} {key}" for key in ("bases", "tokens") if type(_at(data, key)) is int]
+        if type(passes := _at(data, "passes")) is int:
+            amount.append(f"in {passes:,} passes")
+        counted = f" ({', '.join(amount)})" if amount else ""
+        yield f"Pretrained on {_list(contigs)}{counted}"
+    for key, split in (("valid", "validation"), ("test", "test")):
+        if held_out := _at(genome, key):
+            yield f"Held out for {split}: {_list(held_out)}"
+    if excluded := _at(genome, "exclude"):
+        yield f"Left out: {_list(excluded)}"
+    if isinstance(model, PromoterModel) and model.settings.negative_set:
+        yield f"Negatives that promoters are told from: {_text(model.settings.negative_set)}"
+    if (start := provenance.get("pretrained_sha256")) is not None:
+        seen = provenance.get("held_out_contigs_seen_in_pretraining")
+        unseen = f"; it had seen {_list(seen)} of what is held out here" if seen else ""
+        yield f"Fine-tuned from the pretrained model with the SHA-256 `{_text(start)}`{unseen}"
+    elif model.task != "pretraining" and "pretrained_sha256" in provenance:
+        yield "Its weights were random at the start: it wasn't pretrained"
+    for key, what in (("steps", "Steps"), ("tokens_seen", "Tokens seen in training, padding not counted")):
+        value = metrics.get(key, _at(metrics, "training", key))
+        if type(value) is int:
+            yield f"{what}: {value:,}"
+    if came := provenance.get("imported_from"):
+        yield f"Imported from the HuggingFace checkpoint {_text(came)}"
+    yield "`provenance.json` has the whole configuration, the seeds and the checksums of the data"
+
+
+def _figures(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Iterator[str]:
+    split = metrics.get("split")
+    rows = list(_rows(metrics, _SPLITS.get(str(split), "") if split else "", ()))
+    if not rows:
+        yield "None were measured."
+        return
+    yield _table(("figure", "split", "value"), rows[:_MOST_FIGURES])
+    if len(rows) > _MOST_FIGURES:
+        yield f"`{METRICS}` has {len(rows) - _MOST_FIGURES:,} more."
+    if any("(" in value for _, _, value in rows):
+        yield "In brackets: 95 % intervals."
+    compacted = provenance.get("compacted_from")
+    if isinstance(compacted, dict):
+        change, text = compacted.get("change"), ""
+        if isinstance(change, dict) and {"outputs", "largest", "typical"} <= change.keys():
+            text = (
+                f": on {_number(change.get('sequences'))} random sequences its {_text(change['outputs'])} "
+                f"change by at most {_number(change['largest'])} (their root mean square is "
+                f"{_number(change['typical'])})"
+            )
+        yield f"They were measured before the weights were rounded to float16{text}."
+
+
+def _rows(values: Mapping[str, Any], split: str, above: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """Figures with their split: numbers of an object and of those in it, an interval beside its middle."""
+    for key, value in values.items():
+        if key in ("training", "steps", "tokens_seen", "parameters", "split") and not above:
+            continue
+        if isinstance(value, dict):
+            inner = (split, (*above, key)) if key not in _SPLITS else (_SPLITS[key], above)
+            yield from _rows(value, *inner)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if key.endswith(("_low", "_high")) and key.rpartition("_")[0] in values:
+                continue
+            bounds = [values.get(f"{key}_{end}") for end in ("low", "high")]
+            text = _number(value)
+            if None not in bounds:
+                text += f" ({'–'.join(map(_number, bounds))})"
+            yield _text(" ".join((*above, key)).replace("_", " ")), split or "–", text
+        elif isinstance(value, str) and key == "note" and value:
+            yield "note", split or "–", _text(value)
+
+
+def _recipe(model: Model, commands: Sequence[str]) -> Iterator[str]:
+    if commands:
+        yield "```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```"
+    elif model.task in _STAGES:
+        yield (
+            f"They were measured at the end of `bigbird-dna {_STAGES[model.task]} CONFIG`. The keys of "
+            "CONFIG are `configuration` in `provenance.json`; the same command on the same data trains the "
+            "model anew."
+        )
+    else:
+        yield "Nobody has said with which commands."
+
+
+def _limits(model: Model) -> Iterator[str]:
+    yield from _LIMITS.get(model.task, ())
+    if model.tokenizer.is_dna:
+        yield (
+            "How good it is on other species, or on genomes that differ much from the one that it was "
+            "trained on, has not been measured unless a figure above says so."
+        )
+    yield "It is for research. Nothing here was made or tested for decisions about patients."
+
+
+def _licence(licence: str, provenance: Mapping[str, Any]) -> Iterator[str]:
+    yield f"The weights: {_text(licence)}."
+    configuration = provenance.get("configuration")
+    keys = [_at(configuration, "genome", "reference"), _at(configuration, "promoters", "source")]
+    known = [load_sources()[key] for key in keys if isinstance(key, str) and key in load_sources()]
+    if known:
+        yield "The data that they learnt from:"
+        yield _bullets(f"{_text(one.key)}: {_text(one.licence)}; cite {_text(one.citation)}" for one in known)
+
+
+def _at(values: Any, *keys: str) -> Any:
+    for key in keys:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def _text(value: object) -> str:
+    """A value as Markdown shows it, on one line."""
+    return _SPECIAL.sub(r"\\\1", shortened(" ".join(str(value).split()), 300))
+
+
+def _list(values: object) -> str:
+    names = list(values) if isinstance(values, list | tuple) else [values]
+    more = f" and {len(names) - _LONGEST_LIST:,} more" if len(names) > _LONGEST_LIST else ""
+    return ", ".join(_text(name) for name in names[:_LONGEST_LIST]) + more
+
+
+def _number(value: object) -> str:
+    if type(value) is int:
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else _text(value)
+
+
+def _table(header: Sequence[str], rows: Any) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
+
+
+def _bullets(items: Any) -> str:
+    return "\n".join(f"* {item}" for item in items)

@@ -1,0 +1,132 @@
+"""The list of published models: what is no possible value is refused, and what is bundled is what it says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bigbird_dna.errors import ConfigError, UsageError
+from bigbird_dna.model.catalogue import Published
+from bigbird_dna.model.content import list_files
+from bigbird_dna.model.directory import load
+from bigbird_dna.registry.archive import packed
+from tests.conftest import REPOSITORY
+
+ENTRY: dict[str, Any] = {
+    "description": "A toy of the tests",
+    "task": "promoter",
+    "licence": "free",
+    "size": 10240,
+    "sha256": "0" * 64,
+    "where": ["https://a/toy.tar", "ftp://b/toy.tar"],
+    "card": "MODEL_CARD.md",
+}
+PACKAGE = Published(REPOSITORY / "resources/models.yaml")
+
+
+def read(path: Path, entries: object) -> Published:
+    path.write_text(yaml.safe_dump(entries, width=10_000))
+    return Published(path)
+
+
+def test_entries_are_read(tmp_path: Path) -> None:
+    published = read(tmp_path / "models.yaml", {"toy": ENTRY, "own": ENTRY | {"where": "own-1"}})
+    assert published["toy"].urls == ("https://a/toy.tar", "ftp://b/toy.tar")
+    assert published.bundled("toy") is None
+    assert published.bundled("own") == tmp_path / "models/own-1" and published["own"].urls == ()
+    assert published["toy"].model_dump() == ENTRY | {"where": tuple(ENTRY["where"])}
+    assert [line.split("\t")[:4] for line in published.lines()] == [
+        ["#name", "task", "MB", "from"],
+        ["own", "promoter", "0.0", "bundled"],
+        ["toy", "promoter", "0.0", "address"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("description", "", "description: must be a text of one line"),
+        ("description", "a\nb", "description: "),
+        ("licence", 7, "licence: "),
+        ("task", "promoters", "task: "),
+        ("size", 0, "size: "),
+        ("size", True, "size: "),
+        ("size", 1.5, "size: "),
+        ("size", 1 << 50, "size: "),
+        ("sha256", "0" * 63, "sha256: "),
+        ("sha256", "0" * 64 + "\n", "sha256: "),
+        ("sha256", "A" * 64, "sha256: "),
+        ("where", "../x", "where: a name has letters, digits"),
+        ("where", "/x", "where: a name has letters, digits"),
+        ("where", ".", "where: a name has letters, digits"),
+        ("where", "https://a/x.tar", "where: a name has letters, digits"),
+        ("where", [], "where: must be the name of a directory or a list of addresses"),
+        ("where", {"a": "b"}, "where: must be the name of a directory or a list of addresses"),
+        ("where", None, "where: must be the name of a directory or a list of addresses"),
+        ("where", ["file:///etc/passwd"], "where: 'file:///etc/passwd' is not an address"),
+        ("where", ["https://a/b c"], "where: 'https://a/b c' is not an address"),
+        ("where", [7], "where: 7 is not an address"),
+        ("card", "../card", "card: a name has letters, digits"),
+        ("sha", "x", "unknown field 'sha'"),
+    ],
+)
+def test_values_that_cannot_be(tmp_path: Path, field: str, value: object, message: str) -> None:
+    path = tmp_path / "models.yaml"
+    with pytest.raises(ConfigError) as caught:
+        read(path, {"toy": ENTRY | {field: value}})
+    assert str(caught.value).startswith(f"{path}: model 'toy': ") and message in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("field", ENTRY)
+def test_every_field_is_needed(tmp_path: Path, field: str) -> None:
+    with pytest.raises(ConfigError, match=f"model 'toy': no field '{field}'"):
+        read(tmp_path / "models.yaml", {"toy": {k: v for k, v in ENTRY.items() if k != field}})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a", "is not a mapping of keys to models"),
+        ("a: 7", "model 'a': is not a mapping of fields"),
+        ("a: {}\na: {}", "is given twice"),
+        ("../a: {}", "model '../a': is not a name of letters"),
+        ("a: [", "not YAML"),
+        ("#" * 300_000, "a list of models has at most 65,536 bytes"),
+    ],
+)
+def test_files_that_are_no_list(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "models.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Published(tmp_path / "models.yaml")
+    assert str(caught.value).startswith(f"{tmp_path}/models.yaml: ") and message in str(caught.value)
+
+
+def test_a_list_of_comments_alone_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text("# none yet\n")
+    assert Published(tmp_path / "models.yaml").models == {}
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no published model 'x'; there are: a, b"):
+        read(tmp_path / "models.yaml", {"b": ENTRY, "a": ENTRY})["x"]
+    with pytest.raises(UsageError, match=r"no published model 'x'; there are: none"):
+        read(tmp_path / "models.yaml", {})["x"]
+
+
+@pytest.mark.parametrize("name", [name for name, one in PACKAGE.models.items() if not one.urls])
+def test_the_package_has_its_bundled_models(name: str) -> None:
+    """As the list says: whole, small, of the task, described, and no file more."""
+    entry, directory = PACKAGE[name], PACKAGE.bundled(name)
+    assert directory is not None
+    files = {file: directory / file for file in list_files(directory)}
+    assert packed(name, files) == (entry.size, entry.sha256)
+    assert entry.size < 10_500_000
+    assert entry.card in files and load(directory).task == entry.task
+
+
+def test_nothing_is_bundled_without_an_entry() -> None:
+    home = REPOSITORY / "resources/models"
+    found = {one.name for one in home.iterdir()} if home.is_dir() else set()
+    assert found == {one.where for one in PACKAGE.models.values() if not one.urls}

@@ -1,0 +1,86 @@
+"""A list of models with toys in it: bundled ones, and ones at addresses."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings, PromoterSettings
+from bigbird_dna.registry.card import Publication
+from bigbird_dna.registry.publishing import publish_model
+from tests.toys import random_model, small_tokenizer
+
+SETTINGS = {
+    "pretraining": PretrainingSettings(),
+    "promoter": PromoterSettings(
+        upstream=30, downstream=10, pooling="cls", jitter=4, views=2, negative_set="genomic"
+    ),
+    "chromatin": ChromatinSettings(
+        window=40,
+        bin=10,
+        pooling="bin",
+        bin_layers=1,
+        members=2,
+        tracks=(NamedTrack(track="one", group="TF"), NamedTrack(track="a|b", group="TF")),
+    ),
+}
+METRICS: dict[str, dict[str, Any]] = {
+    "pretraining": {"bits_per_base": 1.9012, "markov": {"bits_per_base": 1.95, "order": 7}, "split": "valid"},
+    "promoter": {
+        "valid": {"auroc": 0.75, "auroc_low": 0.7, "auroc_high": 0.8, "note": ""},
+        "test": {"auroc": 0.625, "auroc_low": 0.6, "auroc_high": 0.65, "note": "few"},
+        "training": {"steps": 12, "tokens_seen": 3456},
+    },
+    "chromatin": {"note": "an ensemble; its figures are in the report of its predictions"},
+}
+PROVENANCE: dict[str, Any] = {
+    "configuration": {
+        "genome": {
+            "assembly": "sacCer3",
+            "reference": "sacCer3.reference",
+            "valid": ["chrXI"],
+            "test": ["chrVII"],
+        }
+    },
+    "data": {"train": {"bases": 12_000_000, "tokens": 3_000_000, "passes": 2}},
+    "contigs": ["chrI", "chr_II"],
+}
+
+
+def make_toy(path: Path, task: str = "promoter", scale: float = 3.0) -> Path:
+    """A model directory with log, figures and provenance."""
+    config = EncoderConfig(
+        vocabulary=40, layers=2, hidden=16, heads=2, positions=64, block_size=8, random_blocks=1
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = path.with_name(f"{path.name}.jsonl")
+    log.write_text('{"step": 1, "loss": 2.5}\n')
+    model = random_model(small_tokenizer(), config, SETTINGS[task], scale=scale)
+    save(path, model, PROVENANCE, METRICS[task], {"training.jsonl": log})
+    log.unlink()
+    return path
+
+
+def publish(model: Path, archive: Path, name: str = "toy", **more: Any) -> dict[str, Any]:
+    """Pack a model; its entry."""
+    text = publish_model(model, archive, Publication(name, "A toy", "free for all", **more))
+    entries: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    assert [*entries] == [name]
+    return entries[name]
+
+
+def write_list(path: Path, entries: dict[str, dict[str, Any]]) -> Path:
+    path.write_text(yaml.safe_dump(entries, width=10_000))
+    return path
+
+
+def make_shelf(home: Path, task: str = "promoter") -> Path:
+    """A list with the one bundled model "toy", unpacked as anybody would."""
+    home.mkdir(parents=True, exist_ok=True)
+    entry = publish(make_toy(home / "made", task), home / "toy.tar")
+    with tarfile.open(home / "toy.tar") as archive:
+        archive.extractall(home / "models", filter="data")
+    return write_list(home / "models.yaml", {"toy": entry})

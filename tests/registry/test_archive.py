@@ -1,0 +1,182 @@
+"""Archives of models: the same bytes every time, read by any tar, and nothing else is unpacked."""
+
+import gzip
+import hashlib
+import io
+import random
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import ModelError
+from bigbird_dna.registry.archive import pack, packed, unpack
+
+CONTENT = {"MODEL_CARD.md": b"# toy\n", "config.json": b"{}", "empty": b"", "model.safetensors": bytes(2000)}
+
+
+def files(directory: Path, content: dict[str, bytes]) -> dict[str, Path]:
+    directory.mkdir(exist_ok=True)
+    for name, data in content.items():
+        (directory / name).write_bytes(data)
+    return {name: directory / name for name in content}
+
+
+def archive(directory: Path, content: dict[str, bytes] = CONTENT, name: str = "toy") -> bytes:
+    stream = io.BytesIO()
+    pack(name, files(directory, content), stream.write)
+    return stream.getvalue()
+
+
+def unpacked(path: Path, data: bytes, name: str = "toy") -> dict[str, bytes]:
+    path.write_bytes(data)
+    target = path.with_name("unpacked")
+    target.mkdir()
+    unpack(path, name, target)
+    return {one.name: one.read_bytes() for one in target.iterdir()}
+
+
+@settings(max_examples=60)
+@given(
+    st.dictionaries(
+        st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}", fullmatch=True),
+        st.binary(max_size=1500),
+        min_size=1,
+        max_size=6,
+    ),
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}", fullmatch=True),
+)
+def test_what_is_packed_comes_out(
+    tmp_path_factory: pytest.TempPathFactory, content: dict[str, bytes], name: str
+) -> None:
+    home = tmp_path_factory.mktemp("archive")
+    data = archive(home / "in", content, name)
+    assert unpacked(home / "x.tar", data, name) == content
+    assert packed(name, files(home / "in", content)) == (len(data), hashlib.sha256(data).hexdigest())
+    # Python's own reader, as an oracle: the same files, below one directory.
+    with tarfile.open(fileobj=io.BytesIO(data)) as read:
+        found = {one.name: read.extractfile(one).read() for one in read}  # type: ignore[union-attr]
+    assert found == {f"{name}/{file}": data for file, data in content.items()}
+
+
+def test_the_bytes_follow_from_the_files_alone(tmp_path: Path) -> None:
+    """Not from times, owners, permissions, or the order in which they are named."""
+    before = archive(tmp_path / "one")
+    changed = files(tmp_path / "other", dict(reversed(CONTENT.items())))
+    changed["config.json"].chmod(0o600)
+    stream = io.BytesIO()
+    pack("toy", changed, stream.write)
+    assert stream.getvalue() == before
+    # Checksums of archives stand in lists: later versions write the same bytes.
+    assert hashlib.sha256(before).hexdigest()[:16] == "8f92696ff01c0389"
+
+
+def made(*members: tarfile.TarInfo | tuple[str, bytes], format: int = tarfile.USTAR_FORMAT) -> bytes:
+    """A tar file as Python writes it."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=format) as writer:
+        for member in members:
+            content = b""
+            if isinstance(member, tuple):
+                name, content = member
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+            writer.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def special(kind: bytes, name: str = "toy/x", target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+NOT_OURS = "is not a plain file of a directory 'toy'"
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "slip": (made(("toy/../../x", b"a")), NOT_OURS),
+    "slip in the directory": (made(("../x", b"a")), NOT_OURS),
+    "absolute": (made(("/tmp/x", b"a")), NOT_OURS),
+    "dots": (made(("toy/..", b"a")), NOT_OURS),
+    "no directory": (made(("x", b"a")), NOT_OURS),
+    "deeper": (made(("toy/x/y", b"a")), NOT_OURS),
+    "another directory": (made(("tay/x", b"a")), NOT_OURS),
+    "hidden": (made(("toy/.x", b"a")), NOT_OURS),
+    "line break": (made(("toy/a\nb", b"a")), NOT_OURS),
+    "escape sequence": (made(("toy/\x1b[31m", b"a")), NOT_OURS),
+    "not ASCII": (made(("toy/ä", b"a")), NOT_OURS),
+    "no name": (made(("toy/", b"a")), NOT_OURS),
+    "long name": (made((f"toy/{'x' * 200}", b"a"), format=tarfile.GNU_FORMAT), NOT_OURS),
+    "extended header": (made((f"toy/{'x' * 200}", b"a"), format=tarfile.PAX_FORMAT), NOT_OURS),
+    "symbolic link": (made(special(tarfile.SYMTYPE, target="/etc/passwd")), NOT_OURS),
+    "hard link": (made(("toy/a", b"a"), special(tarfile.LNKTYPE, target="toy/a")), NOT_OURS),
+    "directory": (made(special(tarfile.DIRTYPE, "toy")), NOT_OURS),
+    "device": (made(special(tarfile.CHRTYPE)), NOT_OURS),
+    "pipe": (made(special(tarfile.FIFOTYPE)), NOT_OURS),
+    "sparse": (made(special(tarfile.GNUTYPE_SPARSE)), NOT_OURS),
+    "twice": (made(("toy/a", b"1"), ("toy/a", b"2")), "stands twice, or out of its order"),
+    "another order": (made(("toy/b", b"1"), ("toy/a", b"2")), "stands twice, or out of its order"),
+    "nothing": (b"", "truncated"),
+    "zeros": (bytes(512), "truncated"),
+    "text": (b"<html>" * 200, "not an archive of a model"),
+    "gzip": (gzip.compress(made(("toy/a", b"a")) * 3, 0, mtime=0), "not an archive of a model"),
+    "more than it has": (made(("toy/a", b"a" * 5000))[:2048], "truncated: 'a' has 5,000 bytes"),
+    "something after it": (made(("toy/a", b"a")) + bytes(10240), "doesn't end as an archive"),
+    "something in its end": (made(("toy/a", b"a"))[:-1] + b"x", "doesn't end as an archive"),
+    "something between": (
+        made(("toy/a", b"a")).replace(b"a" + bytes(511), b"a" + bytes(510) + b"x"),
+        "there are bytes after the end of 'a'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_other_archives_are_refused(tmp_path: Path, case: str) -> None:
+    data, message = HOSTILE[case]
+    outside = tmp_path / "untouched"
+    outside.write_text("mine")
+    with pytest.raises(ModelError) as caught:
+        unpacked(tmp_path / "x.tar", data)
+    text = str(caught.value)
+    assert message in text and text.startswith(f"{tmp_path}/x.tar: ") and text.isprintable()
+    assert {one.name for one in tmp_path.iterdir()} == {"untouched", "x.tar", "unpacked"}
+    assert all(one.is_file() and not one.is_symlink() for one in (tmp_path / "unpacked").iterdir())
+
+
+def test_an_archive_that_claims_terabytes_is_refused_at_once(tmp_path: Path) -> None:
+    data = bytearray(archive(tmp_path / "in"))
+    for size in (b"77777777777", b"\x80\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff"):
+        header = bytearray(data[:512])
+        header[124:135] = size
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        (tmp_path / "unpacked").mkdir(exist_ok=True)
+        (tmp_path / "x.tar").write_bytes(header + data[512:])
+        with pytest.raises(ModelError):
+            unpack(tmp_path / "x.tar", "toy", tmp_path / "unpacked")
+        assert not any((tmp_path / "unpacked").iterdir())
+
+
+def test_no_other_archive_gives_the_same_files(tmp_path: Path) -> None:
+    """Any byte that is changed, and any end that is cut off, changes a file's content or is refused."""
+    data, draw = archive(tmp_path / "in"), random.Random(3)
+    places = [*range(0, 512, 2), *(draw.randrange(len(data)) for _ in range(200))]
+    changes: list[Callable[[], bytes]] = [
+        *(lambda p=p: data[:p] + bytes([data[p] ^ 1 << draw.randrange(8)]) + data[p + 1 :] for p in places),  # type: ignore[misc]
+        *(lambda p=p: data[:p] for p in draw.sample(range(len(data)), 60)),  # type: ignore[misc]
+    ]
+    (tmp_path / "unpacked").mkdir()
+    refused = 0
+    for change in changes:
+        (tmp_path / "x.tar").write_bytes(change())
+        for one in (tmp_path / "unpacked").iterdir():
+            one.unlink()
+        try:
+            unpack(tmp_path / "x.tar", "toy", tmp_path / "unpacked")
+        except ModelError:
+            refused += 1
+            continue
+        assert {one.name: one.read_bytes() for one in (tmp_path / "unpacked").iterdir()} != CONTENT
+    assert refused > 400

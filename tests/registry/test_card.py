@@ -1,0 +1,162 @@
+"""Cards of models say what the directory's files say, as Markdown that shows it."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigbird_dna.errors import UsageError
+from bigbird_dna.files import checksum
+from bigbird_dna.model.directory import load
+from bigbird_dna.registry.card import Publication, model_card
+from bigbird_dna.registry.publishing import publish_model
+from bigbird_dna.tasks.compact import compact_model
+from tests.registry.shelf import make_toy, publish
+
+
+def card(model: Path, *commands: str) -> str:
+    return model_card(load(model), Publication("toy", "A toy | of tests", "CC0 <free>", commands))
+
+
+def tables(text: str) -> list[list[str]]:
+    """Cells of all rows of tables; a row whose cells aren't separated as the header's would be another."""
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.replace("\\|", "¦").strip("|").split("|")] for row in rows]
+
+
+@pytest.mark.parametrize("task", ["pretraining", "promoter", "chromatin"])
+def test_it_says_what_the_files_say(tmp_path: Path, task: str) -> None:
+    model = make_toy(tmp_path / "toy", task)
+    text = card(model)
+    assert text.startswith("# toy\n\nA toy \\| of tests\n")
+    for part in ("Use", "Training", "Figures", "Limits", "Licence", "What it is"):
+        assert f"\n## {part}\n" in text
+    rows = {row[0]: row[1:] for row in tables(text)}
+    assert rows["Encoder"][0].startswith("2 layers, 16 wide, 2 heads; at most 64 tokens; learned positions")
+    assert rows["Parameters"] == [f"{load(model).parameters:,}"]
+    assert rows["Weights"][0].endswith(f"in float32, SHA-256 `{checksum(model / 'model.safetensors')}`")
+    assert rows["Licence"] == ["CC0 \\<free\\>"]
+    for line in (
+        "* Assembly: sacCer3",
+        "* Pretrained on chrI, chr\\_II (12,000,000 bases, 3,000,000 tokens, in 2 passes)",
+        "* Held out for validation: chrXI",
+        "* Held out for test: chrVII",
+    ):
+        assert line in text.splitlines()
+    assert "sacCer3.reference" in text.split("## Licence")[1]
+    figures = [row for row in tables(text) if len(row) == 3]
+    assert figures[1:] in ([], [["---"] * 3, *EXPECTED[task]])
+    assert (EXPECTED[task] == []) == (figures == [])
+
+
+EXPECTED = {
+    "pretraining": [
+        ["bits per base", "validation", "1.901"],
+        ["markov bits per base", "validation", "1.95"],
+        ["markov order", "validation", "7"],
+    ],
+    "promoter": [
+        ["auroc", "validation", "0.75 (0.7–0.8)"],
+        ["auroc", "test", "0.625 (0.6–0.65)"],
+        ["note", "test", "few"],
+    ],
+    "chromatin": [["note", "–", "an ensemble; its figures are in the report of its predictions"]],
+}
+
+
+def test_what_one_task_alone_has(tmp_path: Path) -> None:
+    promoter, chromatin = (card(make_toy(tmp_path / task, task)) for task in ("promoter", "chromatin"))
+    assert "| Input | 40 bp, 30 of them before the TSS |" in promoter
+    assert "* Negatives that promoters are told from: genomic" in promoter
+    assert "* Tokens seen in training, padding not counted: 3,456" in promoter
+    assert "| Tracks | 2: one, a\\|b |" in chromatin
+    assert all(len(row) == 2 or len(row) == 3 for row in tables(promoter + chromatin))
+
+
+def test_commands_stand_as_they_are(tmp_path: Path) -> None:
+    model = make_toy(tmp_path / "toy")
+    commands = ("bigbird-dna pretrain *.yaml", "cat a_b_c | head")
+    block = card(model, *commands).split("### How to get them again\n")[1].split("## Limits")[0]
+    assert block.strip() == "```console\n$ bigbird-dna pretrain *.yaml\n$ cat a_b_c | head\n```"
+    assert "bigbird-dna finetune-promoter CONFIG" in card(model)
+
+
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for task in ("pretraining", "promoter", "chromatin"):
+        make_toy(tmp_path / "models/toy", task)
+        code = card(Path("models/toy")).split("```python\n")[1].split("```")[0]
+        exec(code, {})
+
+
+def test_a_compacted_model_says_so(tmp_path: Path) -> None:
+    compact_model(make_toy(tmp_path / "toy"), tmp_path / "small")
+    text = card(tmp_path / "small")
+    change = json.loads((tmp_path / "small/provenance.json").read_text())["compacted_from"]["change"]
+    assert "in float16 and float32" in text
+    assert (
+        "They were measured before the weights were rounded to float16: on 16 random sequences its "
+        f"probabilities change by at most {change['largest']:.4g} " in text
+    )
+
+
+def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
+    """Those of a model's files: no markup, no line and no terminal's command comes of them."""
+    model = make_toy(tmp_path / "toy")
+    evil = "a|b\n# c <script>\x1b[31m [x](y) `z`"
+    provenance: dict[str, Any] = json.loads((model / "provenance.json").read_text())
+    provenance |= {"contigs": [evil] * 30, "pretrained_sha256": evil, "imported_from": evil}
+    provenance["configuration"]["genome"] |= {"assembly": evil, "valid": evil, "exclude": [1, None, {}]}
+    provenance["software"] = {"torch": evil}
+    (model / "provenance.json").write_text(json.dumps(provenance))
+    (model / "metrics.json").write_text(
+        json.dumps({evil: 1.5, "note": evil, "split": evil, "b": [1], "c": None})
+    )
+    text = card(model)
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "<script" not in text.replace("\\<script", "") and "\n# c" not in text
+    assert "and 10 more" in text
+    assert {len(row) for row in tables(text)} == {2, 3}
+
+
+@pytest.mark.parametrize("wrong", [[], 7, "x", {"genome": []}, {"genome": {"reference": {}}}, None])
+def test_other_provenance_is_passed_over(tmp_path: Path, wrong: Any) -> None:
+    model = make_toy(tmp_path / "toy")
+    for key in ("configuration", "data", "compacted_from", "software"):
+        values = json.loads((model / "provenance.json").read_text())
+        (model / "provenance.json").write_text(json.dumps(values | {key: wrong}))
+    assert card(model).startswith("# toy\n")
+
+
+def test_the_card_is_in_the_archive_and_not_in_the_model(tmp_path: Path) -> None:
+    model = make_toy(tmp_path / "toy")
+    before = {one.name: one.read_bytes() for one in model.iterdir()}
+    entry = publish(model, tmp_path / "toy.tar", commands=("make demo",))
+    assert {one.name: one.read_bytes() for one in model.iterdir()} == before
+    assert (tmp_path / "toy.tar").stat().st_size == entry["size"]
+    assert checksum(tmp_path / "toy.tar") == entry["sha256"]
+    with tarfile.open(tmp_path / "toy.tar") as archive:
+        file = archive.extractfile(f"toy/{entry['card']}")
+        assert file is not None and "$ make demo\n" in file.read().decode()
+    assert publish(model, tmp_path / "again.tar", commands=("make demo",)) == entry
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "../x"}, "--name '../x': a name has letters"),
+        ({"name": "x" * 49}, "--name .*: a name has letters"),
+        ({"description": ""}, "--description '': must be a text of one line"),
+        ({"licence": "a\nb"}, "--licence .*: must be a text of one line"),
+        ({"commands": ("x", "```")}, "--command '```': must be a text of one line"),
+    ],
+)
+def test_texts_that_a_list_or_card_cannot_hold(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    model = make_toy(tmp_path / "toy")
+    with pytest.raises(UsageError, match=message):
+        publish_model(model, tmp_path / "x.tar", Publication("toy", "A toy", "free")._replace(**fields))
+    with pytest.raises(UsageError, match="lies in the input"):
+        publish_model(model, model / "x.tar", Publication("toy", "A toy", "free"))
+    assert not (tmp_path / "x.tar").exists()

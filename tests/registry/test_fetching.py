@@ -1,0 +1,287 @@
+"""Published models get here whole, from the package and from a server, or with one line not at all."""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bigbird_dna
+from bigbird_dna.directories import MARKER
+from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
+from bigbird_dna.model import catalogue
+from bigbird_dna.model.catalogue import Published
+from bigbird_dna.registry.archive import pack
+from bigbird_dna.registry.fetching import fetch_model
+from tests.faults.downloads import LIMITS
+from tests.faults.exchange import Site
+from tests.faults.server import FaultyServer, running
+from tests.registry.shelf import make_shelf, make_toy, publish, write_list
+from tests.toys import random_dna
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultyServer]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A list with a bundled model; the working directory is beside it."""
+    made = make_shelf(tmp_path / "shelf")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return made
+
+
+def served(shelf: Path, server: FaultyServer, *faults: str, always: str | None = None) -> Site:
+    """Let the model of the list be at an address, whose answers have these faults one after the other."""
+    site = Site((shelf.parent / "toy.tar").read_bytes(), scripts=[list(faults)], always=[always])
+    server.sites["model"] = site
+    relist(shelf, where=[server.url("model", 0, "toy.tar")])
+    return site
+
+
+def relist(shelf: Path, **fields: Any) -> None:
+    """Change fields of the list's one entry."""
+    entry = Published(shelf).models["toy"].model_dump() | fields
+    write_list(shelf, {"toy": {k: list(v) if isinstance(v, tuple) else v for k, v in entry.items()}})
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in directory.iterdir() if one.name != MARKER}
+
+
+def nothing_left(work: Path = Path()) -> None:
+    assert [one for one in work.rglob("*") if one != work / "models"] == []
+
+
+def test_a_bundled_model_is_copied(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fetch_model("toy", catalogue=shelf) == Path("models/toy")
+    assert content(Path("models/toy")) == content(shelf.parent / "models/toy")
+    line = capsys.readouterr().err
+    assert "licence: free for all" in line and "models/toy/MODEL_CARD.md" in line
+    # What it made itself it replaces, and nothing else.
+    fetch_model("toy", catalogue=shelf)
+    Path("models/toy/thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match=r"holds 'thesis\.txt', which no earlier run wrote"):
+        fetch_model("toy", catalogue=shelf)
+
+
+def test_a_model_is_downloaded(shelf: Path, server: FaultyServer) -> None:
+    expected = content(shelf.parent / "models/toy")
+    served(shelf, server)
+    assert fetch_model("toy", Path("mine"), shelf, LIMITS) == Path("mine")
+    assert content(Path("mine")) == expected
+    assert [one.name for one in Path().iterdir()] == ["mine"]
+    sequence = random_dna(40, 1)
+    ours, theirs = (bigbird_dna.load(one) for one in (Path("mine"), shelf.parent / "made"))
+    assert ours.predict(sequence) == theirs.predict(sequence) and ours.sha256 == theirs.sha256
+
+
+def test_a_cut_download_goes_on_where_it_was(shelf: Path, server: FaultyServer) -> None:
+    site = served(shelf, server, always="cut")
+    with pytest.raises(DataError, match=r"keeps the .* bytes that came"):
+        fetch_model("toy", None, shelf, LIMITS)
+    part = Path("models/toy.fetch.part")
+    have = part.stat().st_size
+    assert not Path("models/toy").exists() and 0 < have < len(site.content)
+    site.always, site.asked = [None], []
+    fetch_model("toy", None, shelf, LIMITS)
+    assert site.asked[0]["range"] == f"bytes={have}-"
+    assert [one.name for one in Path("models").iterdir()] == ["toy"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("web_page", "sent a web page instead of the file"), ("flipped_byte", "not .* as published")],
+)
+def test_what_is_not_the_archive(shelf: Path, server: FaultyServer, fault: str, message: str) -> None:
+    served(shelf, server, always=fault)
+    with pytest.raises(DataError, match=f"model toy can't be downloaded .*{message}"):
+        fetch_model("toy", None, shelf, LIMITS)
+    nothing_left()
+
+
+def test_no_server(shelf: Path) -> None:
+    relist(shelf, where=["http://127.0.0.1:9/toy.tar"])
+    with pytest.raises(DataError, match=r"127\.0\.0\.1 can't be reached: connection refused"):
+        fetch_model("toy", None, shelf, LIMITS)
+    nothing_left()
+
+
+def test_another_checksum(shelf: Path, server: FaultyServer) -> None:
+    served(shelf, server)
+    relist(shelf, sha256="0" * 64)
+    with pytest.raises(DataError, match=r"its sha256 is [0-9a-f]{64}, not 0{64} as published"):
+        fetch_model("toy", None, shelf, LIMITS)
+    nothing_left()
+
+
+def test_a_bundled_model_that_was_changed_is_refused(shelf: Path) -> None:
+    """Also where its own checksums don't look: they leave out the card and the figures."""
+    home = shelf.parent / "models/toy"
+    for name in content(home):
+        before = (home / name).read_bytes()
+        (home / name).write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+        with pytest.raises(ModelError, match="it is not the model 'toy' of the list any more"):
+            fetch_model("toy", catalogue=shelf)
+        (home / name).write_bytes(before)
+    (home / "more.txt").touch()
+    with pytest.raises(ModelError, match="it is not the model"):
+        fetch_model("toy", catalogue=shelf)
+    nothing_left()
+
+
+def _packed(files: dict[str, bytes], home: Path) -> bytes:
+    home.mkdir()
+    for name, data in files.items():
+        (home / name).write_bytes(data)
+    stream = io.BytesIO()
+    pack("toy", {name: home / name for name in files}, stream.write)
+    return stream.getvalue()
+
+
+def _linked(files: dict[str, bytes], home: Path) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        member = tarfile.TarInfo("toy/config.json")
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(member)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config.json": b"{}"}, "model toy: toy/config.json: damaged, or changed since it was saved"),
+        ({"model.safetensors": None}, "toy: not a model directory: model.safetensors is missing"),
+        ({"MODEL_CARD.md": None}, "has no MODEL_CARD.md, which the list names as its card"),
+        (None, "member 'toy/config.json' is not a plain file"),
+    ],
+)
+def test_a_wrong_model_with_the_right_checksum(
+    shelf: Path, server: FaultyServer, tmp_path: Path, change: dict[str, bytes | None] | None, message: str
+) -> None:
+    """Whoever wrote the list may have packed anything: it is refused, and nothing of it stays."""
+    files = content(shelf.parent / "models/toy")
+    if change is None:
+        data = _linked(files, tmp_path / "in")
+    else:
+        data = _packed({k: v for k, v in (files | change).items() if v is not None}, tmp_path / "in")
+    site = served(shelf, server)
+    site.content = data
+    relist(shelf, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    with pytest.raises(ModelError) as caught:
+        fetch_model("toy", None, shelf, LIMITS)
+    assert message in str(caught.value) and ".bigbird-dna-" not in str(caught.value)
+    nothing_left()
+
+
+def test_a_model_of_another_task(shelf: Path) -> None:
+    relist(shelf, task="pretraining")
+    with pytest.raises(ModelError, match="is a promoter model, the list says pretraining"):
+        fetch_model("toy", catalogue=shelf)
+    nothing_left()
+
+
+def test_faults_of_usage(shelf: Path) -> None:
+    with pytest.raises(UsageError, match=r"no published model 'tay'; there are: toy"):
+        fetch_model("tay", catalogue=shelf)
+    with pytest.raises(UsageError, match="is the working directory"):
+        fetch_model("toy", Path(), shelf)
+    bundled = shelf.parent / "models/toy"
+    with pytest.raises(UsageError, match="is the input"):
+        fetch_model("toy", bundled, shelf)
+    with pytest.raises(UsageError, match="lies in the input"):
+        fetch_model("toy", bundled / "new", shelf)
+    relist(shelf, where="gone")
+    with pytest.raises(ModelError, match=r"no directory .*gone, though the list of models names it"):
+        fetch_model("toy", catalogue=shelf)
+    nothing_left()
+
+
+@pytest.fixture
+def installed(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The list as the package's."""
+    monkeypatch.setattr(catalogue, "load_published", lambda: Published(shelf))
+    return shelf
+
+
+def test_a_bundled_model_is_loaded_by_its_name(installed: Path) -> None:
+    model = bigbird_dna.load("toy")
+    assert model.path == installed.parent / "models/toy"
+    assert model.predict(random_dna(40, 1)) == bigbird_dna.load(model.path).predict(random_dna(40, 1))
+
+
+def test_a_path_that_is_there_wins_over_a_name(installed: Path) -> None:
+    make_toy(Path("toy"), "pretraining")
+    assert bigbird_dna.load("toy").task == "pretraining"
+    Path("toy/model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"toy: not a model directory: model\.safetensors is missing"):
+        bigbird_dna.load("toy")
+
+
+@pytest.mark.parametrize("name", ["./toy2", "tay", "a/toy", "..", "to\ny"])
+def test_other_names_are_paths(installed: Path, name: str) -> None:
+    with pytest.raises(BigBirdDnaError) as caught:
+        bigbird_dna.load(name)
+    assert str(caught.value).isprintable()
+    assert "model director" in str(caught.value)
+
+
+def test_a_model_to_be_fetched_says_how(installed: Path, server: FaultyServer) -> None:
+    served(installed, server)
+    with pytest.raises(ModelError, match="`bigbird-dna fetch-model toy` writes it to models/toy") as caught:
+        bigbird_dna.load("toy")
+    assert str(caught.value).isprintable()
+    fetch_model("toy", None, installed, LIMITS)
+    assert bigbird_dna.load("models/toy").task == "promoter"
+
+
+def test_publishing_a_fetched_model_gives_the_same_archive(shelf: Path) -> None:
+    """Its own card stays, also one that was edited."""
+    fetched = fetch_model("toy", catalogue=shelf)
+    entry = publish(fetched, Path("again.tar"))
+    assert entry == Published(shelf).models["toy"].model_dump()
+    assert Path("again.tar").read_bytes() == (shelf.parent / "toy.tar").read_bytes()
+    (fetched / "MODEL_CARD.md").write_text("# mine\n")
+    assert publish(fetched, Path("edited.tar"))["sha256"] != entry["sha256"]
+    with tarfile.open("edited.tar") as archive:
+        card = archive.extractfile("toy/MODEL_CARD.md")
+        assert card is not None and card.read() == b"# mine\n"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda m: (m / "deep").mkdir(), "'deep' is not a file"),
+        (lambda m: (m / "x").symlink_to("config.json"), "'x' is not a file"),
+        (lambda m: (m / "a b").touch(), "files of a model have names of letters"),
+        (lambda m: (m / "a\nb").touch(), "files of a model have names of letters"),
+        (lambda m: (m / "provenance.json").unlink(), "no checksum of config.json"),
+        (lambda m: (m / "config.json").write_text("{}"), "config.json: damaged, or changed"),
+        (lambda m: (m / "metrics.json").write_text("["), "metrics.json: not readable as JSON"),
+    ],
+)
+def test_a_model_that_cannot_be_published(tmp_path: Path, spoil: Any, message: str) -> None:
+    model = make_toy(tmp_path / "toy")
+    spoil(model)
+    with pytest.raises(BigBirdDnaError, match=message):
+        publish(model, tmp_path / "toy.tar")
+    assert not (tmp_path / "toy.tar").exists()
+
+
+def test_hidden_files_of_other_programs_are_left_out(tmp_path: Path) -> None:
+    model = make_toy(tmp_path / "toy")
+    before = publish(model, tmp_path / "one.tar")
+    (model / ".snakemake_timestamp").touch()
+    assert publish(model, tmp_path / "other.tar") == before
+    assert json.loads((model / MARKER).read_text())["files"].keys() == content(model).keys() - {
+        ".snakemake_timestamp"
+    }

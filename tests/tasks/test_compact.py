@@ -1,0 +1,150 @@
+"""Models in float16: half the size, nearly the same answers, and as safe as before."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import bigbird_dna
+from bigbird_dna.directories import MARKER
+from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.model import checksums
+from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.weights import HALF_LOSS, fits_half
+from bigbird_dna.tasks.compact import compact_model
+from tests.registry.shelf import make_toy
+from tests.toys import random_dna
+
+TASKS = ("pretraining", "promoter", "chromatin")
+
+
+def outputs(model: Path) -> Any:
+    opened = bigbird_dna.load(model)
+    sequences = [random_dna(40, seed) for seed in range(20)]
+    return opened.embed(sequences) if opened.task == "pretraining" else opened.predict(sequences)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_it_answers_nearly_as_before(tmp_path: Path, task: str) -> None:
+    before = make_toy(tmp_path / "toy", task, scale=1)
+    found = compact_model(before, tmp_path / "small")
+    assert found.change is not None and 0 < found.change.largest < 0.003 * found.change.typical
+    assert 0 < np.abs(outputs(before) - outputs(tmp_path / "small")).max() < 0.003
+    sizes = [(one / "model.safetensors").stat().st_size for one in (before, tmp_path / "small")]
+    assert sizes[1] < 0.75 * sizes[0]
+
+
+def test_what_is_loaded_is_what_is_stored_in_float32(tmp_path: Path) -> None:
+    before = load(make_toy(tmp_path / "toy")).network.state_dict()
+    compact_model(tmp_path / "toy", tmp_path / "small")
+    stored = load_file(tmp_path / "small/model.safetensors")
+    after = load(tmp_path / "small").network.state_dict()
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float16, torch.float32}
+    for name, tensor in after.items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, stored[name].float())
+        if tensor.dim() < 2:
+            assert stored[name].dtype == torch.float32 and torch.equal(tensor, before[name])
+        else:
+            assert torch.equal(tensor, before[name].half().float())
+
+
+def test_figures_log_and_origin_stay(tmp_path: Path) -> None:
+    before = make_toy(tmp_path / "toy")
+    (before / "MODEL_CARD.md").write_text("of other weights")
+    sha256 = load(before).sha256
+    compact_model(before, tmp_path / "small")
+    names = {one.name for one in before.iterdir()} - {"MODEL_CARD.md"}
+    assert {one.name for one in (tmp_path / "small").iterdir()} == names
+    for name in ("metrics.json", "training.jsonl", "config.json", "tokenizer.model"):
+        assert (tmp_path / "small" / name).read_bytes() == (before / name).read_bytes(), name
+    old, new = (json.loads((one / "provenance.json").read_text()) for one in (before, tmp_path / "small"))
+    made = new.pop("compacted_from")
+    assert (made["model"], made["sha256"]) == ("toy", sha256)
+    assert 0 < made["float16_tensors"] < made["tensors"]
+    assert new.pop("files") != old.pop("files") and new == old
+    assert (tmp_path / "small" / MARKER).is_file()
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    make_toy(tmp_path / "toy")
+    for name in ("one", "other"):
+        compact_model(tmp_path / "toy", tmp_path / name)
+    assert [one.read_bytes() for one in sorted((tmp_path / "one").iterdir())] == [
+        one.read_bytes() for one in sorted((tmp_path / "other").iterdir())
+    ]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e3, 60_000.0])
+def test_a_tensor_fits_if_it_loses_little(scale: float) -> None:
+    """Against what rounding does to the numbers themselves."""
+    tensor = torch.from_numpy(np.random.default_rng(1).uniform(-scale, scale, (30, 40)).astype(np.float32))
+    given = tensor.double().numpy()
+    lost = np.sqrt(np.mean((given.astype(np.float16).astype(float) - given) ** 2))
+    assert fits_half(tensor) == (lost <= HALF_LOSS * np.sqrt(np.mean(given**2)))
+    assert fits_half(tensor) == (scale > 1e-5)
+
+
+@pytest.mark.parametrize("value", [65_520.0, 1e30, float("inf"), float("nan")])
+def test_one_number_beyond_float16_keeps_its_tensor(value: float) -> None:
+    tensor = torch.ones(5, 5)
+    assert fits_half(tensor)
+    tensor[2, 3] = value
+    assert not fits_half(tensor)
+
+
+def test_tensors_that_lose_too_much_stay(tmp_path: Path) -> None:
+    model = load(make_toy(tmp_path / "toy"))
+    weights = model.network.state_dict()
+    large, small, *_ = (name for name, tensor in weights.items() if tensor.dim() == 2)
+    weights[large][0, 0], weights[small][:] = 1e6, 1e-9
+    save(tmp_path / "odd", model, {}, {}, {})
+    compact_model(tmp_path / "odd", tmp_path / "small")
+    stored = load_file(tmp_path / "small/model.safetensors")
+    for name in (large, small):
+        assert stored[name].dtype == torch.float32 and torch.equal(stored[name], weights[name])
+    assert torch.float16 in {tensor.dtype for tensor in stored.values()}
+
+
+def test_a_model_that_is_compact_already(tmp_path: Path) -> None:
+    compact_model(make_toy(tmp_path / "toy"), tmp_path / "small")
+    with pytest.raises(UsageError, match="small: nothing is left to store in float16"):
+        compact_model(tmp_path / "small", tmp_path / "smaller")
+    with pytest.raises(UsageError, match="is the input"):
+        compact_model(tmp_path / "small", tmp_path / "small")
+    assert not (tmp_path / "smaller").exists()
+
+
+def test_a_changed_bit_is_always_found(tmp_path: Path) -> None:
+    compact_model(make_toy(tmp_path / "toy"), tmp_path / "small")
+    path, draw = tmp_path / "small/model.safetensors", random.Random(5)
+    content = path.read_bytes()
+    for _ in range(300):
+        place, bit = draw.randrange(len(content)), draw.randrange(8)
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
+        with pytest.raises(ModelError, match=r"model\.safetensors: damaged, or changed since it was saved"):
+            checksums.verify(tmp_path / "small", ())
+    path.write_bytes(content)
+    load(tmp_path / "small")
+
+
+def test_it_goes_to_huggingface_and_back(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    compact_model(make_toy(tmp_path / "toy"), small)
+    export_huggingface(small, tmp_path / "hf")
+    import_huggingface(tmp_path / "hf", tmp_path / "back", "none")
+    before, after = (load(one).network.state_dict() for one in (small, tmp_path / "back"))
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    # What an imported model keeps beside its weights stays.
+    compact_model(tmp_path / "back", tmp_path / "again")
+    assert {one.name for one in (tmp_path / "back").iterdir()} == {
+        one.name for one in (tmp_path / "again").iterdir()
+    }
+    load(tmp_path / "again")
