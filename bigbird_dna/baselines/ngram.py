@@ -183,8 +183,8 @@ class KneserNey:
 
 
 def affordable_tokens(memory: int, order: int, models: int = 1) -> int:
-    """How many tokens `models` n-gram models of that order, fitted in turn, can learn from in `memory` bytes.
+    """How many tokens each of `models` n-gram models of that order can learn from in `memory` bytes.
 
     At worst, where no n-gram occurs twice; with small vocabularies they take a fraction of it.
     """
-    return memory // (KEPT_BYTES * (order - 1) * models + WORKING_BYTES)
+    return memory // (models * (KEPT_BYTES * (order - 1) + WORKING_BYTES))
