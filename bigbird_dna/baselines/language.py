@@ -1,22 +1,23 @@
 """What simple predictors know of hidden tokens: the rivals that a masked-token model has to beat.
 
-All are judged on the same hidden tokens, in bits for the bases of each. What favours them is said where they
-are made: they see all other tokens, hidden ones too, and their orders, strengths and exponents are chosen on
-hidden validation tokens.
+All are judged on the same hidden tokens, in bits for the bases of each. Those of a plain name see what a
+masked-token model sees: no hidden token tells of another, and contexts end at the nearest one. Those that are
+"told the rest" see every token but the one in question, which no masked-token model does. Orders, strengths
+and exponents are chosen on hidden validation tokens: where those are the ones that are judged, it favours
+the baselines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.baselines.language_tokens import HeldOut, TokenModels, evenly, fit_token_models, left_bits
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
-from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
-from bigbird_dna.baselines.ngram_product import Product
 from bigbird_dna.baselines.pieces import PieceBases
 from bigbird_dna.console import log, progress
 from bigbird_dna.tokens.interface import Tokenizer
@@ -27,24 +28,20 @@ TOKENS_LEFT = "token n-gram, from the left"
 TOKENS_BOTH = "token n-gram, both sides"
 BASES_LEFT = "Markov over bases, from the left"
 BASES_BOTH = "Markov over bases, both sides"
-PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, TOKENS_BOTH, BASES_LEFT, BASES_BOTH)
+TOLD = ", told the rest"
+PREDICTORS = (
+    UNIFORM,
+    UNIGRAM,
+    *(name + told for told in ("", TOLD) for name in (TOKENS_LEFT, TOKENS_BOTH, BASES_LEFT, BASES_BOTH)),
+)
 
 MEMORY = 4 << 30  # bytes for n-grams over tokens
 # Hidden validation tokens, evenly spread, that orders and exponents are chosen on, and bases for strengths.
 CHOOSING_TOKENS = 4000
 CHOOSING_BASES = 5_000_000
-_PATIENCE = 2  # orders that are no better, after which longer n-grams aren't tried
 
 Ids = NDArray[np.integer]
 Bits = NDArray[np.float64]
-T = TypeVar("T")
-
-
-class HeldOut(NamedTuple):
-    """Documents, and which of their tokens are hidden."""
-
-    documents: Sequence[Ids]  # token ids of whole documents, each (n,)
-    hidden: Sequence[Ids]  # places of hidden tokens in each, ascending
 
 
 class Judged(NamedTuple):
@@ -55,17 +52,45 @@ class Judged(NamedTuple):
     notes: dict[str, str]  # by predictor, what was chosen
 
 
+class BaseModel(NamedTuple):
+    """A Markov model over bases for the stretches of hidden tokens."""
+
+    markov: Markov
+    pieces: PieceBases
+
+    def bits(
+        self,
+        held_out: HeldOut,
+        order: int,
+        *,
+        both: bool,
+        told: bool,
+        chosen: NDArray[np.integer] | None = None,
+    ) -> Bits:
+        """Bits (M,) of hidden tokens, of all or of those that are `chosen`, ascending."""
+        found, done = [np.zeros(0)], 0
+        for stretches in self.pieces.batches(*held_out):
+            size = len(stretches.starts)
+            of = (
+                np.arange(size)
+                if chosen is None
+                else chosen[(chosen >= done) & (chosen < done + size)] - done
+            )
+            done += size
+            before, behind = (None, None) if told else (seen[of] for seen in stretches.apart())
+            where = stretches.codes, stretches.starts[of], stretches.ends[of], order, before
+            found.append(self.markov.two_sided(*where, behind) if both else self.markov.one_sided(*where))
+        return np.concatenate(found)
+
+
 @dataclass(frozen=True)
 class LanguageBaselines:
     """Fitted predictors; `fit_language_baselines` makes them."""
 
-    pieces: PieceBases
-    left: KneserNey
-    both: Product
-    markov: Markov
-    markov_left: int  # orders
-    markov_both: int
-    notes: dict[str, str]
+    tokens: dict[bool, TokenModels]  # by whether they are told the rest
+    bases: BaseModel
+    base_orders: dict[tuple[bool, bool], int]  # by whether they are told the rest, and see both sides
+    both_strands: bool
 
     def judge(self, held_out: HeldOut) -> Judged:
         """Bits of hidden tokens.
@@ -74,17 +99,32 @@ class LanguageBaselines:
         ------
         ValueError : a hidden token is not made of A, C, G and T alone.
         """
-        tokens = [document[places] for document, places in zip(*held_out, strict=True)]
-        bases = self.pieces.lengths[np.concatenate([np.zeros(0, np.int64), *tokens])]
-        bits = {
-            UNIFORM: 2.0 * bases,
-            UNIGRAM: _left_bits(self.both.unigram, held_out),
-            TOKENS_LEFT: _left_bits(self.left, held_out),
-            TOKENS_BOTH: self.both.bits(self.both.ask(*held_out)),
-            BASES_LEFT: _markov_bits(self.markov, self.pieces, held_out, self.markov_left, both=False),
-            BASES_BOTH: _markov_bits(self.markov, self.pieces, held_out, self.markov_both, both=True),
-        }
-        return Judged(bits, bases, self.notes)
+        ids = [document[places] for document, places in zip(*held_out, strict=True)]
+        bases = self.bases.pieces.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
+        bits = {UNIFORM: 2.0 * bases, UNIGRAM: left_bits(self.tokens[True].both.unigram, held_out, told=True)}
+        for told, models in self.tokens.items():
+            rest = TOLD if told else ""
+            bits[TOKENS_LEFT + rest] = models.left_bits(held_out, told=told)
+            bits[TOKENS_BOTH + rest] = models.both_bits(held_out, told=told)
+            for both, name in ((False, BASES_LEFT), (True, BASES_BOTH)):
+                order = self.base_orders[told, both]
+                bits[name + rest] = self.bases.bits(held_out, order, both=both, told=told)
+        return Judged(bits, bases, self.notes())
+
+    def notes(self) -> dict[str, str]:
+        """What was chosen, by predictor."""
+        strands = "both strands" if self.both_strands else "one strand"
+        notes = {UNIFORM: "2 bits a base", UNIGRAM: "frequencies of tokens"}
+        for told, models in self.tokens.items():
+            rest = TOLD if told else ""
+            exponents = ", ".join(f"{value:.2f}" for value in models.both.exponents[-1])
+            notes[TOKENS_LEFT + rest] = f"Kneser–Ney, order {models.left.order}"
+            notes[TOKENS_BOTH + rest] = (
+                f"Kneser–Ney, order {models.both.forward.order}, exponents {exponents}".replace("-", "−")
+            )
+            for both, name in ((False, BASES_LEFT), (True, BASES_BOTH)):
+                notes[name + rest] = f"order {self.base_orders[told, both]}, {strands}"
+        return notes
 
 
 def language_baselines(
@@ -138,140 +178,30 @@ def fit_language_baselines(
     ------
     ValueError : there is nothing to learn from, or no hidden validation token.
     """
-    pieces = PieceBases(tokenizer)
-    choosing = _spread(validation, CHOOSING_TOKENS)
-    if not any(map(len, choosing.hidden)):
+    hidden = sum(map(len, validation.hidden))
+    if not hidden:
         raise ValueError("baselines are chosen on hidden validation tokens, and there are none")
-    left, both = _fit_tokens(training, choosing, tokenizer, token_order, memory)
+    chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
+    tokens = fit_token_models(training, validation, chosen, tokenizer, token_order, memory)
+    bases = _fit_bases(training, validation, PieceBases(tokenizer), base_order, both_strands)
+    orders = {}
+    for told in (False, True):
+        for both in (False, True):
+            bits = [
+                bases.bits(validation, order, both=both, told=told, chosen=chosen).sum()
+                for order in progress(range(base_order + 1), "orders of Markov models", base_order + 1)
+            ]
+            orders[told, both] = int(np.argmin(bits))
+    return LanguageBaselines(tokens, bases, orders, both_strands)
+
+
+def _fit_bases(
+    training: Sequence[Ids], validation: HeldOut, pieces: PieceBases, order: int, both_strands: bool
+) -> BaseModel:
     log(f"Markov models over bases: counting in {len(training):,} documents")
-    markov = Markov(base_order, both_strands=both_strands)
+    markov = Markov(order, both_strands=both_strands)
     markov.fit(map(pieces.codes, progress(training, "counting bases", len(training), "documents")))
-    bases = np.cumsum([int(pieces.lengths[document].sum()) for document in validation.documents])
-    chosen = _evenly(len(bases), CHOOSING_BASES / max(int(bases[-1]), 1))
-    markov.mix(pieces.codes(validation.documents[index]) for index in chosen)
-    orders = {
-        both_sides: _best_markov(markov, pieces, choosing, both=both_sides) for both_sides in (False, True)
-    }
-    strands = "both strands" if both_strands else "one strand"
-    a, b, c = both.exponents
-    notes = {
-        UNIFORM: "2 bits a base",
-        UNIGRAM: "frequencies of tokens",
-        TOKENS_LEFT: f"Kneser–Ney, order {left.order}",
-        TOKENS_BOTH: f"Kneser–Ney, order {both.forward.order}; exponents {a:.2f}, {b:.2f}, {c:.2f}",
-        BASES_LEFT: f"order {orders[False]}, {strands}",
-        BASES_BOTH: f"order {orders[True]}, {strands}",
-    }
-    return LanguageBaselines(pieces, left, both, markov, orders[False], orders[True], notes)
-
-
-def _fit_tokens(
-    training: Sequence[Ids], choosing: HeldOut, tokenizer: Tokenizer, longest: int, memory: int
-) -> tuple[KneserNey, Product]:
-    """The n-gram from the left and the product of both sides, each of its best order."""
-    total = sum(map(len, training))
-    used = _affordable(training, total, longest, memory)
-    left, both = _choose_tokens(used, choosing, tokenizer, longest)
-    needed = max(left.order, both.forward.order)
-    if len(used) < len(training) and needed < longest:
-        # Shorter n-grams take less: the order is known, so more of the documents can be learned from.
-        orders, exponents = (left.order, both.forward.order), both.exponents
-        del left, both
-        used = _affordable(training, total, needed, memory)
-        left, both = _choose_tokens(used, choosing, tokenizer, needed, orders)
-        log(f"exponents of both sides: {exponents} on fewer documents, {both.exponents} on more")
-    return left, both
-
-
-def _affordable(training: Sequence[Ids], total: int, order: int, memory: int) -> Sequence[Ids]:
-    """All documents, or evenly spread ones, that two models of an order can learn from; the log says so."""
-    share = affordable_tokens(memory, order, models=2) / max(total, 1)
-    used = [training[index] for index in _evenly(len(training), share)]
-    tokens = sum(map(len, used))
-    log(f"n-grams over tokens up to {order}: learning from {tokens:,} of {total:,} tokens")
-    return used
-
-
-def _choose_tokens(
-    training: Sequence[Ids],
-    choosing: HeldOut,
-    tokenizer: Tokenizer,
-    longest: int,
-    orders: tuple[int, int] | None = None,
-) -> tuple[KneserNey, Product]:
-    """Fit one order after the other, in both directions; `orders` are those to keep, None: the best."""
-    candidates = tokenizer.base_ids.astype(np.int64)
-    forwards = KneserNey(longest, tokenizer.vocabulary).fitted_orders(training)
-    backwards = KneserNey(longest, tokenizer.vocabulary).fitted_orders(text[::-1] for text in training)
-    left, both = _Best[KneserNey](), _Best[Product]()
-    unigram: KneserNey | None = None
-    for forward, backward in zip(forwards, backwards, strict=True):
-        unigram = unigram or forward
-        order = forward.order
-        if orders is None or order == orders[0]:
-            left.offer(order, float(_left_bits(forward, choosing).sum()), forward)
-        if orders is None or order == orders[1]:
-            product = Product(forward, backward, unigram, candidates)
-            if both.found is not None:
-                product = product._replace(exponents=both.found.exponents)
-            asked = product.ask(*choosing)
-            product = product.fitted(asked)
-            both.offer(order, float(product.bits(asked).sum()), product)
-        if orders is None and order >= max(left.order, both.order) + _PATIENCE:
-            break
-    log(f"n-grams over tokens: the best order from the left is {left.order}, of both sides {both.order}")
-    assert left.found is not None and both.found is not None
-    return left.found, both.found
-
-
-class _Best(Generic[T]):
-    """The best of what has been offered."""
-
-    def __init__(self) -> None:
-        self.found: T | None = None
-        self.order = 0
-        self.bits = np.inf
-
-    def offer(self, order: int, bits: float, what: T) -> None:
-        if bits < self.bits:
-            self.order, self.bits, self.found = order, bits, what
-
-
-def _best_markov(markov: Markov, pieces: PieceBases, choosing: HeldOut, *, both: bool) -> int:
-    side = "both sides" if both else "from the left"
-    orders = progress(range(markov.order + 1), f"orders of Markov models, {side}", markov.order + 1)
-    bits = [_markov_bits(markov, pieces, choosing, order, both=both).sum() for order in orders]
-    log(f"Markov models over bases, {side}: the best order is {int(np.argmin(bits))}")
-    return int(np.argmin(bits))
-
-
-def _markov_bits(markov: Markov, pieces: PieceBases, held_out: HeldOut, order: int, *, both: bool) -> Bits:
-    judge = markov.two_sided if both else markov.one_sided
-    found = [judge(*stretches, order) for stretches in pieces.batches(*held_out)]
-    return np.concatenate([np.zeros(0), *found])
-
-
-def _left_bits(model: KneserNey, held_out: HeldOut) -> Bits:
-    found = [-model.log2_probabilities(document)[places] for document, places in zip(*held_out, strict=True)]
-    return np.concatenate([np.zeros(0), *found])
-
-
-def _spread(held_out: HeldOut, limit: int) -> HeldOut:
-    """At most `limit` of the hidden tokens, evenly spread over them; documents without any are left out."""
-    sizes = np.array([len(places) for places in held_out.hidden], dtype=np.int64)
-    ends = np.cumsum(sizes)
-    chosen = np.asarray(_evenly(int(sizes.sum()), limit / max(int(sizes.sum()), 1)), dtype=np.int64)
-    found = []
-    for document, places, end in zip(*held_out, ends, strict=True):
-        own = chosen[(chosen >= end - len(places)) & (chosen < end)] - (end - len(places))
-        if len(own):
-            found.append((document, np.asarray(places)[own]))
-    return HeldOut([document for document, _ in found], [places for _, places in found])
-
-
-def _evenly(count: int, share: float) -> list[int]:
-    """A share of `count` places, evenly spread: all for a share of 1, at least one if there are any."""
-    if share >= 1 or not count:
-        return [*range(count)]
-    wanted = max(int(count * share), 1)
-    return [int((index + 0.5) * count / wanted) for index in range(wanted)]
+    documents = [text for text, places in zip(*validation, strict=True) if len(places)]
+    size = sum(int(pieces.lengths[document].sum()) for document in documents)
+    markov.mix(pieces.codes(documents[index]) for index in evenly(len(documents), CHOOSING_BASES / size))
+    return BaseModel(markov, pieces)

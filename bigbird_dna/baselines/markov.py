@@ -9,8 +9,9 @@ and the strengths a_k are chosen on validation sequences.
 
 **What favours these baselines.** Strengths and orders are chosen on validation sequences; where those are
 also the ones that are judged, that is a choice after the fact. The bases around a stretch are all seen, also
-those that are hidden from a masked-token model. And the length of the stretch is known to `two_sided`,
-where the masked-token model has to guess a piece among those of all lengths.
+those that are hidden from a masked-token model, unless `before` and `behind` say how many may be. And the
+length of the stretch is known to `two_sided`, where the masked-token model has to guess a piece among those
+of all lengths. In turn the masked-token model knows where the pieces around it begin and end.
 """
 
 from collections.abc import Iterable, Sequence
@@ -125,11 +126,13 @@ class Markov:
         starts: NDArray[np.integer],
         ends: NDArray[np.integer],
         order: int | None = None,
+        before: NDArray[np.integer] | None = None,
     ) -> Bits:
         """Bits (M,) of the bases [start, end) of a sequence, given those before them.
 
         Where fewer than `order` bases (None: the model's) are known before a base, up to an N or to the
-        sequence's start, the order is that number.
+        sequence's start, the order is that number. `before` (M,) are the bases that may be seen before
+        each stretch, None: all.
 
         Raises
         ------
@@ -141,6 +144,8 @@ class Markov:
         lengths = last - first
         places = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
         known = np.minimum(known_before(codes)[places] - 1, order)
+        if before is not None:
+            known = np.minimum(known, np.repeat(before - first, lengths) + places)
         words = words_ending(codes, order + 1)[places]
         bits = np.zeros(len(places))
         for depth in np.unique(known):
@@ -154,6 +159,8 @@ class Markov:
         starts: NDArray[np.integer],
         ends: NDArray[np.integer],
         order: int | None = None,
+        before: NDArray[np.integer] | None = None,
+        behind: NDArray[np.integer] | None = None,
     ) -> Bits:
         """Bits (M,) of the bases [start, end) of a sequence, given those before *and* behind them.
 
@@ -161,6 +168,7 @@ class Markov:
         `order` bases behind it, given the `order` before, as a share of all 4 ** L such paths. Where fewer
         are known, up to an N or an end of the sequence, those are all that is given. Stretches of more than
         ten bases are judged by order ten at most: the sum over paths takes time and memory of 4 ** order.
+        `before` and `behind` (M,) are the bases that may be seen on either side, None: all.
 
         Raises
         ------
@@ -168,7 +176,8 @@ class Markov:
         """
         order = self._checked_order(order)
         codes = checked_codes(sequence)
-        return bridge_bits(self.tables, codes, *checked_stretches(codes, starts, ends), order)
+        stretches = checked_stretches(codes, starts, ends)
+        return bridge_bits(self.tables, codes, *stretches, order, before, behind)
 
     def _require_counts(self) -> None:
         if not self._counts:

@@ -27,18 +27,30 @@ Floats = NDArray[np.float64]
 Tables = list[NDArray[np.float32]]  # P_k(x | c), (4 ** k, 4), by k
 
 
-def bridge_bits(tables: Tables, codes: Codes, starts: Words, ends: Words, order: int) -> Floats:
+def bridge_bits(
+    tables: Tables,
+    codes: Codes,
+    starts: Words,
+    ends: Words,
+    order: int,
+    seen_before: NDArray[np.integer] | None = None,
+    seen_behind: NDArray[np.integer] | None = None,
+) -> Floats:
     """Bits (M,) of the known bases [start, end) of `codes` given up to `order` on either side.
 
-    Bases on a side count up to the first N or the sequence's end. If only d < k are known before a base,
-    its probability is that of order d. Stretches of more than `LONGEST_STATE` bases are judged with that
-    order at most.
+    Bases on a side count up to the first N or the sequence's end, or as many as are said to be seen. If
+    only d < k are known before a base, its probability is that of order d. Stretches of more than
+    `LONGEST_STATE` bases are judged with that order at most.
     """
     lengths = ends - starts
     orders = np.where(lengths > LONGEST_STATE, min(order, LONGEST_STATE), order)
     before, behind = known_before(codes), known_before(codes[::-1])[::-1]
     left = np.where(starts > 0, before[starts - 1], 0)
     right = np.where(ends < len(codes), behind[np.minimum(ends, len(codes) - 1)], 0)
+    if seen_before is not None:
+        left = np.minimum(left, seen_before)
+    if seen_behind is not None:
+        right = np.minimum(right, seen_behind)
     shapes = np.stack([lengths, orders, np.minimum(left, orders), np.minimum(right, orders)], axis=1)
     words = words_ending(codes, max(order, 1))
     bits = np.zeros(len(starts))

@@ -83,15 +83,22 @@ class KneserNey:
         Shape (len(sequence),). Always finite: every token has some probability in every context.
         """
         tokens = self._checked(sequence)
-        return np.log2(self._interpolate(self._contexts(tokens), tokens))
+        return np.log2(self.interpolate(self._contexts(tokens), tokens))
 
-    def contexts(self, sequence: NDArray[np.integer], positions: NDArray[np.integer]) -> NDArray[np.int32]:
+    def contexts(
+        self, sequence: NDArray[np.integer], positions: NDArray[np.integer], *, seen: bool = True
+    ) -> NDArray[np.int32]:
         """What the model knows of the tokens before places (M,) of a document, (order, M), for `chances`.
 
-        Contexts of several documents can be put side by side.
+        Contexts of several documents can be put side by side. Unless the tokens at `positions` are seen
+        themselves, a context goes back to the one before at most.
         """
         contexts = self._contexts(self._checked(sequence))
-        return np.stack([context[positions] for context in contexts]).astype(np.int32)
+        found = np.stack([context[positions] for context in contexts]).astype(np.int32)
+        if not seen:
+            lengths = np.arange(self.order)[:, None]
+            found[lengths > tokens_between(positions)] = -1
+        return found
 
     def chances(self, contexts: NDArray[np.int32]) -> Floats:
         """Probability of every token of the vocabulary in each context (order, M), shape (M, V).
@@ -169,7 +176,7 @@ class KneserNey:
         places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where((contexts >= 0) & (keys[places] == wanted), places, -1)
 
-    def _interpolate(self, contexts: Sequence[Ids], tokens: NDArray[np.integer]) -> Floats:
+    def interpolate(self, contexts: Sequence[Ids], tokens: NDArray[np.integer]) -> Floats:
         """P(token | context); `contexts[k]` holds ids of the k tokens before, −1 where unknown."""
         probabilities = np.full(len(tokens), 1.0 / self.vocabulary)
         for length, (order, context) in enumerate(zip(self._orders, contexts, strict=True), start=1):
@@ -180,6 +187,14 @@ class KneserNey:
             kept = counts - order.discounts[np.minimum(counts, 3)]
             probabilities[seen] = kept / order.totals[known] + order.backoff[known] * probabilities[seen]
         return probabilities
+
+
+def tokens_between(positions: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Tokens between ascending positions (M,) of a document and the one before each, (M,).
+
+    In front of the first is the boundary as well, which counts as a token.
+    """
+    return np.diff(positions.astype(np.int64), prepend=-2) - 1
 
 
 def affordable_tokens(memory: int, order: int, models: int = 1) -> int:

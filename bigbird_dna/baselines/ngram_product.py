@@ -3,10 +3,11 @@
     P(w | l, r) ∝ P_f(w | l)^a P_b(w | r)^b P_1(w)^c
 
 with P_1 the frequency of w. Were both sides independent given w, a = b = 1 and c = −1 would be exact;
-the exponents are those with the fewest bits on validation tokens. Their logarithm is linear in a, b, c, so
-that there is one optimum (Newton's method finds it).
+the exponents are those with the fewest bits on validation tokens. The product's logarithm is linear in
+a, b, c, so that there is one optimum (Newton's method finds it). Where the hidden tokens are hidden from each
+other, those that have no neighbour on the left, on the right or at all have exponents of their own.
 
-Shapes: M hidden tokens, C candidates (tokens that may be hidden), F = 3 factors.
+Shapes: M hidden tokens, C candidates (tokens that may be hidden), F = 3 factors, G = 4 kinds of surroundings.
 """
 
 from __future__ import annotations
@@ -17,72 +18,96 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.ngram import KneserNey
+from bigbird_dna.baselines.ngram import KneserNey, tokens_between
 from bigbird_dna.console import progress
 
 # Probabilities that are held at a time: 16 MB, and some ten times that with what is made of them.
 CELLS = 1 << 21
 _NEWTON_STEPS = 20
 _ENOUGH = 1e-9  # nats a token that a step would still save
+_FEWEST = 30  # tokens of a kind that exponents are fitted to
 _RIDGE = 1e-9  # where a factor says nothing (all tokens as frequent), its exponent stays as it is
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.integer]
+_NONE = np.zeros(0, np.int64)
 
 
 class Asked(NamedTuple):
     """Hidden tokens of documents, and what the two models know of their surroundings."""
 
     tokens: NDArray[np.int64]  # (M,) what they are, as places among the candidates
+    kinds: NDArray[np.int64]  # (M,) 2 if the left neighbour is seen, plus 1 if the right one is
     forward: NDArray[np.int32]  # (order, M) contexts
     backward: NDArray[np.int32]  # (order, M)
 
+    def some(self, chosen: NDArray[np.integer] | slice) -> Asked:
+        """Those of the tokens that are chosen."""
+        return Asked(*(values[..., chosen] for values in self))
+
 
 class Product(NamedTuple):
-    """Three fitted models and the tokens that may be hidden; `exponents` are a, b, c."""
+    """Three fitted models, the tokens that may be hidden, and a, b, c of each kind of surroundings."""
 
     forward: KneserNey
     backward: KneserNey  # of documents read backwards
     unigram: KneserNey  # of order 1
     candidates: NDArray[np.int64]  # (C,) ascending
-    exponents: tuple[float, float, float] = (1.0, 1.0, -1.0)
+    exponents: Floats = np.tile([1.0, 1.0, -1.0], (4, 1))  # (G, F)
 
-    def ask(self, documents: Sequence[Ids], hidden: Sequence[Ids]) -> Asked:
-        """Look up the surroundings of the tokens `hidden`, places in each of `documents`.
+    def ask(self, documents: Sequence[Ids], hidden: Sequence[Ids], *, seen: bool = True) -> Asked:
+        """Look up the surroundings of the tokens `hidden`, ascending places in each of `documents`.
 
-        All tokens around a hidden one are seen, other hidden ones too.
+        All tokens around a hidden one are seen, other hidden ones too unless `seen` is false.
 
         Raises
         ------
         ValueError : a hidden token is not among the candidates.
         """
-        tokens = [document[places] for document, places in zip(documents, hidden, strict=True)]
-        own = np.concatenate([np.zeros(0, np.int64), *tokens])
+        own = np.concatenate([_NONE, *(text[places] for text, places in zip(documents, hidden, strict=True))])
         found = np.minimum(np.searchsorted(self.candidates, own), len(self.candidates) - 1)
         wrong = np.flatnonzero(self.candidates[found] != own)
         if wrong.size:
             raise ValueError(f"token {own[wrong[0]]} is hidden, but not among the candidates")
-        forward = _side_by_side(self.forward, documents, hidden)
-        turned = [len(document) - 1 - places for document, places in zip(documents, hidden, strict=True)]
-        backward = _side_by_side(self.backward, [document[::-1] for document in documents], turned)
-        return Asked(found, forward, backward)
+        forward = [
+            self.forward.contexts(document, places, seen=seen)
+            for document, places in zip(documents, hidden, strict=True)
+        ]
+        backward, kinds = [], [_NONE]
+        for document, places in zip(documents, hidden, strict=True):
+            turned = len(document) - 1 - places[::-1]
+            backward.append(self.backward.contexts(document[::-1], turned, seen=seen)[:, ::-1])
+            left, right = tokens_between(places) > 0, tokens_between(turned)[::-1] > 0
+            kinds.append(2 * (left | seen) + (right | seen))
+        nothing = np.zeros((self.forward.order, 0), np.int32)
+        sides = (np.concatenate([nothing, *side], axis=1) for side in (forward, backward))
+        return Asked(found, np.concatenate(kinds), *sides)
 
     def bits(self, asked: Asked) -> Floats:
         """Bits (M,) of the hidden tokens given both sides."""
-        theta, bits = np.array(self.exponents), [np.zeros(0)]
+        bits = [np.zeros(0)]
         for part, factors in progress(self._factors(asked), "n-gram of both sides", self._parts(asked)):
-            bits.append(-_log_shares(theta, factors)[np.arange(len(part.tokens)), part.tokens])
+            logs = _log_shares(self.exponents[part.kinds], factors)
+            bits.append(-logs[np.arange(len(part.tokens)), part.tokens])
         return np.concatenate(bits) / np.log(2)
 
     def fitted(self, asked: Asked) -> Product:
-        """The product with the exponents that give the tokens asked for the fewest bits."""
-        theta = np.array(self.exponents)
+        """The product with the exponents that give the tokens asked for the fewest bits.
+
+        Those of a kind of surroundings that hardly a token has stay as they are.
+        """
+        exponents = self.exponents.copy()
+        for kind in range(len(exponents)):
+            members = np.flatnonzero(asked.kinds == kind)
+            if len(members) >= _FEWEST:
+                exponents[kind] = self._optimum(exponents[kind], asked.some(members))
+        return self._replace(exponents=exponents)
+
+    def _optimum(self, theta: Floats, asked: Asked) -> Floats:
         cost, gradient, hessian = self._cost(theta, asked)
         for _ in range(_NEWTON_STEPS):
             step = np.linalg.solve(hessian + _RIDGE * np.eye(3), -gradient)
             saved = -float(gradient @ step)
-            if saved < _ENOUGH:
-                break
             while saved >= _ENOUGH:
                 found = self._cost(theta + step, asked)
                 if found[0] <= cost:
@@ -91,14 +116,13 @@ class Product(NamedTuple):
                 step, saved = step / 2, saved / 2
             else:
                 break
-        a, b, c = theta.tolist()
-        return self._replace(exponents=(a, b, c))
+        return theta
 
     def _cost(self, theta: Floats, asked: Asked) -> tuple[float, Floats, Floats]:
         """Mean nats of the tokens, with its gradient (F,) and Hessian (F, F) in the exponents."""
         cost, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
         for part, factors in self._factors(asked):
-            logs = _log_shares(theta, factors)
+            logs = _log_shares(theta[None], factors)
             rows = np.arange(len(part.tokens))
             cost -= float(logs[rows, part.tokens].sum())
             shares = np.exp(logs, out=logs)
@@ -117,7 +141,7 @@ class Product(NamedTuple):
         rows = self._rows()
         unigram = np.log(self.unigram.chances(np.zeros((1, 1), np.int32))[:, self.candidates])
         for start in range(0, len(asked.tokens), rows):
-            part = Asked(*(values[..., start : start + rows] for values in asked))
+            part = asked.some(slice(start, start + rows))
             forward = self.forward.chances(part.forward)[:, self.candidates]
             backward = self.backward.chances(part.backward)[:, self.candidates]
             np.log(forward, out=forward)
@@ -136,15 +160,11 @@ def fit_backward(model: KneserNey, documents: Iterable[Ids]) -> KneserNey:
     return model.fit(document[::-1] for document in documents)
 
 
-def _side_by_side(model: KneserNey, documents: Sequence[Ids], places: Sequence[Ids]) -> NDArray[np.int32]:
-    none = np.zeros((model.order, 0), np.int32)
-    return np.concatenate([none, *map(model.contexts, documents, places)], axis=1)
-
-
 def _log_shares(theta: Floats, factors: Sequence[Floats]) -> Floats:
-    """Log of the normalised product (m, C)."""
-    logits = sum(exponent * factor for exponent, factor in zip(theta, factors, strict=True))
-    assert isinstance(logits, np.ndarray)
+    """Log of the normalised product (m, C), for exponents (m, F) or (1, F)."""
+    logits = np.zeros_like(factors[0])
+    for exponent, factor in zip(theta.T, factors, strict=True):
+        logits += exponent[:, None] * factor
     logits -= logits.max(1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(1, keepdims=True))
     return logits

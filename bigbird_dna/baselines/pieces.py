@@ -18,8 +18,14 @@ class Stretches(NamedTuple):
     """The bases of documents, an N between two, and those that hidden tokens cover."""
 
     codes: NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4
-    starts: NDArray[np.int64]  # (M,)
+    starts: NDArray[np.int64]  # (M,) ascending
     ends: NDArray[np.int64]  # (M,)
+
+    def apart(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Bases between each stretch and the one before it, and the one behind it, (M,) each."""
+        gaps = self.starts[1:] - self.ends[:-1]
+        size = len(self.codes)
+        return np.append(size, gaps)[: len(self.starts)], np.append(gaps, size)[-len(self.starts) :]
 
 
 class PieceBases:

@@ -140,6 +140,25 @@ def test_two_sided_agrees_with_the_sum_over_all_paths(training, strengths, asked
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 3), st.integers(0, 6), st.integers(0, 6), st.integers(1, 4))
+def test_what_may_not_be_seen_is_as_an_unknown_base(order, before, behind, length):
+    rng = np.random.default_rng(3)
+    model = Markov(3).fit([rng.integers(0, 4, 500)]).smooth([1.0, 2, 3, 4])
+    codes = rng.integers(0, 4, 20)
+    blanked = codes.copy()
+    blanked[: 8 - before] = blanked[8 + length + behind :] = 4
+    starts, ends = np.array([8]), np.array([8 + length])
+    np.testing.assert_array_equal(
+        model.two_sided(codes, starts, ends, order, np.array([before]), np.array([behind])),
+        model.two_sided(blanked, starts, ends, order),
+    )
+    np.testing.assert_array_equal(
+        model.one_sided(codes, starts, ends, order, np.array([before])),
+        model.one_sided(blanked, starts, ends, order),
+    )
+
+
 @pytest.mark.parametrize("order", [0, 1, 4, 6])
 def test_all_stretches_of_a_length_share_one_probability(order):
     """Also where the stretch is longer than the order."""
