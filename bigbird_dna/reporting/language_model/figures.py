@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 HELD_OUT = "bits_per_base"  # the figure in the log
 _LABEL = "bits per base, held out (lower is better)"
 _HOUR = 3600.0
+_LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0}
 
 Floats = NDArray[np.float64]
 
@@ -79,13 +80,13 @@ def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> Non
         bottom, top = axes[0].get_ylim()
         gap = (top - bottom) * 0.045
         labels = apart(levels, gap)
-        axes[0].set_ylim(min(bottom, *(labels - gap)) if len(labels) else bottom, max(top, *(labels + gap)))
+        axes[0].set_ylim(min([bottom, *(labels - gap)]), max([top, *(labels + gap)]))
         for name, level, place in zip(others["predictor"], levels, labels, strict=True):
             axes[-1].annotate(
                 f"{name}  {level:.3f}", xy=(1, level), xytext=(1.06, place),
                 xycoords=("axes fraction", "data"), textcoords=("axes fraction", "data"),
                 fontsize=8, color=INK, va="center", annotation_clip=False,
-                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0},
+                arrowprops=_LEADER,
             )  # fmt: skip
         axes[0].legend(loc="upper right", frameon=True, facecolor="white", edgecolor="none", framealpha=1)
         save_figure(figure, path)
