@@ -107,7 +107,7 @@ class Markov:
         if len(strengths) != self.order + 1 or not min(strengths) > 0:
             raise ValueError(f"{self.order + 1} strengths above 0 are needed, not {[*strengths]}")
         lower = np.full((1, 4), 0.25, np.float32)
-        tables = []
+        tables: list[NDArray[np.float32]] = []
         while self._counts:
             strength = np.float32(strengths[len(tables)])
             counts = self._counts.pop(0).reshape(-1, *lower.shape)

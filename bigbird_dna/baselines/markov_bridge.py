@@ -116,11 +116,12 @@ def _all_paths(tables: Tables, shape: _Shape, context: Words, path: Words) -> Fl
             sums = sums.reshape(len(path), 4, -1).sum(1)
             states = states[:, : sums.shape[1]]
         sums, bits = _scaled(sums, bits, step)
-    return bits + np.log2(sums.sum(1))
+    whole: Floats = bits + np.log2(sums.sum(1))
+    return whole
 
 
 def _scaled(sums: Floats, bits: Floats, step: int) -> tuple[Floats, Floats]:
     if step % _STEPS < _STEPS - 1:
         return sums, bits
-    scale = sums.sum(1)
+    scale: Floats = sums.sum(1)
     return sums / scale[:, None], bits + np.log2(scale)

@@ -194,7 +194,8 @@ def tokens_between(positions: NDArray[np.integer]) -> NDArray[np.int64]:
 
     In front of the first is the boundary as well, which counts as a token.
     """
-    return np.diff(positions.astype(np.int64), prepend=-2) - 1
+    padded = np.append(np.int64(-2), positions.astype(np.int64))
+    return padded[1:] - padded[:-1] - 1
 
 
 def affordable_tokens(memory: int, order: int, models: int = 1) -> int:

@@ -43,7 +43,8 @@ class Asked(NamedTuple):
 
     def some(self, chosen: NDArray[np.integer] | slice) -> Asked:
         """Those of the tokens that are chosen."""
-        return Asked(*(values[..., chosen] for values in self))
+        forward, backward = self.forward[:, chosen], self.backward[:, chosen]
+        return Asked(self.tokens[chosen], self.kinds[chosen], forward, backward)
 
 
 class Product(NamedTuple):
@@ -89,7 +90,8 @@ class Product(NamedTuple):
         for part, factors in progress(self._factors(asked), "n-gram of both sides", self._parts(asked)):
             logs = _log_shares(self.exponents[part.kinds], factors)
             bits.append(-logs[np.arange(len(part.tokens)), part.tokens])
-        return np.concatenate(bits) / np.log(2)
+        found: Floats = np.concatenate(bits) / np.log(2)
+        return found
 
     def fitted(self, asked: Asked) -> Product:
         """The product with the exponents that give the tokens asked for the fewest bits.

@@ -100,7 +100,11 @@ def test_figures_say_what_they_show(tmp_path):
 def test_report_writes_table_and_figures(tmp_path):
     language_model_report(table(), run(), tmp_path / "report")
     names = sorted(path.name for path in (tmp_path / "report").iterdir())
-    assert names == ["bits_per_base.svg", "bits_per_base.tsv", "held_out.svg"]
+    assert [name for name in names if name[0] != "."] == [
+        "bits_per_base.svg",
+        "bits_per_base.tsv",
+        "held_out.svg",
+    ]
     found = read_tsv(tmp_path / "report/bits_per_base.tsv", COLUMNS)
     pd.testing.assert_frame_equal(found.fillna({"note": ""}), table(), rtol=1e-5)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.reporting.language_model.table import MODEL, UNIFORM
+from bigbird_dna.reporting.language_model.table import FIGURES, MODEL, UNIFORM
 from bigbird_dna.reporting.style import BLUE, GREY, INK, PALE, interval, panels, save_figure
 from bigbird_dna.reporting.training_log import Curve, TrainingCurves
 
@@ -39,8 +39,10 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
         axis = axes[0]
         if UNIFORM in rows["predictor"].tolist():
             axis.axvline(2.0, color=PALE, linewidth=1.2, zorder=1)
-        for place, name, *ends in zip(places, rows["predictor"], values, low, high, strict=True):
-            _dot(axis, place, *ends, name == MODEL)
+        for place, name, ends in zip(
+            places, rows["predictor"], zip(low, values, high, strict=True), strict=True
+        ):
+            _dot(axis, place, ends, name == MODEL)
         axis.set_yticks(places, rows["predictor"].tolist())
         for tick, name in zip(axis.get_yticklabels(), rows["predictor"], strict=True):
             if name == MODEL:
@@ -116,7 +118,8 @@ def _top(group: list[float], gap: float) -> float:
     return group[1] / group[0] + gap * (group[0] - 1) / 2
 
 
-def _dot(axis: Axes, place: float, value: float, low: float, high: float, is_model: bool) -> None:
+def _dot(axis: Axes, place: float, ends: tuple[float, float, float], is_model: bool) -> None:
+    low, value, high = ends
     colour = BLUE if is_model else GREY
     axis.plot([low, high], [place, place], color=colour, linewidth=2.2 if is_model else 1.6, zorder=2)
     axis.plot([value], [place], "D" if is_model else "o", color=colour, markersize=7, zorder=3)
@@ -133,12 +136,12 @@ def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
 
     write(0, len(rows) - 0.2, "bits per base [95 % CI]", color=GREY)
     write(1, len(rows) - 0.2, "model minus it [95 % CI]", color=GREY)
-    for place, row in zip(places.tolist(), rows.itertuples(), strict=True):
-        own = {"color": BLUE, "fontweight": "bold"} if row.predictor == MODEL else {}
-        write(0, place, interval(row.bits_per_base, row.low, row.high), **own)
+    figures = rows[[*FIGURES]].to_numpy(dtype=float).tolist()
+    for place, name, found in zip(places.tolist(), rows["predictor"], figures, strict=True):
+        own = {"color": BLUE, "fontweight": "bold"} if name == MODEL else {}
+        write(0, place, interval(*found[:3]), **own)
         if not own:
-            difference = interval(row.difference, row.difference_low, row.difference_high)
-            write(1, place, difference.replace("-", "−"))
+            write(1, place, interval(*found[3:]).replace("-", "−"))
 
 
 def _curve(axis: Axes, x: Floats, values: Floats, own: Floats) -> None:

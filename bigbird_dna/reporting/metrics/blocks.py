@@ -71,9 +71,8 @@ def bits_per_base(
     if not covered.sum() > 0:
         raise ValueError("bits per base need at least one hidden token")
     found, which = np.unique(ids, return_inverse=True)
-    sums = np.stack(
-        [np.bincount(which, row, minlength=len(found)) for row in (*values.values(), covered)], axis=1
-    )  # (blocks, predictors + 1)
+    columns = [np.bincount(which, row, minlength=len(found)) for row in (*values.values(), covered)]
+    sums = np.stack(columns, axis=1).astype(np.float64)  # (blocks, predictors + 1)
     whole = sums.sum(0)
     rates = whole[:-1] / whole[-1]
     drawn = _drawn(sums, seed, resamples)
