@@ -186,7 +186,7 @@ def test_long_stretches_are_judged_with_the_longest_state():
 
 def test_extreme_counts_stay_finite():
     """Runs that were never seen, judged by counts that are all but certain."""
-    model = Markov(12).fit([np.zeros(100_000, dtype=np.uint8)], ).smooth([1e-3] * 13)  # fmt: skip
+    model = Markov(8).fit([np.zeros(100_000, dtype=np.uint8)]).smooth([1e-3] * 9)
     codes = np.tile(np.array([1, 2], dtype=np.uint8), 40)
     for call in (model.one_sided, model.two_sided):
         bits = call(codes, np.array([0, 20, 40]), np.array([3, 26, 48]))
