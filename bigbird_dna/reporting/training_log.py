@@ -21,6 +21,7 @@ class Curve:
 
     steps: NDArray[np.int64]  # (N,)
     values: NDArray[np.float64]  # (N,)
+    seconds: NDArray[np.float64] | None = None  # (N,) of training up to then; None: not in the log
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def read_training_log(path: Path) -> TrainingCurves:
         lines = Path(path).read_text().splitlines(keepends=True)
     loss: dict[int, float] = {}
     evaluation: dict[str, dict[int, float]] = {}
+    seconds: dict[int, float] = {}
     for place, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -53,6 +55,8 @@ def read_training_log(path: Path) -> TrainingCurves:
                 continue
             raise DataError(f"{where}: not JSON: {line.strip()[:60]!r}") from None
         step = whole_number(record, "step", where)
+        if "seconds" in record:
+            seconds[step] = number(record, "seconds", where)
         if "loss" in record:
             loss[step] = number(record, "loss", where)
         if "evaluation" in record:
@@ -63,9 +67,13 @@ def read_training_log(path: Path) -> TrainingCurves:
                 evaluation.setdefault(name, {})[step] = number(values, name, where)
     if not loss and not evaluation:
         raise DataError(f"{path}: no training step in it")
-    return TrainingCurves(_curve(loss), {name: _curve(points) for name, points in evaluation.items()})
+    held_out = {name: _curve(points, seconds) for name, points in evaluation.items()}
+    return TrainingCurves(_curve(loss, seconds), held_out)
 
 
-def _curve(points: dict[int, float]) -> Curve:
+def _curve(points: dict[int, float], seconds: dict[int, float]) -> Curve:
     steps = sorted(points)
-    return Curve(np.array(steps, dtype=np.int64), np.array([points[step] for step in steps]))
+    times = None
+    if steps and seconds.keys() >= points.keys():
+        times = np.array([seconds[step] for step in steps])
+    return Curve(np.array(steps, dtype=np.int64), np.array([points[step] for step in steps]), times)

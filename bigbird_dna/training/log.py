@@ -1,6 +1,7 @@
 """The training log: one JSON object a line, cut back to the checkpoint when a run resumes."""
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ class TrainingLog:
     """Appends to a JSON-lines file and says the same on standard error.
 
     Lines of steps beyond `progress` are removed first: that work is done again. The pace, tokens a second and
-    time left, is that since the line before.
+    time left, is that since the line before. `seconds` are those of all training so far, goes on where a
+    resumed log ends, and leaves out what held-out figures take.
     """
 
     def __init__(self, path: Path, progress: Progress, steps: int) -> None:
@@ -29,6 +31,7 @@ class TrainingLog:
             log(f"warning: {path}: {broken} damaged lines are left out")
         with atomic_path(path) as temporary:
             temporary.write_text("".join(kept))
+        self.seconds, self.step_seconds = _seconds(kept), 0.0
         self._begin(progress)
 
     def training(self, progress: Progress, *, loss: float, learning_rate: float) -> None:
@@ -36,7 +39,9 @@ class TrainingLog:
         now, step = time.monotonic(), progress.step
         elapsed = max(now - self.since, 1e-9)
         pace = (progress.tokens - self.tokens) / elapsed
-        left = elapsed / max(1, step - self.step) * (self.steps - step)
+        self.step_seconds = elapsed / max(1, step - self.step)
+        left = self.step_seconds * (self.steps - step)
+        self.seconds += elapsed
         self._begin(progress)
         self._write(step, loss=loss, learning_rate=learning_rate, tokens_per_second=pace)
         if now - self.shown < SECONDS_BETWEEN_LINES and step < self.steps:
@@ -47,6 +52,7 @@ class TrainingLog:
 
     def evaluation(self, progress: Progress, values: dict[str, float]) -> None:
         """Append a record of held-out figures and show it; the time they took doesn't count for the pace."""
+        self.seconds += self.step_seconds * (progress.step - self.step)  # since the last line of training
         self._write(progress.step, evaluation=values)
         self._begin(progress)
         log(
@@ -59,7 +65,7 @@ class TrainingLog:
 
     def _write(self, step: int, **values: Any) -> None:
         with self.path.open("a") as stream:
-            stream.write(json.dumps({"step": step, **values}) + "\n")
+            stream.write(json.dumps({"step": step, "seconds": round(self.seconds, 3), **values}) + "\n")
 
 
 def _lines(path: Path) -> list[str]:
@@ -68,6 +74,12 @@ def _lines(path: Path) -> list[str]:
         return []
     with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
         return [line for line in stream if line.endswith("\n")]
+
+
+def _seconds(lines: list[str]) -> float:
+    """The time of the last line; 0 where it has none, as in logs of earlier versions."""
+    value = json.loads(lines[-1]).get("seconds") if lines else None
+    return value if isinstance(value, float) and math.isfinite(value) else 0.0
 
 
 def _step(line: str) -> int | None:

@@ -1,5 +1,6 @@
 """Kneser–Ney against a dictionary-based oracle, and as a probability distribution."""
 
+import tracemalloc
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines.ngram import FALLBACK_DISCOUNTS, KneserNey
+from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
+from bigbird_dna.baselines.ngram_counts import FALLBACK_DISCOUNTS
 
 VOCABULARY = 4
 DOCUMENTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), max_size=30), min_size=1, max_size=4).filter(
@@ -103,6 +105,45 @@ def test_sums_to_one_over_a_large_vocabulary(vocabulary):
         asked = [(*context, word) for word in range(vocabulary)]
         bits = model.log2_probabilities(np.array(asked).ravel()).reshape(vocabulary, -1)[:, -1]
         np.testing.assert_allclose((2.0**bits).sum(), 1, rtol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8))
+def test_chances_of_all_tokens_agree_with_those_of_each(documents, order, sequence):
+    model = KneserNey(order, VOCABULARY).fit(np.array(d, dtype=np.int32) for d in documents)
+    oracle = SlowKneserNey(order, documents)
+    places = np.arange(len(sequence))
+    contexts = model.contexts(np.array(sequence), places)
+    found = model.chances(np.concatenate([contexts, contexts[:, ::-1]], axis=1))
+    text = ("<s>", *sequence)
+    expected = [[oracle.probability(w, text[: i + 1]) for w in range(VOCABULARY)] for i in places]
+    np.testing.assert_allclose(found, [*expected, *expected[::-1]], rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(DOCUMENTS, st.integers(1, 4), st.lists(st.integers(0, VOCABULARY - 1), max_size=8))
+def test_orders_fitted_together_are_those_fitted_alone(documents, order, sequence):
+    arrays = [np.array(d, dtype=np.int32) for d in documents]
+    models = [*KneserNey(order, VOCABULARY).fitted_orders(arrays)]
+    assert [model.order for model in models] == [*range(1, order + 1)]
+    for model in models:
+        alone = KneserNey(model.order, VOCABULARY).fit(arrays)
+        tokens = np.array(sequence, dtype=np.int64)
+        np.testing.assert_array_equal(model.log2_probabilities(tokens), alone.log2_probabilities(tokens))
+
+
+def test_memory_stays_within_what_is_promised():
+    """Tokens at random from a large vocabulary: from three on, hardly an n-gram occurs twice."""
+    tokens = np.random.default_rng(0).integers(0, 32_000, 300_000).astype(np.uint16)
+    tracemalloc.start()
+    try:
+        model = KneserNey(5, 32_000).fit([tokens])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert model.order == 5
+    promised = 300_000 / affordable_tokens(1 << 40, 5) * (1 << 40)
+    assert 0.6 * promised < peak < promised
 
 
 def test_estimated_discounts_are_used_where_there_are_counts():

@@ -1,0 +1,287 @@
+"""Markov models over bases against counting by hand, sums over all paths, and sources of known entropy."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.baselines import markov_bridge, markov_counts
+from bigbird_dna.baselines.markov import Markov
+from bigbird_dna.baselines.markov_counts import count_words, turned_word, words_ending
+from tests.baselines.sources import Source
+
+CODES = st.lists(st.integers(0, 4), max_size=40)
+SEQUENCES = st.lists(CODES, min_size=1, max_size=3)
+TRAINING = SEQUENCES.filter(lambda found: any(base < 4 for codes in found for base in codes))
+STRENGTHS = st.lists(st.sampled_from([0.01, 0.5, 3.0, 100.0]), min_size=4, max_size=4)
+
+
+def arrays(sequences):
+    return [np.array(codes, dtype=np.uint8) for codes in sequences]
+
+
+def known_runs(codes):
+    return [[int(base) for base in run] for run in "".join(map(str, codes)).split("4") if run]
+
+
+def slow_counts(sequences, bases, both_strands):
+    """Each base with the `bases` − 1 before it, where they are known, read base by base."""
+    found = np.zeros((4,) * bases, int)
+    for codes in sequences:
+        for run in known_runs(codes):
+            for strand in [run, [3 - base for base in reversed(run)]][: 1 + both_strands]:
+                for end in range(bases, len(strand) + 1):
+                    found[tuple(strand[end - bases : end])] += 1
+    return found.ravel()
+
+
+def probability(counts, strengths, context, base):
+    """The formula at the head of the module, read literally."""
+    lower = probability(counts, strengths, context[1:], base) if context else 0.25
+    row = counts[len(context)].reshape((4,) * (len(context) + 1))[tuple(context)]
+    strength = strengths[len(context)]
+    return (row[base] + strength * lower) / (row.sum() + strength)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEQUENCES, st.integers(1, 5), st.booleans(), st.integers(1, 9))
+def test_words_are_counted_as_by_hand(sequences, longest, both_strands, slice_bases):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markov_counts, "_SLICE", slice_bases)
+        found = count_words(arrays(sequences), longest, both_strands=both_strands)
+    for bases, table in enumerate(found, start=1):
+        np.testing.assert_array_equal(table, slow_counts(sequences, bases, both_strands))
+
+
+def test_counts_are_widened_before_they_could_overflow(monkeypatch):
+    codes = np.tile(np.arange(4, dtype=np.uint8), 10)
+    expected = count_words([codes] * 3, 4, both_strands=True)
+    limits = type("limits", (), {"max": 100})
+    monkeypatch.setattr(markov_counts.np, "iinfo", lambda _: limits)
+    found = count_words([codes] * 3, 4, both_strands=True)
+    assert expected[0].dtype == np.int32 and found[0].dtype == np.int64
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=13))
+def test_words_and_their_reverse_complements(bases):
+    codes = np.array(bases, dtype=np.uint8)
+    word = words_ending(codes, len(codes))[-1:]
+    assert word[0] == int("".join(map(str, bases)), 4)
+    assert turned_word(word, len(codes)) == words_ending(3 - codes[::-1], len(codes))[-1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(TRAINING, STRENGTHS, CODES.filter(lambda codes: 4 not in codes and codes), st.integers(0, 3))
+def test_one_sided_agrees_with_the_formula(training, strengths, codes, order):
+    model = Markov(3).fit(arrays(training)).smooth(strengths)
+    counts = [slow_counts(training, bases, True) for bases in range(1, 5)]
+    places = np.arange(len(codes))
+    found = model.one_sided(np.array(codes), places, places + 1, order)
+    expected = [
+        -np.log2(probability(counts, strengths, codes[max(place - order, 0) : place], codes[place]))
+        for place in places
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    whole = model.one_sided(np.array(codes), np.array([0]), np.array([len(codes)]), order)
+    np.testing.assert_allclose(whole, found.sum(), rtol=1e-9)
+
+
+def brute_force(model, codes, start, end, order):
+    """Share of a stretch among all of its length, each scored base by base up to `order` behind it."""
+    codes = codes.astype(np.int64)
+    left = right = 0
+    while left < order and start - left > 0 and codes[start - left - 1] < 4:
+        left += 1
+    while right < order and end + right < len(codes) and codes[end + right] < 4:
+        right += 1
+
+    def chance(stretch):
+        text = np.concatenate([codes[start - left : start], stretch, codes[end : end + right]])
+        found = 1.0
+        for place in range(left, len(text)):
+            context = text[max(place - order, 0) : place]
+            row = int("".join(map(str, context)), 4) if len(context) else 0
+            found *= float(model.tables[len(context)][row, text[place]])
+        return found
+
+    every = sum(chance(np.array(stretch)) for stretch in product(range(4), repeat=end - start))
+    return -np.log2(chance(codes[start:end]) / every)
+
+
+@st.composite
+def stretches(draw):
+    """A sequence with some N, and stretches of its known bases, at its ends and beside an N among them."""
+    codes = np.array(draw(st.lists(st.integers(0, 3), min_size=1, max_size=14)))
+    for place in draw(st.lists(st.integers(0, len(codes) - 1), max_size=2)):
+        codes[place] = 4
+    found = [
+        (start, end)
+        for start in range(len(codes))
+        for end in range(start + 1, min(start + 5, len(codes)) + 1)
+        if not (codes[start:end] == 4).any()
+    ]
+    return codes, np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TRAINING, STRENGTHS, stretches(), st.integers(0, 3), st.sampled_from([1, 64, 1 << 17]))
+def test_two_sided_agrees_with_the_sum_over_all_paths(training, strengths, asked, order, states):
+    model = Markov(3).fit(arrays(training)).smooth(strengths)
+    codes, places = asked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markov_bridge, "_STATES", states)
+        patch.setattr(markov_bridge, "_STEPS", 2)
+        found = model.two_sided(codes, *places.T, order)
+    expected = [brute_force(model, codes, start, end, order) for start, end in places.tolist()]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 3), st.integers(0, 6), st.integers(0, 6), st.integers(1, 4))
+def test_what_may_not_be_seen_is_as_an_unknown_base(order, before, behind, length):
+    rng = np.random.default_rng(3)
+    model = Markov(3).fit([rng.integers(0, 4, 500)]).smooth([1.0, 2, 3, 4])
+    codes = rng.integers(0, 4, 20)
+    blanked = codes.copy()
+    blanked[: 8 - before] = blanked[8 + length + behind :] = 4
+    starts, ends = np.array([8]), np.array([8 + length])
+    np.testing.assert_array_equal(
+        model.two_sided(codes, starts, ends, order, np.array([before]), np.array([behind])),
+        model.two_sided(blanked, starts, ends, order),
+    )
+    np.testing.assert_array_equal(
+        model.one_sided(codes, starts, ends, order, np.array([before])),
+        model.one_sided(blanked, starts, ends, order),
+    )
+
+
+@pytest.mark.parametrize("order", [0, 1, 4, 6])
+def test_all_stretches_of_a_length_share_one_probability(order):
+    """Also where the stretch is longer than the order."""
+    rng = np.random.default_rng(1)
+    model = Markov(6).fit([rng.integers(0, 4, 3000)]).smooth([1.0, 2, 4, 8, 4, 2, 1])
+    around = rng.integers(0, 4, 24)
+    texts = np.tile(around, (4**6, 1))
+    texts[:, 9:15] = np.array([*product(range(4), repeat=6)])
+    codes = np.concatenate([np.append(text, 4) for text in texts])
+    starts = np.arange(len(texts)) * 25 + 9
+    bits = model.two_sided(codes, starts, starts + 6, order)
+    np.testing.assert_allclose((2.0**-bits).sum(), 1, rtol=1e-6)
+
+
+def test_long_stretches_are_judged_with_the_longest_state():
+    rng = np.random.default_rng(2)
+    model = Markov(4).fit([rng.integers(0, 4, 3000)]).smooth([1.0] * 5)
+    codes = rng.integers(0, 4, 60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markov_bridge, "LONGEST_STATE", 2)
+        found = model.two_sided(codes, np.array([10, 30]), np.array([12, 33]), 4)
+    assert found[0] == model.two_sided(codes, np.array([10]), np.array([12]), 4)[0]
+    assert found[1] == model.two_sided(codes, np.array([30]), np.array([33]), 2)[0]
+
+
+def test_extreme_counts_stay_finite():
+    """Runs that were never seen, judged by counts that are all but certain."""
+    model = Markov(8).fit([np.zeros(100_000, dtype=np.uint8)]).smooth([1e-3] * 9)
+    codes = np.tile(np.array([1, 2], dtype=np.uint8), 40)
+    for call in (model.one_sided, model.two_sided):
+        bits = call(codes, np.array([0, 20, 40]), np.array([3, 26, 48]))
+        assert np.isfinite(bits).all() and (bits >= 0).all()
+
+
+@pytest.mark.parametrize("smoothed", [False, True])
+def test_both_strands_have_the_same_bits_but_for_smoothing(smoothed):
+    """A chain of plain counts of both strands of a circle is the same read either way; smoothing isn't."""
+    circle = Source(3, seed=5).sample(40_000, seed=6)
+    model = Markov(4).fit([np.concatenate([circle, circle[:4]])])
+    model.smooth([20.0] * 5 if smoothed else [1e-6] * 5)
+    codes = circle[:4000]
+    starts = np.arange(10, 3980, 7)
+    ends = starts + 1 + starts % 5
+    found = model.two_sided(codes, starts, ends)
+    turned = model.two_sided(3 - codes[::-1], len(codes) - ends, len(codes) - starts)
+    if smoothed:
+        assert 1e-4 < abs(found - turned).mean() < 0.03 * found.mean()
+        np.testing.assert_allclose(found.mean(), turned.mean(), rtol=2e-3)
+    else:
+        np.testing.assert_allclose(found, turned, atol=2e-4)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_source_of_known_entropy_is_reached_and_never_beaten(order):
+    source = Source(order, seed=1)
+    train, valid, text = (
+        source.sample(size, seed=seed) for size, seed in ((400_000, 2), (60_000, 3), (60_000, 4))
+    )
+    model = Markov(6, both_strands=False).fit([train]).mix([valid])
+    starts = np.arange(50, len(text) - 50, 9)
+    ends = starts + 1 + np.arange(len(starts)) % 4
+    bases = (ends - starts).sum()
+    least = {"one": source.one_sided(text, starts, ends), "two": source.two_sided(text, starts, ends)}
+    for chosen in range(7):
+        found = {
+            "one": model.one_sided(text, starts, ends, chosen),
+            "two": model.two_sided(text, starts, ends, chosen),
+        }
+        for side, bits in found.items():
+            excess = bits - least[side]  # the source's own probabilities can't be beaten on average
+            error = excess.std() / len(excess) ** 0.5
+            assert excess.mean() > -4 * error - 1e-6
+            if chosen == order:
+                assert 0.99 < bits.sum() / least[side].sum() < 1.01
+                assert excess.mean() < 0.01 * least[side].mean()
+    # The sample's own bits are those that the entropy rate promises, and both sides tell more than one.
+    assert least["one"].sum() / bases == pytest.approx(source.entropy, abs=0.02)
+    assert least["two"].sum() < 0.99 * least["one"].sum()
+    assert model.validation[order] == pytest.approx(source.entropy, rel=0.01)
+    assert min(model.validation) > source.entropy - 0.015
+
+
+def test_strengths_are_the_best_of_their_grid():
+    source = Source(2, seed=3)
+    train, valid = source.sample(3000, seed=1), source.sample(20_000, seed=2)
+    model = Markov(4).fit([train]).mix([valid])
+    for order in range(5):
+        for factor in (0.25, 4.0):
+            others = [*model.strengths]
+            others[order] *= factor
+            other = Markov(4).fit([train]).smooth(others)
+            places = np.arange(len(valid))
+            bits = other.one_sided(valid, places, places + 1, order).mean()
+            assert bits >= model.validation[order] - 1e-5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Markov(13), "order must be from 0 to 12, not 13"),
+        (lambda: Markov(1).fit([np.array([0, 5])]), "base codes go from 0 to 4, found 0 to 5"),
+        (lambda: Markov(1).fit([np.array([0.5])]), "whole numbers, not 1-D float64"),
+        (lambda: Markov(1).fit([np.array([4, 4])]), "at least one base"),
+        (lambda: Markov(1).mix([np.array([1])]), "fit it first"),
+        (lambda: Markov(1).fit([np.array([1])]).mix([np.array([4])]), "at least one known base"),
+        (lambda: Markov(1).fit([np.array([1])]).smooth([1.0]), "2 strengths above 0 are needed, not"),
+        (lambda: toy().one_sided(np.array([0, 4, 1]), np.array([0]), np.array([2])), "0 to 2 is not a"),
+        (lambda: toy().two_sided(np.array([0, 1]), np.array([1]), np.array([3])), "1 to 3 is not a stretch"),
+        (lambda: toy().two_sided(np.array([0, 1]), np.array([1]), np.array([1])), "1 to 1 is not a stretch"),
+        (lambda: toy().two_sided(np.array([0, 1]), np.array([0]), np.array([1]), 2), "from 0 to 1, not 2"),
+        (lambda: Markov(1).one_sided(np.array([0]), np.array([0]), np.array([1])), "fit and mix it first"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def toy():
+    return Markov(1).fit([np.array([0, 1, 2, 3, 0])]).smooth([1.0, 1.0])
+
+
+def test_nothing_asked_is_nothing_answered():
+    none = np.zeros(0, np.int64)
+    assert len(toy().one_sided(np.array([0]), none, none)) == 0
+    assert len(toy().two_sided(np.array([0]), none, none)) == 0
