@@ -19,6 +19,7 @@ from bigbird_dna.model.device import cpu_threads
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
+from bigbird_dna.reporting.language_model.table import COLUMNS
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run
 from tests.toys import predictions, random_dna, random_model
@@ -45,8 +46,7 @@ RECORDS = {
 
 VCF = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
 METRICS = {
-    **{"bits_per_base": 1.91, "masked_accuracy": 0.05, "ngram_bits_per_base": 1.95, "ngram_order": 6},
-    **{"uniform_bits_per_base": 2.0, "steps": 100, "tokens_seen": 5, "split": "valid"},
+    **{"bits_per_base": 1.91, "masked_accuracy": 0.05, "steps": 100, "tokens_seen": 5, "split": "valid"}
 }
 OTHERWISE = {"auc-report": ("--threads", 1)}
 """Options that decide nothing about a command's result."""
@@ -267,6 +267,12 @@ def inputs(run: Run, home: Home, tmp_path: Path) -> Path:
     lines = [{"step": step, "loss": 5 - step / 100} for step in range(10, 110, 10)]
     (inputs / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (inputs / "metrics.json").write_text(json.dumps(METRICS))
+    rows = (
+        ("model", 1.9, 1.8, 2.0, "", "", "", ""),
+        ("bigrams", 1.95, 1.9, 2.0, -0.05, -0.06, -0.04, "order 2"),
+    )
+    lines = [("split", *COLUMNS), *(("valid", *row) for row in rows)]
+    (inputs / "bits.tsv").write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
     variants = ("score-variants", home.path / "chromatin", inputs / "v.vcf", "--reference", home.genome)
     for name, words in {
         "scores.tsv": ("score-promoters", home.path / "promoter", home.genome),
@@ -291,7 +297,7 @@ def test_a_result_does_not_say_where_it_was_written(
         "tracks": ("auc-report", inputs / "p.npy", inputs / "l.npy", "--compare", f"k={inputs / 'p.npy'}"),
         "promoters": ("report-promoters", "--predictions", f"genomic={inputs / 'genomic.parquet'}"),
         "variants": ("report-variants", inputs / "scored.vcf"),
-        "pretraining": ("report-pretraining", inputs),
+        "pretraining": ("report-pretraining", inputs, "--bits-per-base", inputs / "bits.tsv"),
         **{f"loss.{ending}": loss for ending in ("svg", "png", "pdf")},
         "scores.svg": ("draw-scores", inputs / "scores.tsv"),
         "attention.svg": ("draw-attention", home.path / "promoter"),

@@ -20,15 +20,14 @@ from bigbird_dna.baselines.language_tokens import HeldOut, TokenModels, evenly, 
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.pieces import PieceBases
 from bigbird_dna.console import log, progress
+from bigbird_dna.reporting.language_model.table import TOLD, UNIFORM
 from bigbird_dna.tokens.interface import Tokenizer
 
-UNIFORM = "uniform"
 UNIGRAM = "unigram tokens"
 TOKENS_LEFT = "token n-gram, from the left"
 TOKENS_BOTH = "token n-gram, both sides"
 BASES_LEFT = "Markov over bases, from the left"
 BASES_BOTH = "Markov over bases, both sides"
-TOLD = ", told the rest"
 PREDICTORS = (
     UNIFORM,
     UNIGRAM,

@@ -208,13 +208,17 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
 
 
 def report_pretraining(
-    model_dir: Annotated[Path, argument("Pretrained model: metrics.json and training.jsonl.")],
+    model_dir: Annotated[Path, argument("Pretrained model: training.jsonl is read.")],
+    bits: Annotated[Path, option("TSV", "Table of evaluate-pretraining.", "", "--bits-per-base")],
     output: Directory,
 ) -> None:
-    """Draw pretraining's loss and its bits per base: loss.svg, bits_per_base.svg, bits_per_base.tsv."""
-    from bigbird_dna.reporting.pretraining import pretraining_report
+    """Draw a pretraining: its loss, and its bits per base beside those of simpler predictors.
 
-    pretraining_report(model_dir, output)
+    Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg, the bits per base over training.
+    """
+    from bigbird_dna.reporting.language_model.report import pretraining_report
+
+    pretraining_report(model_dir, bits, output)
 
 
 def draw_loss(
@@ -293,6 +297,9 @@ def draw_attention(
 
 def summarize(
     pretraining: Annotated[Path | None, option(None, "metrics.json of the pretrained model.")] = None,
+    bits: Annotated[
+        Path | None, option("TSV", "Table of evaluate-pretraining.", "", "--bits-per-base")
+    ] = None,
     promoters: Annotated[Path | None, option(None, "promoters.tsv of report-promoters.")] = None,
     loci: Annotated[Path | None, option(None, "promoters.json of prepare-promoters.")] = None,
     statistics: Annotated[Path | None, option(None, "statistics.json of describe-tokens.")] = None,
@@ -309,6 +316,7 @@ def summarize(
         loci=loci,
         statistics=statistics,
         pretraining=pretraining,
+        bits=bits,
         promoters=promoters,
         groups=groups,
         tracks=tracks,

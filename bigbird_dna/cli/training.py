@@ -17,6 +17,7 @@ from bigbird_dna.cli.options import (
     Set,
     Threads,
     Windows,
+    argument,
     option,
     output,
     read_run,
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
     add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
     add_command(app, pretrain, TRAIN)
+    add_command(app, evaluate_pretraining, TRAIN)
     add_command(app, finetune_promoter, TRAIN)
     add_command(app, fit_promoter_baseline, TRAIN, formerly="promoter-baseline")
 
@@ -67,6 +69,43 @@ def pretrain(
             output or paths.pretrained,
             checkpoints or paths.checkpoints,
             here,
+        )
+
+
+def evaluate_pretraining(
+    model: Annotated[Path, argument("Pretrained model.", "MODEL_DIR")],
+    tokens: Annotated[
+        Path, option("DIR", "Token stores of its tokenizer, as tokenize writes them.", "", "--tokens")
+    ],
+    output: Annotated[Path, output("FILE", "Table to write (TSV).")],
+    sequences: Annotated[int, option("N", "Inputs of each split that are judged, at most.", least=1)] = 1000,
+    sequence_tokens: Annotated[
+        int | None, option("N", "Tokens of an input.", "512, or as many as the model takes", least=16)
+    ] = None,
+    ngram_order: Annotated[int, option("N", "The longest n-gram over tokens that is tried.", least=1)] = 6,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Judge a pretrained model and simple predictors on the same hidden tokens of held-out contigs.
+
+    Writes bits per base with 95 % intervals over blocks of 10 kb, and the model's minus each predictor's:
+    n-grams over tokens and Markov models over bases, from the left and from both sides, fitted to the
+    training tokens and chosen on the validation contigs.
+    """
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.outputs import check_output
+    from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining as evaluate
+
+    check_output(output, [model, tokens])
+    with cpu_threads(threads):
+        evaluate(
+            model,
+            tokens,
+            output,
+            sequences=sequences,
+            sequence_tokens=sequence_tokens,
+            token_order=ngram_order,
+            device=device,
         )
 
 

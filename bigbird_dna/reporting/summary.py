@@ -9,6 +9,7 @@ from bigbird_dna.errors import UsageError, printable
 from bigbird_dna.reporting.summary_rows import (
     Row,
     group_rows,
+    language_rows,
     lead_rows,
     locus_rows,
     pretraining_rows,
@@ -24,6 +25,7 @@ def summarise(
     loci: Path | None = None,
     statistics: Path | None = None,
     pretraining: Path | None = None,
+    bits: Path | None = None,
     promoters: Path | None = None,
     groups: Path | None = None,
     tracks: Path | None = None,
@@ -37,8 +39,9 @@ def summarise(
     ----------
     loci
         `promoters.json` of the promoters that were put on the reference.
-    statistics, pretraining
-        `statistics.json` of the tokenizer; `metrics.json` of the pretrained model.
+    statistics, pretraining, bits
+        `statistics.json` of the tokenizer; `metrics.json` of the pretrained model; its bits per base beside
+        those of simpler predictors, as `evaluate-pretraining` writes them.
     promoters, groups, tracks, variants
         `promoters.tsv`, `groups.tsv`, `tracks.tsv` and `variants.tsv` of the reports.
     report
@@ -62,6 +65,7 @@ def summarise(
     sources = (
         (loci, locus_rows),
         (statistics, token_rows),
+        (bits, language_rows),
         (pretraining, pretraining_rows),
         (promoters, promoter_rows),
         (groups, group_rows),

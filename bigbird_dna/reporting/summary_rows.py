@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.language_model.reading import of_split, read_bits
+from bigbird_dna.reporting.language_model.table import MODEL as LANGUAGE_MODEL
+from bigbird_dna.reporting.language_model.table import SPLIT, TOLD
 from bigbird_dna.reporting.metrics.auroc import ENDS, Estimate
 from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL
 from bigbird_dna.reporting.promoters.table import DIFFERENCE
@@ -70,20 +73,36 @@ def locus_rows(source: Path) -> list[Row]:
     return rows
 
 
+def language_rows(source: Path) -> list[Row]:
+    """Bits per base of the model and of the best simple predictors, and the model's minus theirs.
+
+    Those that see what the model sees, and those that are told the other hidden tokens, on the test contigs,
+    or on the validation ones where there are no others.
+    """
+    table = of_split(read_bits(source), "test")
+    split = str(table[SPLIT].iloc[0])
+    rows: list[Row] = []
+    for line in table[table["predictor"] == LANGUAGE_MODEL].to_dict("records"):
+        rows.append(Row("pretraining", "bits per base, model", *_bits(line), f"held out ({split})"))
+    others = table[table["predictor"] != LANGUAGE_MODEL]
+    told = others["predictor"].str.endswith(TOLD)
+    for chosen, note in ((others[~told], ""), (others[told], "told all other tokens")):
+        if chosen.empty:
+            continue
+        line = chosen.sort_values("bits_per_base", kind="stable").to_dict("records")[0]
+        said = "; ".join(filter(None, (note, str(line["note"]))))
+        rows.append(Row("pretraining", f"bits per base, {line['predictor']}", *_bits(line), said))
+        gap = Estimate(*(float(line[f"difference{end}"]) for end in ENDS))
+        rows.append(Row("pretraining", "  model minus it", *gap, "over blocks of 10 kb"))
+    return rows
+
+
 def pretraining_rows(source: Path) -> list[Row]:
-    """Figures of the pretrained model's `metrics.json`; bits per base of the baselines beside it."""
+    """Figures of the pretrained model's `metrics.json`, but for its bits per base."""
     metrics = read_object(source)
-    split, order = metrics.get("split"), metrics.get("ngram_order")
+    split = metrics.get("split")
     held_out = f"held out ({split})" if split else "held out"
-    needed = {
-        "bits_per_base": ("bits per base, model", held_out),
-        "ngram_bits_per_base": (
-            "bits per base, n-gram",
-            f"Kneser–Ney, order {order}" if order else "Kneser–Ney",
-        ),
-        "uniform_bits_per_base": ("bits per base, uniform", ""),
-        "masked_accuracy": ("masked tokens right", held_out),
-    }
+    needed = {"masked_accuracy": ("masked tokens right", held_out)}
     others = {
         "next_sentence_accuracy": ("next sentences right", held_out),
         "steps": ("steps", ""),
@@ -195,6 +214,10 @@ def _object(values: Mapping[str, Any], key: str, source: Path) -> Mapping[str, A
     if not isinstance(value, Mapping):
         raise DataError(f"{source}: {key!r} is not an object but {value!r:.60}")
     return value
+
+
+def _bits(line: Line) -> Estimate:
+    return Estimate(*(float(line[name]) for name in ("bits_per_base", "low", "high")))
 
 
 def _cell(line: Line, name: str, source: Path) -> float:

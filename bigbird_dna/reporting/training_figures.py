@@ -1,4 +1,4 @@
-"""Loss curves and bits per base."""
+"""Curves of loss and of held-out figures over training."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.reporting.style import BLUE, GREY, PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.style import SERIES, panels, save_figure
 from bigbird_dna.reporting.training_log import Curve, TrainingCurves
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 # Held-out figures that get a panel of their own, and their axis labels.
@@ -44,26 +43,6 @@ def loss_figure(runs: Mapping[str, TrainingCurves], path: Path) -> None:
             axis.set(ylabel=HELD_OUT[name], title=f"Held-out {HELD_OUT[name]}")
         axes[-1].set_xlabel("optimiser step")
         axes[-1].set_xlim(left=0)
-        save_figure(figure, path)
-
-
-def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
-    """A bar for each predictor of `bits_per_base_table`, with its value and its distance to uniform."""
-    names, values = table["predictor"].tolist(), table["bits_per_base"].to_numpy(dtype=float)
-    uniform = float(values[names.index("uniform")])
-    colours = [{"uniform": PALE, "model": BLUE}.get(name, GREY) for name in names]
-    with panels(1, 1, 7.2, 0.9 + 0.55 * len(names)) as (figure, axes):
-        axis = axes[0]
-        places = np.arange(len(names))[::-1]
-        axis.barh(places, values, height=0.62, color=colours)
-        for place, name, value in zip(places, names, values, strict=True):
-            saved = "" if name == "uniform" else f"  (−{100 * (1 - value / uniform):.1f} %)"
-            saved = saved.replace("−-", "+")
-            axis.text(value + 0.01 * uniform, place, f"{value:.3f}{saved}", va="center", fontsize=10)
-        axis.set_yticks(places, names)
-        axis.set(xlabel="bits per base, held out (lower is better)", xlim=(0, 1.22 * values.max()))
-        axis.grid(visible=False)
-        axis.tick_params(axis="y", length=0, labelsize=10)
         save_figure(figure, path)
 
 

@@ -24,9 +24,6 @@ STATISTICS = {
 METRICS = {
     "bits_per_base": 1.91,
     "masked_accuracy": 0.05,
-    "ngram_bits_per_base": 1.95,
-    "ngram_order": 6,
-    "uniform_bits_per_base": 2.0,
     "steps": 1000,
     "tokens_seen": 5_123_456_789,
     "split": "valid",
@@ -153,22 +150,42 @@ def test_promoter_report_refuses(files, tmp_path, arguments, error, message):
     assert not (tmp_path / "report").exists()
 
 
-def test_pretraining_report(model_dir, tmp_path):
-    run("report-pretraining", model_dir, "-o", tmp_path / "report")
-    names = {p.name for p in (tmp_path / "report").iterdir()}
-    assert names == {"loss.svg", "bits_per_base.svg", "bits_per_base.tsv", MARKER}
-    assert (tmp_path / "report/bits_per_base.tsv").read_text() == (
-        "predictor\tbits_per_base\nuniform\t2\n6-gram\t1.95\nmodel\t1.91\n"
+@pytest.fixture
+def bits(tmp_path: Path) -> Path:
+    """A table of two splits: on the test contigs the model is ahead of one rival of two."""
+    (tmp_path / "bits.tsv").write_text(
+        "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
+        "valid\tmodel\t1.91\t1.9\t1.92\t\t\t\t\n"
+        "test\tmodel\t1.92\t1.91\t1.93\t\t\t\t\n"
+        "test\tuniform\t2\t2\t2\t-0.08\t-0.09\t-0.07\t2 bits a base\n"
+        "test\tbigrams\t1.94\t1.93\t1.95\t-0.02\t-0.03\t-0.01\torder 2\n"
+        "test\tbigrams, told the rest\t1.9\t1.89\t1.91\t0.02\t0.01\t0.03\torder 2\n"
     )
+    return tmp_path / "bits.tsv"
 
 
-@pytest.mark.parametrize("key", ["bits_per_base", "ngram_bits_per_base", "uniform_bits_per_base"])
-def test_pretraining_report_names_a_missing_figure(model_dir, tmp_path, key):
-    broken = {name: value for name, value in METRICS.items() if name != key}
-    (model_dir / "metrics.json").write_text(json.dumps(broken))
-    with pytest.raises(DataError, match=f"metrics.json: '{key}' is not a number"):
-        run("report-pretraining", model_dir, "-o", tmp_path / "report")
+def test_pretraining_report(model_dir, bits, tmp_path):
+    run("report-pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
+    names = {p.name for p in (tmp_path / "report").iterdir()}
+    assert names == {"loss.svg", "bits_per_base.svg", "bits_per_base.tsv", "held_out.svg", MARKER}
+    assert (tmp_path / "report/bits_per_base.tsv").read_text() == bits.read_text()
+
+
+def test_pretraining_report_refuses_a_table_without_the_model(model_dir, bits, tmp_path):
+    bits.write_text(bits.read_text().replace("\tmodel\t", "\tanother\t"))
+    with pytest.raises(DataError, match=r"bits\.tsv: split 'test' has no row 'model'"):
+        run("report-pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
+
+
+def test_the_summary_names_the_best_rivals(bits):
+    text = run("summarize", "--bits-per-base", bits)
+    lines = [re.split("  +", line.strip()) for line in text.splitlines()]
+    assert ["bits per base, model", "1.9200", "[1.9100, 1.9300]", "held out (test)"] in lines
+    assert ["bits per base, bigrams", "1.9400", "[1.9300, 1.9500]", "order 2"] in lines
+    assert ["model minus it", "-0.0200", "[-0.0300, -0.0100]", "over blocks of 10 kb"] in lines
+    assert ["model minus it", "0.0200", "[0.0100, 0.0300]", "over blocks of 10 kb"] in lines
+    assert "uniform" not in text and "1.9400" in text
 
 
 def test_loss_figure(model_dir, tmp_path):
@@ -254,7 +271,7 @@ def test_summary(files, model_dir, tmp_path):
         *("-o", tmp_path / "summary.tsv"),
     )
     assert text.rstrip().splitlines()[-1] == "Report: results/demo/report.html"
-    assert "bits per base, model" in text and "1.9100" in text and "5,123,456,789" in text
+    assert "masked tokens right" in text and "0.0500" in text and "5,123,456,789" in text
     table = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
     assert list(table.columns) == ["section", "figure", "value", "low", "high", "note"]
     assert "tokens seen\t5123456789\t" in (tmp_path / "summary.tsv").read_text()
@@ -287,7 +304,8 @@ def test_summary_of_what_there_is(model_dir):
         ("--statistics", "{}", "'genome' is not an object"),
         ("--statistics", "[]", "holds no JSON object"),
         ("--pretraining", "{", "not readable as JSON"),
-        ("--pretraining", "{}", "'bits_per_base' is not a number"),
+        ("--pretraining", "{}", "'masked_accuracy' is not a number"),
+        ("--bits-per-base", "split\tpredictor\n", "no column 'bits_per_base'"),
         ("--promoters", "negative_set\tmodel\n", "no column 'n'"),
         ("--promoters", "", "the file is empty"),
     ],

@@ -77,7 +77,7 @@ def make_world(home: Path) -> World:
         run(world, command)
     for command in ("predict-bins --labels", "score-promoters", "score-variants"):
         run(world, command)
-    for command in ("fit-promoter-baseline", "export-hf", "report-pretraining"):
+    for command in ("fit-promoter-baseline", "export-hf", "evaluate-pretraining", "report-pretraining"):
         run(world, command)
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
@@ -119,6 +119,7 @@ OUTPUTS = {
     "score-variants": "variants.vcf.gz",
     "export-hf": "models/exported",
     "fit-promoter-baseline": "kmers.parquet",
+    "evaluate-pretraining": "bits.tsv",
     "report-pretraining": "report",
 }
 
@@ -175,6 +176,14 @@ _ALL = [
         "beside",
     ),
     Command("pretrain", _trained("pretrain"), "directory"),
+    Command(
+        "evaluate-pretraining",
+        lambda w, out: [
+            *("evaluate-pretraining", w / "models/pretrained", "--tokens", w / "tokens", "--sequences", 4),
+            *("--sequence-tokens", 64, "-o", out),
+        ],
+        "file",
+    ),
     Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
     Command(
         "fit-promoter-baseline",
@@ -257,7 +266,9 @@ _ALL = [
     ),
     Command(
         "report-pretraining",
-        lambda w, out: ["report-pretraining", w / "models/pretrained", "-o", out],
+        lambda w, out: [
+            *("report-pretraining", w / "models/pretrained", "--bits-per-base", w / "bits.tsv", "-o", out)
+        ],
         "beside",
     ),
     Command(

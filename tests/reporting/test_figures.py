@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.reporting import training_figures as figures
-from bigbird_dna.reporting.pretraining import bits_per_base_table
 from bigbird_dna.reporting.promoters import figures as classifier_figures
 from bigbird_dna.reporting.promoters import score_figure
 from bigbird_dna.reporting.promoters.predictions import Comparison
@@ -68,22 +67,11 @@ def draw_scores(path):
     score_figure.score_figure(track, [Locus(*place, "TSS") for place in places], path)
 
 
-def draw_bits(path):
-    metrics = {
-        "bits_per_base": 1.9,
-        "ngram_bits_per_base": 2.05,
-        "uniform_bits_per_base": 2.0,
-        "ngram_order": 6,
-    }
-    figures.bits_per_base_figure(bits_per_base_table(metrics, path), path)
-
-
 DRAWINGS = {
     "roc": draw_roc,
     "precision-recall": draw_precision_recall,
     "histogram": lambda path: classifier_figures.histogram_figure([comparison()], path),
     "loss": lambda path: figures.loss_figure({"a": curves("bits_per_base"), "b": curves("auroc")}, path),
-    "bits": draw_bits,
     "scores": draw_scores,
 }
 
@@ -104,10 +92,10 @@ def test_sites_elsewhere_are_left_out(tmp_path):
 
 
 def test_png_by_suffix_and_others_refused(tmp_path):
-    draw_bits(tmp_path / "new" / "bits.png")
+    draw_scores(tmp_path / "new" / "bits.png")
     assert (tmp_path / "new" / "bits.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match=r"bits.txt: a figure ends in .svg, .png, .pdf"):
-        draw_bits(tmp_path / "bits.txt")
+        draw_scores(tmp_path / "bits.txt")
     assert not (tmp_path / "bits.txt").exists()
 
 
@@ -115,7 +103,7 @@ def test_style_leaves_no_trace(tmp_path):
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    draw_bits(tmp_path / "bits.svg")
+    draw_scores(tmp_path / "bits.svg")
     assert dict(matplotlib.rcParams) == before
 
 

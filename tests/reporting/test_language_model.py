@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.language_model import figures
-from bigbird_dna.reporting.language_model.report import language_model_report
+from bigbird_dna.reporting.language_model.reading import of_split, read_bits
 from bigbird_dna.reporting.language_model.table import COLUMNS, language_model_table
-from bigbird_dna.reporting.tables import read_tsv
+from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.training_log import Curve, TrainingCurves, read_training_log
 
 RATES = {"model": 1.88, "uniform": 2.0, "n-gram": 1.95, "Markov": 1.93, "Markov, both sides": 1.929}
@@ -97,16 +98,31 @@ def test_figures_say_what_they_show(tmp_path):
         assert "Markov, both sides" in text
 
 
-def test_report_writes_table_and_figures(tmp_path):
-    language_model_report(table(), run(), tmp_path / "report")
-    names = sorted(path.name for path in (tmp_path / "report").iterdir())
-    assert [name for name in names if name[0] != "."] == [
-        "bits_per_base.svg",
-        "bits_per_base.tsv",
-        "held_out.svg",
-    ]
-    found = read_tsv(tmp_path / "report/bits_per_base.tsv", COLUMNS)
-    pd.testing.assert_frame_equal(found.fillna({"note": ""}), table(), rtol=1e-5)
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    both = pd.concat([table().assign(split=split) for split in ("valid", "test")], ignore_index=True)
+    write_tsv(tmp_path / "bits.tsv", both[["split", *COLUMNS]])
+    found = read_bits(tmp_path / "bits.tsv")
+    pd.testing.assert_frame_equal(found, both[["split", *COLUMNS]], rtol=1e-5)
+    assert of_split(found, "test")["split"].tolist() == ["test"] * len(table())
+    assert of_split(found, "other")["split"].tolist() == ["valid"] * len(table())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.assign(low="x"), "low 'x' is not a number"),
+        (lambda rows: rows.assign(bits_per_base=""), "bits_per_base '' is not a number"),
+        (lambda rows: pd.concat([rows, rows[:1]]), "stands twice for split 'test'"),
+        (lambda rows: rows[rows["predictor"] != "model"], "split 'test' has no row 'model'"),
+        (lambda rows: rows[:0], "no row in the table"),
+        (lambda rows: rows.drop(columns="note"), "no column 'note'"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(tmp_path, change, message):
+    rows = table().assign(split="test").astype(object)
+    write_tsv(tmp_path / "bits.tsv", change(rows[["split", *COLUMNS]]))
+    with pytest.raises(DataError, match=message):
+        read_bits(tmp_path / "bits.tsv")
 
 
 def test_time_is_read_where_the_log_has_it(tmp_path):

@@ -7,15 +7,21 @@ import numpy as np
 import pytest
 import torch
 
+from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config import PretrainingConfig, load_config, parse_config
-from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.model.directory import build_network
+from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.reporting.language_model.reading import read_bits
+from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining, training_documents
 from bigbird_dna.tasks.pretraining.held_out import BLOCK, HeldOut
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.tasks.pretraining.sampling import PairSampler, StretchSampler, document_bounds
-from bigbird_dna.tasks.pretraining.training import ngram_baseline, pretrain
-from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tasks.pretraining.training import pretrain
+from bigbird_dna.tokens.documents import DocumentPlan
+from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
 
@@ -220,20 +226,73 @@ def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjectiv
     assert again == figures and 0 <= figures["next_sentence_accuracy"] <= 1
 
 
-def test_the_best_order_of_the_ngram_baseline_is_reported(
-    objective: PretrainingObjective, stores: dict[str, TokenStore]
+@pytest.mark.parametrize("strands", ["both", "forward"])
+def test_rivals_learn_from_the_first_pass_of_each_strand(
+    tmp_path: Path, tokenizer: DnaTokenizer, strands: str
 ) -> None:
-    """On random sequence no context helps, and a unigram costs the entropy of the tokens."""
-    config, held_out, tokenizer = objective.config, objective.held_out, objective.tokenizer
-    arguments = stores["train"], stores["valid"], tokenizer
+    """Later passes cut the same sequence at other places: it must not be counted again."""
+    sequence = "".join(np.random.default_rng(0).choice([*"ACGT"], 4000))
+    (tmp_path / "x.fa").write_text(f">a\n{sequence}\n>b\n{sequence[:1500]}\n")
+    prepare_reference(tmp_path / "x.fa", tmp_path / "x.fa.gz")
+    reference = Reference(tmp_path / "x.fa.gz")
+    plan = DocumentPlan(4, 0, (50, 90), (4, 6), strands=strands)
+    build_store(tmp_path / "train", reference, reference.contigs, tokenizer, plan)
+    documents = training_documents(TokenStore.open(tmp_path / "train", tokenizer))
+    text = "".join(tokenizer.decode(document) for document in documents)
+    whole = [sequence, sequence[:1500]]
+    if strands == "both":
+        whole += [reverse_complement(contig) for contig in whole]
+    assert abs(len(text) - sum(map(len, whole))) <= 6 * 90  # one document, as passes don't have equally many
+    joined = "".join(whole)
+    assert text.startswith(joined[: len(text)]) or text == joined + text[len(joined) :]
 
-    def best(order: int) -> tuple[float, int]:
-        return ngram_baseline(*arguments, config.model_copy(update={"ngram_order": order}), held_out)
 
-    orders = [best(order) for order in (1, 2, 3)]
-    assert best(3) == min(orders) and 1 <= orders[-1][1] <= 3
-    assert [bits for bits, _ in orders] == sorted((bits for bits, _ in orders), reverse=True)
-    assert 1.9 < orders[-1][0] < 2.2
+@pytest.fixture(scope="module")
+def judged(
+    tiny_config: Path, tokenizer: DnaTokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path, Path]:
+    """A model that was not trained, the tokens, and the table of what they gave."""
+    config, home = load_config(tiny_config), tmp_path_factory.mktemp("judged")
+    torch.manual_seed(0)
+    encoder = config.encoder.model_copy(update={"vocabulary": tokenizer.vocabulary})
+    settings = PretrainingSettings(next_sentence=False)
+    model = make_model(build_network(encoder, settings), tokenizer, encoder, settings)
+    save(home / "model", model, {}, {}, {})
+    tokens = config.paths.tokens
+    evaluate_pretraining(home / "model", tokens, home / "bits.tsv", sequence_tokens=64, sequences=30)
+    return home / "model", tokens, home / "bits.tsv"
+
+
+def test_model_and_rivals_are_judged_on_the_same_hidden_tokens(
+    judged: tuple[Path, Path, Path], stores: dict[str, TokenStore], tokenizer: DnaTokenizer
+) -> None:
+    model, _, path = judged
+    table = read_bits(path)
+    assert dict.fromkeys(table["split"]) == dict.fromkeys(["valid", "test"])
+    rows = table[table["split"] == "valid"].set_index("predictor")
+    assert [*rows.index] == ["model", *PREDICTORS]
+    held_out = HeldOut.draw(stores["valid"], tokenizer, 64, 30, fraction=0.15, pairs=False)
+    with torch.inference_mode():
+        bits = held_out.bits(load(model).network.eval(), tokenizer, ALONE.device).bits
+    own = bits.sum() / held_out.bases.sum()
+    assert rows.loc["model", "bits_per_base"] == pytest.approx(own, rel=1e-5)
+    assert rows.loc["uniform", "bits_per_base"] == 2
+    assert rows.loc["uniform", "difference"] == pytest.approx(own - 2, rel=1e-4)
+    counts = np.bincount(np.concatenate(training_documents(stores["train"])), minlength=tokenizer.vocabulary)
+    expected = -np.log2((counts / counts.sum())[held_out.labels]).sum() / held_out.bases.sum()
+    assert rows.loc["unigram tokens", "bits_per_base"] == pytest.approx(expected, rel=0.01)
+    assert (rows.loc[[*PREDICTORS[1:]], "bits_per_base"] < own).all()  # it has learnt nothing
+
+
+def test_what_can_t_be_judged_is_refused(
+    judged: tuple[Path, Path, Path], tmp_path: Path, tokenizer: DnaTokenizer
+) -> None:
+    model, tokens, _ = judged
+    with pytest.raises(UsageError, match="999 tokens an input: the model takes 128"):
+        evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", sequence_tokens=999)
+    with pytest.raises(DataError, match="not a token store"):
+        evaluate_pretraining(model, tmp_path, tmp_path / "bits.tsv")
+    assert not (tmp_path / "bits.tsv").exists()
 
 
 def test_an_empty_store_is_refused(tokenizer: DnaTokenizer, stores: dict[str, TokenStore]) -> None:

@@ -1,4 +1,4 @@
-"""Pretraining on one or more processes of one node."""
+"""Pretraining on one or more processes of one node, and what it is judged beside."""
 
 
 rule pretrain:
@@ -33,3 +33,29 @@ rule pretrain:
         " --tokenizer {input.tokenizer:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads $(( threads > 0 ? threads : 1 ))"
         " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule evaluate_pretraining:
+    input:
+        model=rules.pretrain.output[0],
+        stores=rules.tokenize.output,
+        tokenizer=rules.train_tokenizer.output[0],
+    output:
+        PATHS.pretraining_bits,
+    log:
+        PATHS.log("evaluate-pretraining"),
+    benchmark:
+        PATHS.benchmark("evaluate-pretraining")
+    resources:
+        gpu=1,
+        # n-grams over tokens stop at 4 GB, tables over bases take 1.
+        mem_mb=12000,
+        runtime=480,
+    params:
+        tokens=subpath(input.tokenizer, parent=True),
+        order=CONFIG.pretraining.ngram_order,
+        device=DEVICE,
+        version=VERSION,
+    shell:
+        "bigbird-dna evaluate-pretraining {input.model:q} --tokens {params.tokens:q}"
+        " --ngram-order {params.order} --device {params.device:q} -o {output:q} > {log:q} 2>&1"

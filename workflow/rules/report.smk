@@ -6,7 +6,8 @@ CONTROL = ["control"] if CONFIG.promoters.control else []
 
 rule pretraining_report:
     input:
-        rules.pretrain.output,
+        model=rules.pretrain.output[0],
+        bits=rules.evaluate_pretraining.output[0],
     output:
         loss=report(
             PATHS.report / "loss.svg",
@@ -26,6 +27,12 @@ rule pretraining_report:
             caption=f"{CAPTIONS}/bits_per_base.rst",
             labels={"figure": "bits per base, table"},
         ),
+        held_out=report(
+            PATHS.report / "held_out.svg",
+            category="Pretraining",
+            caption=f"{CAPTIONS}/held_out.rst",
+            labels={"figure": "bits per base over training"},
+        ),
     log:
         PATHS.log("pretraining-report"),
     benchmark:
@@ -37,7 +44,8 @@ rule pretraining_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-pretraining {input:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna report-pretraining {input.model:q} --bits-per-base {input.bits:q}"
+        " -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule promoter_report:
@@ -181,6 +189,7 @@ rule attention_figure:
 rule summary:
     input:
         pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
+        bits=rules.evaluate_pretraining.output if CONFIG.has_pretraining else [],
         promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
         statistics=rules.tokenizer_statistics.output[0] if CONFIG.has_genome else [],
         loci=(
@@ -206,7 +215,8 @@ rule summary:
         runtime=15,
     params:
         pretrained=lambda wildcards, input: [
-            f"--pretraining={path}/metrics.json" for path in input.pretrained
+            *(f"--pretraining={path}/metrics.json" for path in input.pretrained),
+            *(f"--bits-per-base={path}" for path in input.bits),
         ],
         statistics=lambda wildcards, input: (
             ["--statistics", input.statistics] if input.statistics else []

@@ -1,4 +1,4 @@
-"""The report of a language model: table and figures of its bits per base."""
+"""The report of a pretraining run: its loss, and its bits per base beside those of simpler predictors."""
 
 from __future__ import annotations
 
@@ -7,22 +7,40 @@ from typing import TYPE_CHECKING
 
 from bigbird_dna.directories import into_directory
 from bigbird_dna.reporting.language_model.figures import bits_per_base_figure, held_out_figure
+from bigbird_dna.reporting.language_model.reading import of_split, read_bits
 from bigbird_dna.reporting.tables import write_tsv
-from bigbird_dna.reporting.training_log import TrainingCurves
+from bigbird_dna.reporting.training_figures import loss_figure
+from bigbird_dna.reporting.training_log import read_training_log
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def language_model_report(table: pd.DataFrame, run: TrainingCurves, output: Path) -> None:
-    """Write `bits_per_base.tsv`, `bits_per_base.svg` and `held_out.svg` to the directory `output`.
+def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFrame:
+    """Write `loss.svg`, `bits_per_base.svg`, `bits_per_base.tsv` and `held_out.svg` to a directory.
 
     Parameters
     ----------
-    table : of `language_model_table`.
-    run : the model's training log.
+    model_dir
+        A pretrained model's directory: `training.jsonl` is read.
+    bits
+        The table of `evaluate-pretraining`. The figure has its test contigs, or the validation ones where
+        there are no others; the curves over training are those of validation.
+
+    Returns
+    -------
+    The table.
+
+    Raises
+    ------
+    DataError
+        A file is missing, damaged or lacks a figure.
     """
+    table = read_bits(bits)
+    run = read_training_log(model_dir / "training.jsonl")
     with into_directory(output) as files:
         write_tsv(files / "bits_per_base.tsv", table)
-        bits_per_base_figure(table, files / "bits_per_base.svg")
-        held_out_figure(run, table, files / "held_out.svg")
+        loss_figure({"pretraining": run}, files / "loss.svg")
+        bits_per_base_figure(of_split(table, "test"), files / "bits_per_base.svg")
+        held_out_figure(run, of_split(table, "valid"), files / "held_out.svg")
+    return table

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MODEL = "model"
+SPLIT = "split"
 UNIFORM = "uniform"
+TOLD = ", told the rest"
+"""End of the names of predictors that see all tokens but the one in question, other hidden ones too."""
 # Bits per base of a predictor with an interval, and the model's minus them with one.
 FIGURES = ("bits_per_base", "low", "high", "difference", "difference_low", "difference_high")
 COLUMNS = ("predictor", *FIGURES, "note")

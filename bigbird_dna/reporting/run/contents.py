@@ -30,6 +30,7 @@ PARTS: dict[str, tuple[Item, ...]] = {
     "Pretraining": (
         Item("bits_per_base.svg", "Bits per base", "bits_per_base"),
         Item("bits_per_base.tsv", "Bits per base, table"),
+        Item("held_out.svg", "Bits per base over training", "held_out"),
         Item("loss.svg", "Loss of pretraining", "loss"),
     ),
     "Promoters": (

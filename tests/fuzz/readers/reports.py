@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.reporting.pretraining import bits_per_base_table
+from bigbird_dna.reporting.language_model.reading import of_split, read_bits
 from bigbird_dna.reporting.promoters.score_track import read_score_track
 from bigbird_dna.reporting.summary import summarise
-from bigbird_dna.reporting.tables import read_object, write_tsv
+from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.tracks.published import read_published
 from bigbird_dna.reporting.training_log import read_training_log
 from tests.fuzz.reader import Reader
@@ -25,9 +25,6 @@ def _metrics() -> bytes:
     return json.dumps(
         {
             "bits_per_base": 1.9,
-            "ngram_bits_per_base": 1.95,
-            "uniform_bits_per_base": 2.0,
-            "ngram_order": 5,
             "masked_accuracy": 0.3,
             "split": "valid",
             "steps": 100,
@@ -40,7 +37,20 @@ def _metrics() -> bytes:
 
 def _read_metrics(path: Path) -> None:
     summarise(pretraining=path, output=path.parent / "summary.tsv").encode()
-    write_tsv(path.parent / "bits.tsv", bits_per_base_table(read_object(path), path))
+
+
+_BITS = (
+    b"split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
+    b"valid\tmodel\t1.91\t1.9\t1.92\t\t\t\t\n"
+    b"test\tmodel\t1.92\t1.91\t1.93\t\t\t\t\n"
+    b"test\tbigrams\t1.94\t1.93\t1.95\t-0.02\t-0.03\t-0.01\torder 2\n"
+    b"test\tbigrams, told the rest\t1.9\t1.89\t1.91\t0.02\t0.01\t0.03\torder 2\n"
+)
+
+
+def _read_bits(path: Path) -> None:
+    summarise(bits=path, output=path.parent / "summary.tsv").encode()
+    write_tsv(path.parent / "bits.tsv", of_split(read_bits(path), "test"))
 
 
 def _statistics() -> bytes:
@@ -122,6 +132,9 @@ READERS = [
     Reader("score-track", ".bed", read_score_track, lambda: [_SCORE_TRACK]),
     Reader("training-log", ".jsonl", read_training_log, lambda: [_log()]),
     Reader("metrics", ".json", _read_metrics, lambda: [_metrics()]),
+    Reader(
+        "bits-table", ".tsv", _read_bits, lambda: [_BITS], tokens=(b"model", b"test", b"-1", b"nan", b"1e999")
+    ),
     Reader("statistics", ".json", _summed("statistics"), lambda: [_statistics()]),
     Reader("promoters-table", ".tsv", _summed("promoters"), lambda: [_promoters()]),
     Reader("groups-table", ".tsv", _summed("groups"), lambda: [_groups()]),

@@ -1,0 +1,149 @@
+"""A pretrained model and simple predictors, judged on the same hidden tokens of held-out contigs."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bigbird_dna.baselines.language import fit_language_baselines
+from bigbird_dna.baselines.language_tokens import HeldOut as Documents
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.files import atomic_path
+from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.reporting.language_model.table import MODEL, SPLIT, language_model_table
+from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.tasks.pretraining.held_out import HeldOut
+from bigbird_dna.tasks.pretraining.sampling import document_bounds
+from bigbird_dna.tokens.store import TokenStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SPLITS = ("valid", "test")
+MASKED = 0.15  # of the tokens that are judged, hidden at a time
+CHOSEN_ON = "valid"
+
+
+def evaluate_pretraining(
+    path: Path,
+    tokens: Path,
+    output: Path,
+    *,
+    sequences: int = 1000,
+    sequence_tokens: int | None = None,
+    token_order: int = 6,
+    device: str = "auto",
+) -> "pd.DataFrame":
+    """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
+
+    15 % of the tokens of the same inputs are hidden from all of them. The predictors learn from the training
+    tokens; what is to be chosen of them is chosen on hidden validation tokens, which favours them there. With
+    no tokens in a test store the table is of the validation contigs alone.
+
+    Parameters
+    ----------
+    path
+        A pretrained model's directory.
+    tokens
+        The directory of the token stores train, valid and test that were made with the model's tokenizer.
+    sequences
+        How many inputs of each split at most, spread evenly over it.
+    sequence_tokens
+        Tokens of an input; None: 512, or as many as the model takes.
+    token_order
+        The longest n-gram over tokens that is tried.
+
+    Raises
+    ------
+    UsageError
+        Inputs are longer than the model takes.
+    ModelError
+        It is not a pretrained model.
+    DataError
+        A store is missing, damaged or of another tokenizer; or there is no validation store.
+    """
+    model = load_pretrained(path)
+    assert isinstance(model.settings, PretrainingSettings)
+    stores = {split: TokenStore.open(tokens / split, model.tokenizer) for split in ("train", *SPLITS)}
+    if not len(stores[CHOSEN_ON].tokens):
+        raise DataError(f"{stores[CHOSEN_ON].directory}: holds no tokens, and predictors are chosen on them")
+    length = sequence_tokens or min(512, model.config.positions)
+    if length > model.config.positions:
+        raise UsageError(f"{length} tokens an input: the model takes {model.config.positions}")
+    judged = {
+        split: HeldOut.draw(
+            stores[split],
+            model.tokenizer,
+            length,
+            sequences,
+            fraction=MASKED,
+            pairs=model.settings.next_sentence,
+        )
+        for split in SPLITS
+        if len(stores[split].tokens)
+    }
+    found = {split: _model_bits(model, held_out, split, device) for split, held_out in judged.items()}
+    documents = {split: _documents(stores[split], held_out) for split, held_out in judged.items()}
+    baselines = fit_language_baselines(
+        training_documents(stores["train"]),
+        documents[CHOSEN_ON],
+        model.tokenizer,
+        token_order=token_order,
+        both_strands=stores["train"].info.get("strands") == "both",
+    )
+    tables = []
+    for split, held_out in judged.items():
+        rivals = baselines.judge(documents[split])
+        bits = {MODEL: found[split], **rivals.bits}
+        table = language_model_table(bits, held_out.bases, held_out.blocks, rivals.notes)
+        table.insert(0, SPLIT, split)
+        tables.append(table)
+    whole = _joined(tables)
+    with atomic_path(output) as temporary:
+        write_tsv(temporary, whole)
+    return whole
+
+
+def _joined(tables: Sequence["pd.DataFrame"]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.concat(tables, ignore_index=True)
+
+
+def _model_bits(model: Model, held_out: HeldOut, split: str, device: str) -> NDArray[np.float64]:
+    log(f"{split}: {len(held_out.labels):,} hidden tokens of {len(held_out.inputs):,} inputs")
+    place = choose_device(device)
+    network = model.network.to(place).eval()
+    with torch.inference_mode():
+        return held_out.bits(network, model.tokenizer, place).bits
+
+
+def _documents(store: TokenStore, held_out: HeldOut) -> Documents:
+    """The documents that hold hidden tokens, and where these are in them."""
+    bounds = document_bounds(store)
+    own = np.searchsorted(bounds, held_out.tokens, side="right") - 1
+    documents = np.unique(own)
+    return Documents(
+        [np.asarray(store.tokens[bounds[document] : bounds[document + 1]]) for document in documents],
+        [held_out.tokens[own == document] - bounds[document] for document in documents],
+    )
+
+
+def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
+    """The documents of a store's first pass; of one of both strands, the first two.
+
+    Later passes cut the same sequence at other places: a predictor must not count it again.
+    """
+    bounds = document_bounds(store)
+    passes = store.info["passes"]
+    strands = 2 if store.info.get("strands") == "both" and passes > 1 else 1
+    count = -(-store.info["documents"] * strands // max(passes, 1))
+    return [store.tokens[start:end] for start, end in pairwise(bounds[: count + 1].tolist())]
