@@ -154,7 +154,7 @@ def test_what_is_held_out_is_hidden_once_and_lies_where_it_says(
     stores: dict[str, TokenStore], tokenizer: DnaTokenizer, pairs: bool
 ) -> None:
     store = stores["valid"]
-    held_out = HeldOut.draw(store, tokenizer, 96, 40, fraction=0.15, pairs=pairs)
+    held_out = HeldOut.draw(store, tokenizer, 96, 40, pairs=pairs)
     assert (np.diff(held_out.tokens) > 0).all()
     assert (np.asarray(store.tokens)[held_out.tokens] == held_out.labels).all()
     assert (tokenizer.piece_lengths[held_out.labels] == held_out.bases).all()
@@ -170,8 +170,8 @@ def test_what_is_held_out_is_hidden_once_and_lies_where_it_says(
         text = whole[~np.isin(whole, [tokenizer.cls_id, tokenizer.sep_id])]
         assert len(whole) - len(text) == (3 if pairs else 2) and places(store, text)
     assert number == len(held_out.labels)
-    shorter = HeldOut.draw(store, tokenizer, 96, 5, fraction=0.15, pairs=pairs)
-    whole = HeldOut.draw(store, tokenizer, 96, 10_000, fraction=0.15, pairs=pairs)
+    shorter = HeldOut.draw(store, tokenizer, 96, 5, pairs=pairs)
+    whole = HeldOut.draw(store, tokenizer, 96, 10_000, pairs=pairs)
     assert len(shorter.inputs) == 5 and {*shorter.tokens} <= {*whole.tokens}
     assert {*held_out.tokens} <= {*whole.tokens}
 
@@ -271,7 +271,7 @@ def test_model_and_rivals_are_judged_on_the_same_hidden_tokens(
     assert dict.fromkeys(table["split"]) == dict.fromkeys(["valid", "test"])
     rows = table[table["split"] == "valid"].set_index("predictor")
     assert [*rows.index] == ["model", *PREDICTORS]
-    held_out = HeldOut.draw(stores["valid"], tokenizer, 64, 30, fraction=0.15, pairs=False)
+    held_out = HeldOut.draw(stores["valid"], tokenizer, 64, 30, pairs=False)
     with torch.inference_mode():
         bits = held_out.bits(load(model).network.eval(), tokenizer, ALONE.device).bits
     own = bits.sum() / held_out.bases.sum()

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SPLITS = ("valid", "test")
-MASKED = 0.15  # of the tokens that are judged, hidden at a time
 CHOSEN_ON = "valid"
 
 
@@ -84,7 +83,6 @@ def evaluate_pretraining(
             model.tokenizer,
             length,
             sequences,
-            fraction=MASKED,
             pairs=model.settings.next_sentence,
         )
         for split in SPLITS

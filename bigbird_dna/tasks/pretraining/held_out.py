@@ -18,6 +18,7 @@ from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.store import TokenStore
 
 BLOCK = 10_000  # bp that are resampled together for an interval: tokens nearby are alike
+MASKED = 0.15  # of an input's tokens, hidden: whatever training hides, so that all are measured on the same
 _SEED = 20_200_728  # of the masks: no training's, so that all are measured on the same tokens
 _ROWS = 16  # run at a time
 
@@ -43,17 +44,17 @@ class HeldOut(NamedTuple):
         sequence_tokens: int,
         count: int,
         *,
-        fraction: float,
         pairs: bool,
+        fraction: float = MASKED,
     ) -> Self:
         """At most `count` inputs, spread evenly over a store of one pass; a function of store and arguments.
 
         Parameters
         ----------
-        fraction
-            Of an input's tokens, hidden.
         pairs
             Inputs are [CLS] A [SEP] B [SEP], where B follows A, as a model learns that has next sentences.
+        fraction
+            Of an input's tokens, hidden.
 
         Raises
         ------

@@ -44,7 +44,6 @@ class PretrainingObjective:
             tokenizer,
             config.sequence_tokens,
             config.evaluation_sequences,
-            fraction=config.mask_fraction,
             pairs=config.next_sentence,
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
