@@ -58,4 +58,4 @@ rule evaluate_pretraining:
         version=VERSION,
     shell:
         "bigbird-dna evaluate-pretraining {input.model:q} --tokens {params.tokens:q}"
-        " --ngram-order {params.order:q} --device {params.device:q} -o {output:q} > {log:q} 2>&1"
+        " --ngram-order {params.order:q} -o {output:q} --device {params.device:q} > {log:q} 2>&1"
