@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +25,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class TrainingCurves:
-    """Training loss, and the held-out figures by name."""
+    """Training loss, the held-out figures by name, and the pace, tokens a second."""
 
     loss: Curve
     evaluation: dict[str, Curve]
+    pace: Curve = field(default_factory=lambda: _curve({}))
 
 
 def read_training_log(path: Path) -> TrainingCurves:
@@ -40,6 +41,7 @@ def read_training_log(path: Path) -> TrainingCurves:
     with reading(path, "not readable", UnicodeDecodeError):
         lines = Path(path).read_text().splitlines(keepends=True)
     loss: dict[int, float] = {}
+    pace: dict[int, float] = {}
     evaluation: dict[str, dict[int, float]] = {}
     for place, line in enumerate(lines, start=1):
         if not line.strip():
@@ -55,6 +57,8 @@ def read_training_log(path: Path) -> TrainingCurves:
         step = whole_number(record, "step", where)
         if "loss" in record:
             loss[step] = number(record, "loss", where)
+        if "tokens_per_second" in record:
+            pace[step] = number(record, "tokens_per_second", where)
         if "evaluation" in record:
             values = record["evaluation"]
             if not isinstance(values, dict):
@@ -63,7 +67,8 @@ def read_training_log(path: Path) -> TrainingCurves:
                 evaluation.setdefault(name, {})[step] = number(values, name, where)
     if not loss and not evaluation:
         raise DataError(f"{path}: no training step in it")
-    return TrainingCurves(_curve(loss), {name: _curve(points) for name, points in evaluation.items()})
+    held_out = {name: _curve(points) for name, points in evaluation.items()}
+    return TrainingCurves(_curve(loss), held_out, _curve(pace))
 
 
 def _curve(points: dict[int, float]) -> Curve:
