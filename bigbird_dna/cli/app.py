@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from bigbird_dna.cli import benchmark, chromatin, exchange, predict, prepare, reports, tokens, training
+from bigbird_dna.cli import benchmark, chromatin, exchange, predict, prepare, reports, study, tokens, training
 
 app = typer.Typer(
     name="bigbird-dna",
@@ -27,5 +27,5 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 
 # The panels of `--help` appear in this order.
-for group in (predict, reports, prepare, tokens, chromatin, training, exchange, benchmark):
+for group in (predict, reports, study, prepare, tokens, chromatin, training, exchange, benchmark):
     group.register(app)

@@ -22,7 +22,7 @@ class StudyConfig(Section):
     tasks: tuple[StudyTask, ...] = Field(
         default=("promoters",), min_length=1, description="what is fine-tuned: promoters, chromatin"
     )
-    shares: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
+    shares: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = Field(
         default=(0.05, 0.2, 1.0),
         min_length=1,
         max_length=_MOST,

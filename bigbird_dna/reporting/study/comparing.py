@@ -17,6 +17,7 @@ from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of
 from bigbird_dna.reporting.study.models import PRETRAINED, StudyModel
 from bigbird_dna.reporting.tracks.arrays.opening import open_array
 from bigbird_dna.reporting.tracks.judging import judge_tracks
+from bigbird_dna.reporting.training_log import Curve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +123,13 @@ def study_table(all_cells: Sequence[Cell], pretraining_seconds: float | None) ->
             }
         )
     return pd.DataFrame(rows)
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """The mean of curves at the steps that all have."""
+    steps = sorted(set.intersection(*({*curve.steps.tolist()} for curve in curves)))
+    values = [curve.values[np.isin(curve.steps, steps)] for curve in curves]
+    return Curve(np.array(steps, np.int64), np.mean(values, axis=0))
 
 
 def _judge_promoters(models: Sequence[StudyModel]) -> Judged:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigbird_dna.reporting.study.comparing import Cell
+from bigbird_dna.reporting.study.comparing import Cell, mean_curve
 from bigbird_dna.reporting.study.models import LONGER, PRETRAINED, RANDOM
-from bigbird_dna.reporting.study.words import mean_curve
 from bigbird_dna.reporting.style import BLUE, GREEN, VERMILLION, panels, save_figure
 
 if TYPE_CHECKING:

@@ -147,8 +147,8 @@ def _with_starts(models: Sequence[StudyModel]) -> list[StudyModel]:
         if model.steps != usual:
             if model.start == PRETRAINED or model.steps < usual:
                 raise DataError(
-                    f"{model.path}: was trained for {model.steps:,} steps, others for {usual:,}: they can't be "
-                    "compared"
+                    f"{model.path}: was trained for {model.steps:,} steps, others for {usual:,}: they can't "
+                    "be compared"
                 )
             if longest is not None and longest.steps != model.steps:
                 raise DataError(

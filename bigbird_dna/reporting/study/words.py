@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bigbird_dna.reporting.study.comparing import Cell
+from bigbird_dna.reporting.study.comparing import Cell, mean_curve
 from bigbird_dna.reporting.study.models import LONGER, PRETRAINED, RANDOM
-from bigbird_dna.reporting.training_log import Curve
 
-_NUMBERS = "no one two three four five six seven eight nine ten".split()
+_NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 
@@ -127,13 +126,6 @@ def _times(cells: Sequence[Cell], pretraining_seconds: float | None) -> list[str
     if LONGER in seconds:
         text += f", against {_minutes(seconds[LONGER])} of random weights that were trained for longer"
     return [f"{text}, by the logs of the trainings, without measurements in between."]
-
-
-def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """The mean of curves at the steps that all have."""
-    steps = sorted(set.intersection(*({*curve.steps.tolist()} for curve in curves)))
-    values = [curve.values[np.isin(curve.steps, steps)] for curve in curves]
-    return Curve(np.array(steps, np.int64), np.mean(values, axis=0))
 
 
 def _shares(shares: Sequence[float]) -> str:
