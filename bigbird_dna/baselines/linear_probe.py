@@ -41,7 +41,7 @@ def fit_probe(
     from sklearn.linear_model import LogisticRegression
 
     middle, spread = vectors.mean(axis=0, dtype=np.float64), vectors.std(axis=0, dtype=np.float64)
-    spread[spread == 0] = 1.0
+    spread[spread <= 1e-7 * np.abs(middle)] = 1.0  # nothing but rounding
     x = (vectors - middle) / spread
     best: tuple[float, Probe] | None = None
     # From the strongest penalty on, each fit from the one before: the weak ones would take longest.

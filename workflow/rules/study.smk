@@ -123,7 +123,12 @@ rule study_report:
         labels=rules.chromatin_baseline.output.labels if STUDIED["chromatin"] else [],
         pretrained=rules.pretrain.output if CONFIG.studies("pretrained") else [],
     output:
-        words=PATHS.report / "study.txt",
+        words=report(
+            PATHS.report / "study.txt",
+            category="What pretraining buys",
+            caption=f"{CAPTIONS}/study_words.rst",
+            labels={"figure": "in words"},
+        ),
         shares=report(
             PATHS.report / "study.svg",
             category="What pretraining buys",

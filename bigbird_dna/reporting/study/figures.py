@@ -32,7 +32,7 @@ def share_figure(cells: Sequence[Cell], path: Path) -> None:
             _draw_shares(axis, [cell for cell in cells if cell.task == task])
             axis.set(title=task.capitalize(), xlabel="share of the training examples")
             axis.set_ylabel("AUROC, test" if task == "promoters" else "median AUROC of the tracks, test")
-        axes[0].legend(loc="lower right")
+        axes[0].legend(loc="best")
         save_figure(figure, path)
 
 
@@ -41,19 +41,21 @@ def steps_figure(cells: Sequence[Cell], path: Path) -> None:
     tasks = list(dict.fromkeys(cell.task for cell in cells))
     shares = sorted({cell.share for cell in cells})
     with panels(len(tasks), len(shares), 3.6, 3.2, sharey="row") as (figure, axes):
-        for number, axis in enumerate(axes):
-            task, share = tasks[number // len(shares)], shares[number % len(shares)]
-            own = [cell for cell in cells if (cell.task, cell.share) == (task, share)]
-            for cell in own:
-                _draw_steps(axis, cell)
-            if own:
-                examples = f"{own[0].examples:,} {'promoters' if task == 'promoters' else 'bins'}"
-                axis.set_title(f"{100 * share:g} %: {examples}")
+        for row, task in enumerate(tasks):
+            line = axes[row * len(shares) :]
+            of_shares = [[c for c in cells if (c.task, c.share) == (task, share)] for share in shares]
+            for axis, own in zip(line, of_shares, strict=False):
+                axis.set_visible(bool(own))
+                for cell in own:
+                    _draw_steps(axis, cell)
+                    examples = f"{cell.examples:,} {'promoters' if task == 'promoters' else 'bins'}"
+                    axis.set_title(f"{100 * cell.share:g} %: {examples}")
+                axis.set(xlabel="optimiser step")
                 axis.set_xlim(left=0)
-            axis.set_xlabel("optimiser step")
-            if number % len(shares) == 0:
-                axis.set_ylabel("AUROC, validation" if task == "promoters" else "median AUROC, validation")
-        axes[0].legend(loc="lower right")
+            first = next(axis for axis, own in zip(line, of_shares, strict=False) if own)
+            first.tick_params(labelleft=True)
+            first.set_ylabel("AUROC, validation" if task == "promoters" else "median AUROC, validation")
+            first.legend(loc="lower right")
         save_figure(figure, path)
 
 
@@ -88,4 +90,6 @@ def _draw_steps(axis: Axes, cell: Cell) -> None:
     axis.fill_between(
         mean.steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
     )
-    axis.plot(mean.steps, mean.values, color=colour, marker="o", markersize=3, label=label)
+    # Longer runs begin as the random ones do, which hide them there.
+    order = 1.9 if cell.start == LONGER else 2.0
+    axis.plot(mean.steps, mean.values, color=colour, marker="o", markersize=3, label=label, zorder=order)

@@ -60,14 +60,14 @@ def _at_share(share: float, cells: Sequence[Cell]) -> str:
     text = f"At {place} pretrained weights reach an AUROC of {first.auroc:.3f} {_WHERE[first.task]}"
     random, longer = starts.get(RANDOM), starts.get(LONGER)
     if random is not None:
-        text += f", random ones {random.auroc:.3f}: {_gain(random)}{_over(random)}."
+        text += f", random ones {random.auroc:.3f}: {_gain(random)}."
         text += _soon(first, random)
     else:
         text += "."
     if longer is not None:
         text += (
             f" Random weights that are trained for {longer.models[0].steps:,} steps instead of "
-            f"{first.models[0].steps:,} reach {longer.auroc:.3f}: {_gain(longer)}{_over(longer)}."
+            f"{first.models[0].steps:,} reach {longer.auroc:.3f}: {_gain(longer)}."
         )
     return text
 
@@ -75,24 +75,18 @@ def _at_share(share: float, cells: Sequence[Cell]) -> str:
 def _gain(cell: Cell) -> str:
     value, low, high = cell.gain
     if math.isnan(value):
-        return "the two have no seed in common, so there is no interval of the difference"
+        return "they have no seed in common, so there is no interval of the difference"
     if math.isnan(low):
         return f"a difference of {_signed(value)}, without an interval"
+    seeds = f"over {_NUMBERS[cell.pairs] if cell.pairs < len(_NUMBERS) else cell.pairs} seeds"
+    over = seeds if cell.pairs > 1 else "with one seed, over the test data alone"
     span = f"[{_signed(low)}, {_signed(high)}]"
     match _kind(cell):
         case "gain":
-            return f"a gain of {value:.3f} {span}"
+            return f"a gain of {value:.3f} {span} {over}"
         case "loss":
-            return f"a loss of {-value:.3f} (gain {span})"
-    return f"no gain is seen, as the interval of the difference, {_signed(value)} {span}, holds 0"
-
-
-def _over(cell: Cell) -> str:
-    if math.isnan(cell.gain.low):
-        return ""
-    if cell.pairs == 1:
-        return ", of one seed, over the test data alone"
-    return f" over {_NUMBERS[cell.pairs] if cell.pairs < len(_NUMBERS) else cell.pairs} seeds"
+            return f"a loss of {-value:.3f} {over} (a gain of {_signed(value)} {span})"
+    return f"no gain is seen {over}: the interval of the difference, {_signed(value)} {span}, holds 0"
 
 
 def _soon(first: Cell, second: Cell) -> str:
@@ -138,10 +132,11 @@ def _percent(share: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:.3f}".replace("-0.000", "0.000").replace("-", "−")
+    """With a minus sign; −0.000 is 0.000."""
+    return f"{round(value, 3) + 0.0:.3f}".replace("-", "−")
 
 
 def _minutes(seconds: float) -> str:
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
+        return "a minute" if seconds >= 30 else "less than a minute"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
