@@ -30,7 +30,7 @@ from bigbird_dna.config.reading import complete, load_config, parse_config, read
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
-from bigbird_dna.config.study import STUDY_STARTS, STUDY_TASKS, StudyConfig, share_name
+from bigbird_dna.config.study import STUDY_STARTS, STUDY_TASKS, StudyConfig, StudyStart, share_name
 from bigbird_dna.config.training import OptimizerConfig, PretrainingConfig, StartConfig, TrainingConfig
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "Section",
     "StartConfig",
     "StudyConfig",
+    "StudyStart",
     "TrainingConfig",
     "check_stages",
     "complete",

@@ -56,8 +56,9 @@ class RankedRows(NamedTuple):
         own = weights[self.positives]
         right = np.einsum("mr,mr->r", own, passed[self.below] + passed[self.upto])
         pairs = 2 * own.sum(axis=0) * passed[-1]
-        found = np.full(len(pairs), np.nan)
-        return np.divide(right, pairs, out=found, where=pairs > 0)
+        found: Floats = np.full(len(pairs), np.nan)
+        np.divide(right, pairs, out=found, where=pairs > 0)
+        return found
 
 
 def resampled_aurocs(

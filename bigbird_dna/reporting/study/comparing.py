@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bigbird_dna.config import StudyStart
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc
 from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, resampled_medians
@@ -42,7 +43,7 @@ class Cell:
 
     task: str
     share: float
-    start: str
+    start: StudyStart
     models: Sequence[StudyModel]
     aurocs: Floats  # (S,)
     gain: Estimate  # of the pretrained ones over these, on the seeds that both have
@@ -83,7 +84,7 @@ def judge(models: Sequence[StudyModel], labels: Path | None) -> Judged:
 
 def cells(judged: Judged) -> Iterator[Cell]:
     """Each share and start of a task's models, in their order."""
-    found: dict[tuple[float, str], list[int]] = {}
+    found: dict[tuple[float, StudyStart], list[int]] = {}
     for number, model in enumerate(judged.models):
         found.setdefault((model.share, model.start), []).append(number)
     for (share, start), own in found.items():

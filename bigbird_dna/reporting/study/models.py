@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.config import STUDY_STARTS
+from bigbird_dna.config import STUDY_STARTS, StudyStart
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tables import number, read_object, whole_number
 from bigbird_dna.reporting.training_log import Curve, TrainingCurves, read_training_log
@@ -26,7 +26,7 @@ class StudyModel:
 
     path: Path
     task: str  # promoters, chromatin
-    start: str  # of `STUDY_STARTS`
+    start: StudyStart
     share: float  # of the training examples
     seed: int
     steps: int
@@ -167,4 +167,4 @@ def _with_starts(models: Sequence[StudyModel]) -> list[StudyModel]:
 
 
 def _sorted(models: Sequence[StudyModel]) -> list[StudyModel]:
-    return sorted(models, key=lambda one: (one.share, STUDY_STARTS.index(one.start), one.seed))  # type: ignore[arg-type]
+    return sorted(models, key=lambda one: (one.share, STUDY_STARTS.index(one.start), one.seed))
