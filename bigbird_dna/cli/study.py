@@ -21,6 +21,7 @@ from bigbird_dna.cli.options import (
     read_run,
 )
 from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError
 
 Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
 
@@ -55,6 +56,9 @@ def report_study(
         Path | None,
         option("MODEL_DIR", "The pretrained model, whose log says what it took.", "", "--pretrained"),
     ] = None,
+    benchmarks: Annotated[
+        Path | None, option("DIR", "Snakemake's benchmark files: what the jobs took.", "not said")
+    ] = None,
 ) -> None:
     """Compare models that were fine-tuned from pretrained and from random weights.
 
@@ -63,7 +67,9 @@ def report_study(
     """
     from bigbird_dna.reporting.study.report import study_report
 
-    made = study_report(models, output, labels=labels, pretrained=pretrained)
+    if benchmarks is not None and not benchmarks.is_dir():
+        raise UsageError(f"--benchmarks {benchmarks}: is not a directory")
+    made = study_report(models, output, labels=labels, pretrained=pretrained, benchmarks=benchmarks)
     for sentence in made.sentences:
         log(sentence)
 

@@ -87,7 +87,17 @@ def test_a_loss_is_called_one_and_times_are_said(tmp_path: Path) -> None:
     (pretrained / "training.jsonl").write_text(
         "".join(json.dumps({"step": step, **line}) + "\n" for step in (10, 20))
     )
-    said = study_report(found, tmp_path / "report", pretrained=pretrained).sentences
+    benchmarks = tmp_path / "benchmarks"
+    benchmarks.mkdir()
+    jobs = {f"study-promoters-{path.parent.name}": 600 for path in found} | {"pretrain": 3000}
+    for name, seconds in jobs.items():
+        (benchmarks / f"{name}.tsv").write_text(f"s\tcpu_time\n1\t{seconds}\n")
+    made = study_report(found, tmp_path / "report", pretrained=pretrained, benchmarks=benchmarks)
+    said = made.sentences
+    assert said.pop() == (
+        "Pretraining took 50 minutes, fine-tuning 10 minutes: 60 minutes in all, against 10 minutes of "
+        "random weights that were trained for longer, in the time of processors, of whole jobs."
+    )
     assert said[0] == "Promoters: random weights do better at 20 % and 100 %."
     assert re.search(r"a loss of 0\.\d+ over three seeds \(a gain of −0\.\d+ \[−0", said[1])
     assert said[-1].startswith(
@@ -95,6 +105,19 @@ def test_a_loss_is_called_one_and_times_are_said(tmp_path: Path) -> None:
     )
     table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
     assert table["pretraining_minutes"].dropna().tolist() == pytest.approx([100 / 3] * 2, abs=1e-3)
+
+
+def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path, run: Run) -> None:
+    found = write_study(tmp_path / "m", {1.0: 0.0}, seeds=2)
+    benchmarks = tmp_path / "benchmarks"
+    benchmarks.mkdir()
+    (benchmarks / "pretrain.tsv").write_text("s\tcpu_time\n1\tNA\n")
+    said = study_report(found, tmp_path / "report", benchmarks=benchmarks).sentences
+    assert not any("Pretraining took" in sentence for sentence in said)
+    (benchmarks / "pretrain.tsv").write_text("s\n1\n")
+    words = ("report-study", *found, "-o", tmp_path / "report")
+    refused(run(*words, "--benchmarks", benchmarks), 1, "pretrain.tsv: no column 'cpu_time'")
+    refused(run(*words, "--benchmarks", found[0] / "config.json"), 2, "is not a directory")
 
 
 def test_nothing_at_all_is_said_plainly(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
     assert report.count("/model ") == 24
     assert (
         "--labels results/demo/chromatin/held-out/labels.npz --pretrained results/demo/models/pretrained"
-        " -o results/demo/report"
+        " --benchmarks results/demo/benchmarks -o results/demo/report"
     ) in report
     assert all(section in stage_configs(study_run)["report"]["study"] for section in STUDY)
 

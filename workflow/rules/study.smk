@@ -159,11 +159,12 @@ rule study_report:
         pretrained=lambda wildcards, input: (
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
+        benchmarks=str(Path(PATHS.benchmark("study-report")).parent),
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
         "bigbird-dna report-study {input.models:q} {params.labels:q} {params.pretrained:q}"
-        " -o {params.directory:q} > {log:q} 2>&1"
+        " --benchmarks {params.benchmarks:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule probe_promoters:

@@ -10,10 +10,10 @@ from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.study.comparing import Cell, cells, judge, study_table
 from bigbird_dna.reporting.study.figures import share_figure, steps_figure
-from bigbird_dna.reporting.study.models import read_models, training_seconds
+from bigbird_dna.reporting.study.models import read_models
+from bigbird_dna.reporting.study.times import pretraining_seconds
 from bigbird_dna.reporting.study.words import read_out
-from bigbird_dna.reporting.tables import number, read_object, whole_number, write_tsv
-from bigbird_dna.reporting.training_log import read_training_log
+from bigbird_dna.reporting.tables import write_tsv
 
 
 class StudyReport(NamedTuple):
@@ -24,7 +24,12 @@ class StudyReport(NamedTuple):
 
 
 def study_report(
-    models: Sequence[Path], output: Path, *, labels: Path | None = None, pretrained: Path | None = None
+    models: Sequence[Path],
+    output: Path,
+    *,
+    labels: Path | None = None,
+    pretrained: Path | None = None,
+    benchmarks: Path | None = None,
 ) -> StudyReport:
     """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
 
@@ -37,6 +42,8 @@ def study_report(
         Of these bins, for chromatin models.
     pretrained
         Directory of the pretrained model, whose log says how long that took; none: not said.
+    benchmarks
+        Directory of Snakemake's tables of what the jobs took, by their names in the workflow.
 
     Raises
     ------
@@ -46,9 +53,9 @@ def study_report(
     tasks = read_models(models)
     if not tasks:
         raise DataError("a study needs at least one model directory")
-    seconds = None if pretrained is None else _pretraining_seconds(pretrained)
+    seconds = None if pretrained is None else pretraining_seconds(pretrained)
     found = [cell for own in tasks.values() for cell in cells(judge(own, labels))]
-    sentences = read_out(found, seconds)
+    sentences = read_out(found, seconds, benchmarks)
     table = study_table(found, seconds)
     with into_directory(output) as files:
         write_tsv(files / "study.tsv", table)
@@ -56,11 +63,3 @@ def study_report(
         steps_figure(found, files / "study_steps.svg")
         (files / "study.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
     return StudyReport(found, sentences)
-
-
-def _pretraining_seconds(model: Path) -> float:
-    path = model / "metrics.json"
-    metrics = read_object(path)
-    tokens = number(metrics, "tokens_seen", path)
-    curves = read_training_log(model / "training.jsonl")
-    return training_seconds(whole_number(metrics, "steps", path), tokens, curves)

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
+from pathlib import Path
 
 from bigbird_dna.reporting.study.comparing import Cell, mean_curve
 from bigbird_dna.reporting.study.models import LONGER, PRETRAINED, RANDOM
+from bigbird_dna.reporting.study.times import logged_times, processor_times
 
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
 
 
-def read_out(cells: Sequence[Cell], pretraining_seconds: float | None) -> list[str]:
-    """Sentences on every task of a study: what pretraining buys in all, then share by share."""
+def read_out(cells: Sequence[Cell], pretraining: float | None, benchmarks: Path | None = None) -> list[str]:
+    """Sentences on every task of a study: what pretraining buys in all, then share by share, and the times.
+
+    `pretraining` is its time in seconds by its log; `benchmarks` Snakemake's, for the time of processors.
+    """
     paragraphs = []
     for task in dict.fromkeys(cell.task for cell in cells):
         own = [cell for cell in cells if cell.task == task]
         paragraphs.append(_verdict(task, own))
         for share in dict.fromkeys(cell.share for cell in own):
             paragraphs.append(_at_share(share, [cell for cell in own if cell.share == share]))
-        paragraphs += _times(own, pretraining_seconds)
+        paragraphs.append(
+            logged_times(own, pretraining).said(
+                "by the logs of the trainings, without measurements in between"
+            )
+        )
+        if benchmarks is not None:
+            paragraphs.append(
+                processor_times(own, benchmarks).said("in the time of processors, of whole jobs")
+            )
     return [paragraph for paragraph in paragraphs if paragraph]
 
 
@@ -103,25 +114,6 @@ def _soon(first: Cell, second: Cell) -> str:
     )
 
 
-def _times(cells: Sequence[Cell], pretraining_seconds: float | None) -> list[str]:
-    """What the starts took, by the logs of their trainings."""
-    seconds: dict[str, float] = {}
-    for start in (PRETRAINED, LONGER):
-        own = [cell.seconds for cell in cells if cell.start == start]
-        if own:
-            seconds[start] = float(np.mean(own))
-    if PRETRAINED not in seconds or pretraining_seconds is None:
-        return []
-    whole = pretraining_seconds + seconds[PRETRAINED]
-    text = (
-        f"Pretraining took {_minutes(pretraining_seconds)}, fine-tuning {_minutes(seconds[PRETRAINED])}: "
-        f"{_minutes(whole)} in all"
-    )
-    if LONGER in seconds:
-        text += f", against {_minutes(seconds[LONGER])} of random weights that were trained for longer"
-    return [f"{text}, by the logs of the trainings, without measurements in between."]
-
-
 def _shares(shares: Sequence[float]) -> str:
     texts = [_percent(share) for share in shares]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
@@ -134,9 +126,3 @@ def _percent(share: float) -> str:
 def _signed(value: float) -> str:
     """With a minus sign; −0.000 is 0.000."""
     return f"{round(value, 3) + 0.0:.3f}".replace("-", "−")
-
-
-def _minutes(seconds: float) -> str:
-    if seconds < 90:
-        return "a minute" if seconds >= 30 else "less than a minute"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
