@@ -231,7 +231,7 @@ def test_keys_of_no_stage() -> None:
         *("results", "local_data", "processes", "simulation.megabases"),
         *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
-        *("scoring.stride", "scoring.negative_set", "scoring.max_megabases"),
+        *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "study"),
     }
 
 

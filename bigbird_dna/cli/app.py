@@ -12,6 +12,7 @@ from bigbird_dna.cli import (
     prepare,
     publishing,
     reports,
+    study,
     tokens,
     training,
 )
@@ -37,5 +38,5 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 
 # The panels of `--help` appear in this order.
-for group in (predict, reports, prepare, tokens, chromatin, training, exchange, publishing, benchmark):
+for group in (predict, reports, study, prepare, tokens, chromatin, training, exchange, publishing, benchmark):
     group.register(app)

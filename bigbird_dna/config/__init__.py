@@ -30,6 +30,7 @@ from bigbird_dna.config.reading import complete, load_config, parse_config, read
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
+from bigbird_dna.config.study import STUDY_STARTS, STUDY_TASKS, StudyConfig, StudyStart, share_name
 from bigbird_dna.config.training import OptimizerConfig, PretrainingConfig, StartConfig, TrainingConfig
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
     "NEGATIVE_SETS",
     "SIMULATED",
     "STAGES",
+    "STUDY_STARTS",
+    "STUDY_TASKS",
     "ChromatinConfig",
     "ChromatinDataConfig",
     "ChromatinEvaluationConfig",
@@ -56,12 +59,15 @@ __all__ = [
     "RunPaths",
     "Section",
     "StartConfig",
+    "StudyConfig",
+    "StudyStart",
     "TrainingConfig",
     "check_stages",
     "complete",
     "load_config",
     "parse_config",
     "read_values",
+    "share_name",
     "stage_text",
     "stage_values",
 ]

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import ContigName, FileName
 from bigbird_dna.config.section import WATCHING, Section
-from bigbird_dna.config.training import EvaluationConfig, StartConfig, TrainingConfig
+from bigbird_dna.config.training import EvaluationConfig, FinetuningConfig, StartConfig
 
 # Values of chromatin.data.tracks that are no file.
 SIMULATED = "simulated"
@@ -117,7 +117,7 @@ class ChromatinModelConfig(StartConfig):
         return self
 
 
-class ChromatinTrainingConfig(TrainingConfig):
+class ChromatinTrainingConfig(FinetuningConfig):
     """Fine-tuning on bins and tracks."""
 
     positive_weight: float = Field(default=8.0, gt=0, description="of a positive label in the loss")

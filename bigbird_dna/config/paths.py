@@ -86,6 +86,14 @@ class RunPaths:
         """Probabilities of the test bins from models of a window."""
         return self.results / f"chromatin/predictions-{window}.npy"
 
+    def study_model(self, task: str, start: str, share: str, seed: int | str) -> Path:
+        """Model directory of a study; of chromatin its predictions of the test bins lie beside it."""
+        return self.results / f"study/{task}/{start}-{share}-{seed}/model"
+
+    def study_predictions(self, start: str, share: str, seed: int | str) -> Path:
+        """Probabilities of the test bins from a chromatin model of a study."""
+        return self.study_model("chromatin", start, share, seed).with_name("predictions.npy")
+
     def stage(self, stage: str) -> Path:
         """The sections of the configuration that a stage reads."""
         return self.results / f"config/{stage}.yaml"

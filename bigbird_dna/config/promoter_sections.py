@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.section import WATCHING, Section
-from bigbird_dna.config.training import EvaluationConfig, StartConfig, TrainingConfig
+from bigbird_dna.config.training import EvaluationConfig, FinetuningConfig, StartConfig
 from bigbird_dna.errors import ConfigError
 
 NegativeSet = Literal["substituted", "permuted", "genomic", "given"]
@@ -111,7 +111,7 @@ class PromoterModelConfig(StartConfig):
     )
 
 
-class PromoterTrainingConfig(TrainingConfig):
+class PromoterTrainingConfig(FinetuningConfig):
     """Fine-tuning on promoter windows."""
 
     jitter: int = Field(default=0, ge=0, description="bp cut at random from each end in training")

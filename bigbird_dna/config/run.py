@@ -13,6 +13,7 @@ from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import Section
+from bigbird_dna.config.study import StudyConfig, StudyStart
 from bigbird_dna.config.training import PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
@@ -42,6 +43,9 @@ class Config(Section):
     promoters: PromoterConfig = PromoterConfig()
     chromatin: ChromatinConfig = ChromatinConfig()
     scoring: ScoringConfig = ScoringConfig()
+    study: StudyConfig | None = Field(
+        default=None, description="fine-tuning from pretrained and from random weights; none: no study"
+    )
 
     @property
     def paths(self) -> RunPaths:
@@ -75,8 +79,13 @@ class Config(Section):
 
     @property
     def has_pretraining(self) -> bool:
-        """Whether an encoder is pretrained; for chromatin alone only if that starts from it."""
-        return self.has_genome and (self.has_promoters or self.chromatin.model.initial == "pretrained")
+        """Whether an encoder is pretrained; for chromatin alone only if that, or a study, starts from it."""
+        wanted = self.has_promoters or self.chromatin.model.initial == "pretrained"
+        return self.has_genome and (wanted or self.studies("pretrained"))
+
+    def studies(self, start: StudyStart) -> bool:
+        """Whether a study has models of a start."""
+        return self.study is not None and start in self.study.starts
 
     @model_validator(mode="before")
     @classmethod
@@ -113,6 +122,26 @@ class Config(Section):
                 f"scoring.negative_set: {self.scoring.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
+        if self.study is not None:
+            self._check_study(self.study)
+
+    def _check_study(self, study: StudyConfig) -> None:
+        for task, there in (("promoters", self.has_promoters), ("chromatin", self.has_chromatin)):
+            if task not in study.tasks:
+                continue
+            if not there:
+                raise ConfigError(f"study.tasks: there are no models of {task} in this run")
+            steps = study.steps or getattr(self, task).training.steps
+            if study.longer_steps is not None and study.longer_steps <= steps:
+                raise ConfigError(
+                    f"study.longer_steps: {study.longer_steps} is not above the {steps} steps of {task}"
+                )
+        if "promoters" in study.tasks and study.negative_set not in self.promoters.windows.negative_sets:
+            raise ConfigError(
+                f"study.negative_set: {study.negative_set!r} is not one of promoters.windows.negative_sets"
+            )
+        if "pretrained" in study.starts and not self.has_genome:
+            raise ConfigError("study.starts: 'pretrained' needs a genome.reference to pretrain on")
 
     def _check_held_out(self) -> None:
         # Loci of promoters are split by contig, and pretraining is measured on a contig; bins also by region.

@@ -24,7 +24,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     # All but where files are.
     "report": (
         *("processes", "seed", "simulation", "genome", "tokens", "encoder", "pretraining"),
-        *("promoters", "chromatin", "scoring"),
+        *("promoters", "chromatin", "scoring", "study"),
     ),
 }
 

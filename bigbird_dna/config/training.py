@@ -103,6 +103,18 @@ class StartConfig(Section):
     )
 
 
+class FinetuningConfig(TrainingConfig):
+    """What the trainings of all tasks have in common."""
+
+    examples: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="share of the training examples that is learnt from, drawn by seed; below 1 for learning "
+        "curves",
+    )
+
+
 class EvaluationConfig(Section):
     """What a fine-tuned model is compared with."""
 

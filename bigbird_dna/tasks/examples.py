@@ -6,6 +6,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+LEAST_EXAMPLES = 5
+"""Of each class: a share that leaves fewer says nothing."""
+
 
 class Epochs:
     """Indices of examples, epoch after epoch, each in an order of its own.
@@ -25,6 +28,17 @@ class Epochs:
         """Those at the places `first … first + count` of all epochs in a row."""
         places = (divmod(place, self.size) for place in range(first, first + count))
         return [int(self._order(epoch)[place]) for epoch, place in places]
+
+
+def draw_groups(groups: npt.NDArray[np.int64], share: float, seed: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Which rows belong to the share of the groups that is kept: (N,), for the group of each row (N,).
+
+    Groups, told apart by their numbers, stay whole. Their order is drawn once: of one seed a smaller share is
+    part of a larger one. At least one group is kept.
+    """
+    names = np.unique(groups)
+    count = min(max(round(share * len(names)), 1), len(names))
+    return np.isin(groups, np.random.default_rng(seed).permutation(names)[:count])
 
 
 def sample(rows: npt.NDArray[np.intp], count: int, seed: tuple[int, int]) -> npt.NDArray[np.intp]:

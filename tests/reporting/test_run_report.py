@@ -71,7 +71,7 @@ def files(tmp_path: Path) -> list[Path]:
 def test_the_page_has_every_file_in_order_and_nothing_runs(tmp_path: Path, files: list[Path]) -> None:
     run_report(parse_config(CONFIG), files, tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
-    assert page.ids == [*(title.lower() for title in PARTS), "configuration"]
+    assert page.ids == [*(title.lower().replace(" ", "-") for title in PARTS), "configuration"]
     assert [link for link in page.links if link.startswith("#")] == [f"#{name}" for name in page.ids]
     assert [link for link in page.links if not link.startswith("#")] == ["report/chromatin/report.html"]
     assert len(page.images) == sum(path.suffix == ".svg" for path in files)

@@ -31,6 +31,7 @@ from bigbird_dna.tasks.chromatin.finetuning import (
     finetune_chromatin,
 )
 from bigbird_dna.tasks.chromatin.regions import Region, bins_of, predict_regions, read_regions
+from bigbird_dna.tasks.chromatin.shares import training_bins
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from tests.toys import MOTIFS, write_motif_genome
@@ -278,6 +279,21 @@ def test_training_windows_hold_their_labels(made: Path) -> None:
                     total += 1
                     hits += motif[3:11] in bases or reverse_complement(motif)[3:11] in bases
     assert total > 50 and hits / total > 0.95
+
+
+def test_of_a_share_of_the_bins_no_other_is_learnt_from(made: Path) -> None:
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    tokenizer = DnaTokenizer.load(made / "tokenizer.model")
+    config = settings(training={"examples": 0.3}).chromatin
+    with world("cpu") as here:
+        objective = ChromatinObjective(data, reference, tokenizer, config, 200, 160, here)
+    kept = training_bins(data, config.training)
+    assert 0.25 < len(kept) / len(data.rows("train")) < 0.35
+    assert objective.epochs.size == len(kept)
+    learnt = objective.neighbours[objective.neighbours >= 0]
+    assert set(learnt) == set(kept)
+    # Bins were drawn as many side by side as a window is learnt from: most windows have more than their own.
+    assert (objective.neighbours >= 0).sum(axis=1).mean() > 2
 
 
 def test_turned_windows_have_their_bins_in_the_order_they_are_read(made: Path) -> None:

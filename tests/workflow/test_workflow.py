@@ -1,5 +1,6 @@
 """The shipped configurations, what the workflow would run for them, and what it says to wrong ones."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -129,6 +130,24 @@ def own_genome(directory: Path, **changes: Any) -> list[str | Path]:
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The dry run that `snakemake` without a configuration gives."""
     return dry_run(tmp_path_factory.mktemp("demo"))
+
+
+STUDY: dict[str, Any] = {
+    "tasks": ["promoters", "chromatin"],
+    "shares": [0.05, 1],
+    "seeds": [1, 7],
+    "starts": ["pretrained", "random", "longer"],
+    "longer_steps": 900,
+    "steps": 100,
+    "evaluate_every": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def study_run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The dry run of the demo with a study of both tasks."""
+    directory = tmp_path_factory.mktemp("study")
+    return dry_run(directory, *overlay(directory, {"study": STUDY}))
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=NAMES)
@@ -297,6 +316,50 @@ def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> Non
 def test_each_stage_gets_its_sections(demo_run: str) -> None:
     config = load_config(REPOSITORY / "workflow/config/demo.yaml")
     assert stage_configs(demo_run) == {stage: stage_values(config, stage) for stage in STAGES}
+
+
+def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, study_run: str) -> None:
+    more = {"study_promoter": 12, "study_chromatin": 12, "study_predictions": 12}
+    assert jobs(study_run) == jobs(demo_run) | more | {"study_report": 1, "probe_promoters": 1}
+    commands = re.findall(r"^Shell command: bigbird-dna (finetune-\w+ .*) > ", study_run, re.MULTILINE)
+    study = {command for command in commands if "/study/" in command}
+    assert len(study) == 24
+    for task, name in (("promoters", "promoter"), ("chromatin", "chromatin")):
+        for start, share, seed in itertools.product(STUDY["starts"], ("0.05", "1"), (1, 7)):
+            place = f"results/demo/study/{task}/{start}-{share}-{seed}/model"
+            (own,) = (command for command in study if f" --output {place} " in command)
+            initial = "pretrained" if start == "pretrained" else "random"
+            said = {
+                "model.initial": initial,
+                "training.examples": share,
+                "training.seed": seed,
+                "training.steps": 900 if start == "longer" else 100,
+                "training.evaluate_every": 20,
+            }
+            words = own.split()
+            assert words[:2] == [f"finetune-{name}", f"results/demo/config/{task}.yaml"]
+            sets = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+            assert sets == [f"{task}.{key}={value}" for key, value in said.items()]
+            assert ("--pretrained" in words) == (start == "pretrained")
+            assert "--checkpoints results/demo/checkpoints/study " in own
+    (report,) = re.findall(r"bigbird-dna report-study (.*) > ", study_run)
+    assert report.count("/model ") == 24
+    assert (
+        "--labels results/demo/chromatin/held-out/labels.npz --pretrained results/demo/models/pretrained"
+        " --benchmarks results/demo/benchmarks -o results/demo/report"
+    ) in report
+    assert all(section in stage_configs(study_run)["report"]["study"] for section in STUDY)
+
+
+def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
+    study = {"tasks": ["chromatin"], "shares": [0.5], "seeds": [1]}
+    chromatin = {"model": {"initial": "random"}, "data": {"valid_regions": []}}
+    changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin, "study": study}
+    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    found = jobs(text)
+    assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 2, 2)
+    assert "study_promoter" not in found and "probe_promoters" not in found
+    assert len(re.findall("finetune-chromatin .*--pretrained ", text)) == 1
 
 
 def test_chromatin_of_the_simulation(demo_run: str) -> None:
@@ -539,6 +602,28 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
             "local_data: nowhere is not a directory",
         ),
         (
+            {
+                "study": {"seeds": [1]},
+                "promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None},
+            }
+            | {"scoring": {"negative_set": "permuted"}},
+            "study.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
+        ),
+        (
+            {"study": {"starts": ["random", "longer"], "longer_steps": 300}},
+            "study.longer_steps: 300 is not above the 400 steps of promoters",
+        ),
+        (
+            {"study": {"starts": ["random", "longer"]}},
+            "study: the start 'longer' and longer_steps go together",
+        ),
+        (
+            {"study": {"tasks": ["chromatin"]}, "chromatin": {"data": {"tracks": None}}},
+            "study.tasks: there are no models of chromatin in this run",
+        ),
+        ({"study": {"seeds": [1, 1]}}, "study: seeds names one twice"),
+        ({"study": {"shares": [0.2, 0.20000001]}}, "study: shares are too much alike"),
+        (
             {"chromatin": {"data": {"tracks": "my.tsv"}}},
             "chromatin.data.tracks: 'my.tsv' is not a file or folder here",
         ),
@@ -554,6 +639,7 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
     ids=[
         *("unknown-key", "wrong-type", "no-test-contig", "no-scoring-model", "no-control"),
         *("bundle-is-published", "bundle-of-another-genome", "moved-key", "no-local-data"),
+        *("study-set", "study-longer", "study-no-longer", "study-task", "study-seeds", "study-shares"),
         *("no-tracks", "no-blacklist", "no-variants"),
     ],
 )
@@ -576,12 +662,13 @@ def test_captions_exist() -> None:
     assert captions == stored == {item.caption for part in PARTS.values() for item in part} - {""}
 
 
-def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str) -> None:
-    (command,) = re.findall("bigbird-dna report-run (.*) --benchmarks", demo_run)
-    config, *shown = command.split()
-    assert config == "results/demo/config/report.yaml"
-    names = [Path(path).name for path in shown]
-    assert sorted(names) == sorted(item.name for part in PARTS.values() for item in part)
+def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, study_run: str) -> None:
+    for text, parts in ((study_run, PARTS), (demo_run, {**PARTS, "What pretraining buys": ()})):
+        (command,) = re.findall("bigbird-dna report-run (.*) --benchmarks", text)
+        config, *shown = command.split()
+        assert config == "results/demo/config/report.yaml"
+        names = [Path(path).name for path in shown]
+        assert sorted(names) == sorted(item.name for part in parts.values() for item in part)
 
 
 def rules() -> dict[str, str]:
@@ -603,7 +690,7 @@ def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(demo_run: str, 
     slurm = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
     assert set(slurm["set-resources"]) == asking
     assert {name for name, rule in rules().items() if "device=DEVICE" in rule} == asking
-    count = sum(jobs(demo_run)[name] for name in asking)
+    count = sum(jobs(demo_run).get(name, 0) for name in asking)
     # The default profile has none, which caps what a rule asks for.
     assert demo_run.count(" --device cpu > ") == count
     assert dry_run(tmp_path, "--resources", "gpu=2").count(" --device cuda > ") == count

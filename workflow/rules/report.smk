@@ -242,6 +242,8 @@ rule run_report:
             *(PROMOTER_FIGURES if CONFIG.has_promoters else []),
             *(rules.auc_report.output if CONFIG.has_chromatin else []),
             *(rules.variant_report.output if KNOWN_EFFECTS else []),
+            *(rules.study_report.output if CONFIG.study else []),
+            *(rules.probe_promoters.output if PROBED else []),
             *rules.attention_figure.output,
         ],
     output:

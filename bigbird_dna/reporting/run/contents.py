@@ -47,11 +47,19 @@ PARTS: dict[str, tuple[Item, ...]] = {
         Item("report.html", "The page of the tracks"),
     ),
     "Variants": (Item("variants.svg", "Effects", "variants"), Item("variants.tsv", "By subset", folded=True)),
+    "What pretraining buys": (
+        Item("study.txt", "", "study_words"),
+        Item("study.svg", "AUROC and the number of examples", "study"),
+        Item("study_steps.svg", "AUROC while fine-tuning", "study_steps"),
+        Item("study.tsv", "All starts", "study_table"),
+        Item("probes.svg", "What the layers know", "probes"),
+        Item("probes.tsv", "Probes, table", folded=True),
+    ),
     "Model": (Item("attention.svg", "Attention pattern", "attention"),),
 }
 """The page's parts; one without a file is left out."""
 
-TABLE, FIGURE, PAGE = ".tsv", ".svg", ".html"
+TABLE, FIGURE, PAGE, TEXT = ".tsv", ".svg", ".html", ".txt"
 
 
 def named(paths: Iterable[Path]) -> dict[str, Path]:

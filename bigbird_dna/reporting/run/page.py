@@ -15,7 +15,7 @@ import yaml
 
 from bigbird_dna.config import Config
 from bigbird_dna.files import atomic_path, reading
-from bigbird_dna.reporting.run.contents import FIGURE, PAGE, PARTS, Item, named
+from bigbird_dna.reporting.run.contents import FIGURE, PAGE, PARTS, TEXT, Item, named
 from bigbird_dna.reporting.run.steps import steps_table
 from bigbird_dna.reporting.run.tables import Table, shown_table
 
@@ -33,6 +33,7 @@ class _Shown(NamedTuple):
     table: Table | None = None
     link: str = ""
     link_text: str = ""
+    paragraphs: tuple[str, ...] = ()
 
 
 class _Part(NamedTuple):
@@ -70,7 +71,9 @@ def run_report(
 
     found = named(paths)
     parts = [
-        _Part(title, title.lower(), [_shown(item, found[item.name], output) for item in items])
+        _Part(
+            title, title.lower().replace(" ", "-"), [_shown(item, found[item.name], output) for item in items]
+        )
         for title, whole in PARTS.items()
         if (items := [item for item in whole if item.name in found])
     ]
@@ -110,6 +113,10 @@ def _shown(item: Item, path: Path, output: Path) -> _Shown:
             data = base64.b64encode(path.read_bytes()).decode()
         # An image, not a part of the page: what an SVG of a stranger holds can't run.
         return _Shown(item, caption, image=f"data:image/svg+xml;base64,{data}")
+    if path.suffix == TEXT:
+        with reading(path, "not readable", UnicodeDecodeError):
+            lines = path.read_text(encoding="utf-8").splitlines()
+        return _Shown(item, caption, paragraphs=tuple(filter(None, map(str.strip, lines))))
     return _Shown(item, caption, table=shown_table(path))
 
 

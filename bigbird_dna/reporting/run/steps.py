@@ -39,6 +39,20 @@ def steps_table(paths: Sequence[Path]) -> tuple[Table | None, str]:
     return Table(headings, [False, True, True, True], rows, 0), clock(total)
 
 
+def processor_seconds(path: Path) -> float | None:
+    """CPU time of a step by its benchmark file; None where there is no file, or it wasn't measured.
+
+    Raises
+    ------
+    DataError
+        The file isn't such a table.
+    """
+    if not path.is_file():
+        return None
+    cells = read_tsv(path, [_CPU], text=True)[_CPU].tolist()
+    return _number(str(cells[-1])) if cells else None
+
+
 def clock(seconds: float | None) -> str:
     """Seconds as h:mm:ss; nothing where they weren't measured."""
     if seconds is None:

@@ -23,6 +23,7 @@ from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetw
 from bigbird_dna.model.rows import pad
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.tasks.chromatin.shares import training_bins
 from bigbird_dna.tasks.examples import Epochs, sample
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tokens.interface import Tokenizer
@@ -39,7 +40,7 @@ class ChromatinObjective:
 
     A training window is drawn on either strand and moved by up to `shift` bp: its bins stay where they are
     on the genome, and the tokens' phase changes. With several `neighbours` it is learnt from the bins to
-    both sides of the middle one as well, where they belong to the training set.
+    both sides of the middle one as well, where they are among the bins that are learnt from.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class ChromatinObjective:
         self.data, self.reference, self.tokenizer = data, reference, tokenizer
         self.config, self.shift = config.training, config.data.shift
         self.window, self.positions, self.world = window, positions, world
-        self.training = data.rows("train")
+        self.training = training_bins(data, self.config)
         self.held_out = sample(data.rows("valid"), self.config.evaluation_bins, (self.config.seed, 5))
         self.epochs = Epochs(self.config.seed, len(self.training), lambda _: np.arange(len(self.training)))
         self.contigs = data.bins["contig"].astype(str).to_numpy()
@@ -156,13 +157,15 @@ def _neighbours(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> 
     return found
 
 
-def _initialised(network: nn.Module, start: Start, data: ChromatinData, weight: float) -> ChromatinEnsemble:
+def _initialised(
+    network: nn.Module, start: Start, data: ChromatinData, rows: npt.NDArray[np.intp], weight: float
+) -> ChromatinEnsemble:
     """Give each member the pretrained encoder, and let it begin with the best constant prediction.
 
-    Training is for what sequences tell.
+    Training, on the bins `rows`, is for what sequences tell.
     """
     assert isinstance(network, ChromatinEnsemble)
-    share = data.labels.positives(data.rows("train")) / len(data.rows("train"))
+    share = data.labels.positives(rows) / len(rows)
     odds = torch.as_tensor(weight * share / (1 - share).clip(1e-6), dtype=torch.float32)
     for member in network.members:
         assert isinstance(member, ChromatinNetwork)
@@ -234,11 +237,12 @@ def finetune_chromatin(
         "shift": settings.data.shift,
     }
     run = start.begin(task, settings.training, identity, checkpoints, world)
-    network = _initialised(run.model.network, start, bins, settings.training.positive_weight)
     objective = ChromatinObjective(
         bins, reference, start.tokenizer, settings, window, start.config.positions, world
     )
-    what = f"{len(objective.training):,} training bins, {len(bins.tracks):,} tracks"
+    learnt = objective.training
+    network = _initialised(run.model.network, start, bins, learnt, settings.training.positive_weight)
+    what = f"{len(learnt):,} training bins, {len(bins.tracks):,} tracks"
     reached = run.train(objective, f"{what}, windows of {window:,} bp")
     figures = objective.evaluate(network.eval())
     world.leave()
@@ -246,7 +250,7 @@ def finetune_chromatin(
         return {}
     metrics = {
         "valid": {**figures, "bins": len(objective.held_out)},
-        "training": {"steps": reached.step, "tokens_seen": reached.tokens},
+        "training": {"steps": reached.step, "tokens_seen": reached.tokens, "examples": len(learnt)},
     }
     provenance = {
         "configuration": stage_values(config, "chromatin"),

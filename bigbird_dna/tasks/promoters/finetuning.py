@@ -32,6 +32,7 @@ from bigbird_dna.tasks.promoters.windows import (
     WindowSet,
     read_origin,
     read_windows,
+    training_windows,
     variants,
     window_sequences,
 )
@@ -154,6 +155,7 @@ def finetune_promoter(
     if origin := read_origin(windows):
         settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
     data = read_windows(windows, negative_set)
+    learnt = training_windows(data, training.examples, training.seed)
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
     contigs = data.rows.loc[data.rows["split"] != "train", "contig"]
     leaked = start.seen(contigs) if world.is_first else []
@@ -170,7 +172,7 @@ def finetune_promoter(
     assert isinstance(model, PromoterModel) and isinstance(model.network, Classifier)
     start.initialise(model.network.encoder)
     sequences = window_sequences(reference, data.rows, config.seed)
-    splits = _learnt_and_held_out(data, sequences, training.seed, shuffle_labels)
+    splits = _learnt_and_held_out(data, sequences, learnt, training.seed, shuffle_labels)
     positions = start.config.positions
     objective = PromoterObjective(start.tokenizer, *splits, settings, positions, world)
     what = f"{len(objective.windows.labels):,} training windows, {negative_set} negatives"
@@ -181,7 +183,8 @@ def finetune_promoter(
     predict = partial(model.window_probabilities, batch_size=64, device=world.device.type)
     predictions = _predicted(data, sequences, predict)
     metrics = {split: _figures(predictions, split) for split in ("valid", "test")}
-    metrics["training"] = {"steps": progress.step, "tokens_seen": progress.tokens}
+    promoters = int(data.labels[learnt].sum())
+    metrics["training"] = {"steps": progress.step, "tokens_seen": progress.tokens, "examples": promoters}
     provenance = {
         "configuration": stage_values(config, "promoters"),
         **start.provenance(leaked),
@@ -236,10 +239,10 @@ def write_predictions(path: Path, predictions: pd.DataFrame) -> None:
 
 
 def _learnt_and_held_out(
-    data: WindowSet, sequences: list[str], seed: int, shuffle_labels: bool
+    data: WindowSet, sequences: list[str], rows: npt.NDArray[np.intp], seed: int, shuffle_labels: bool
 ) -> tuple[LabelledWindows, LabelledWindows]:
-    """Training windows, and those of validation that are measured on meanwhile."""
-    learnt, held_out = (_split(data, sequences, split) for split in ("train", "valid"))
+    """The training windows `rows`, and those of validation that are measured on meanwhile."""
+    learnt, held_out = _labelled(data, sequences).take(rows), _split(data, sequences, "valid")
     if shuffle_labels:
         # Half and half among all windows, as every epoch has it: promoters may have several negatives.
         dealt = np.random.default_rng((seed, 4)).permutation(np.arange(len(learnt.labels)) % 2)
@@ -253,8 +256,12 @@ def _learnt_and_held_out(
 
 def _split(data: WindowSet, sequences: list[str], split: str) -> LabelledWindows:
     """The windows of a split, with their true labels."""
-    whole = LabelledWindows(sequences, data.labels, data.labels == 1, variants(data.rows))
-    return whole.take(np.flatnonzero(data.rows["split"].to_numpy() == split))
+    rows = np.flatnonzero(data.rows["split"].to_numpy() == split)
+    return _labelled(data, sequences).take(rows)
+
+
+def _labelled(data: WindowSet, sequences: list[str]) -> LabelledWindows:
+    return LabelledWindows(sequences, data.labels, data.labels == 1, variants(data.rows))
 
 
 def _predicted(

@@ -20,7 +20,7 @@ from bigbird_dna.arrays import open_npz
 from bigbird_dna.config import Config, PromoterWindowsConfig
 from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.files import read_json, reading, write_json
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import read_loci
@@ -31,6 +31,7 @@ from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.parquet import check_cells, read_frame
 from bigbird_dna.reporting.promoters.predictions import POSITIVE
+from bigbird_dna.tasks.examples import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.tasks.promoters.negatives import (
     CANDIDATES_PER_NEGATIVE,
     draw_candidates,
@@ -196,6 +197,35 @@ def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> lis
 def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
     """The number of each row (N,) among the rows of its pair and negative set, in file order."""
     return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
+
+
+def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np.intp]:
+    """Which windows (n,) are learnt from: of a share of the training promoters, each with all its negatives.
+
+    Negatives that are nobody's pair are drawn for themselves, by the same share. Drawn by `seed` alone.
+
+    Raises
+    ------
+    ConfigError
+        Of the promoters or of the negatives fewer than five are left.
+    """
+    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
+    if share >= 1:
+        return rows
+    pairs, positive = data.rows["pair"].to_numpy(np.int64)[rows], data.labels[rows] == 1
+    owned = np.isin(pairs, pairs[positive])
+    kept = np.zeros(len(rows), bool)
+    for number, chosen in enumerate((owned, ~owned)):
+        if chosen.any():
+            kept[chosen] = draw_groups(pairs[chosen], share, (seed, 6, number))
+    promoters, negatives = int((kept & positive).sum()), int((kept & ~positive).sum())
+    if min(promoters, negatives) < LEAST_EXAMPLES:
+        raise ConfigError(
+            f"promoters.training.examples: a share of {share:g} of {int(positive.sum()):,} training "
+            f"promoters leaves {promoters:,} of them and {negatives:,} negatives: at least {LEAST_EXAMPLES} "
+            "of each are needed"
+        )
+    return rows[kept]
 
 
 def write_windows(directory: Path, rows: pd.DataFrame, info: Mapping[str, Any]) -> None:

@@ -1,0 +1,51 @@
+"""What every layer of an encoder makes of a sequence: the mean over its tokens, one vector a layer."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.heads import mean_over_tokens
+from bigbird_dna.model.rows import Ids, run_rows
+
+# Axes: N rows, B rows of a call, L tokens, D hidden width.
+
+
+def layer_means(
+    encoder: Encoder, rows: Sequence[Ids], *, pad_id: int, batch_size: int, device: torch.device
+) -> npt.NDArray[np.float32]:
+    """Means over the tokens of rows after the embeddings and after each layer, (N, 1 + layers, D).
+
+    [CLS] and [SEP] count among the tokens, as in `Model.embed`, whose vectors the last are. Whole hidden
+    states are held of one layer and call at a time.
+    """
+    here = threading.local()  # on a CPU rows run side by side
+    extra, config = encoder.config.extra_globals, encoder.config
+
+    def keep(_module: Any, _inputs: Any, hidden: Tensor) -> None:
+        here.means.append(mean_over_tokens(hidden[:, extra:], here.lengths))
+
+    def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
+        here.lengths, here.means = lengths, []
+        encoder(ids, lengths)
+        return torch.stack(here.means, dim=1)
+
+    hooks = [part.register_forward_hook(keep) for part in (encoder.embeddings, *encoder.layers)]
+    try:
+        return run_rows(
+            encoder,
+            rows,
+            run,
+            pad_id=pad_id,
+            batch_size=batch_size,
+            device=device,
+            empty=(1 + config.layers, config.hidden),
+        )
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,134 @@
+"""The difference of two sets of trained models on the same test rows, with an interval over rows and seeds.
+
+What such a difference is worth depends on two draws: which test examples there are, and which seeds the
+models were trained from. The variance of the first is a bootstrap's: groups of rows (a promoter and its
+negatives) or tracks are drawn with replacement, the same for all models, and the AUROC of each resample is
+exact, ties included. Of the second it is that of the seeds' differences. Seeds are too few to be resampled:
+of three, every ninth resample has a single one, and their spread comes out a fifth too small. The interval
+is Student's t on the sum of both, with Satterthwaite's (1946) degrees of freedom: about two where three
+seeds decide, many where the rows do. What a seed and the test rows do together counts in both.
+
+On simulated models of 100 or 400 pairs of rows and two to five seeds, whose lifts deviate by 0 to 0.2 of the
+scores' deviation, it covers the truth in 92 to 99 % of 200 studies each; percentiles of rows and seeds that
+are both resampled do in 88 to 100 %, the fewer the more the seeds differ.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bigbird_dna.reporting.metrics.auroc import TAIL, Z95, Estimate
+from bigbird_dna.reporting.metrics.steps import Floats
+
+RESAMPLES = 2000
+# Weights of this many rows × resamples are held at a time (float64: 32 MB).
+CHUNK = 4_000_000
+
+# Axes: N rows, M models, S seeds, R resamples, T tracks, m positives, n negatives.
+
+
+class RankedRows(NamedTuple):
+    """Rows of one model, prepared for the AUROC under many weights."""
+
+    positives: NDArray[np.intp]  # (m,) rows
+    negatives: NDArray[np.intp]  # (n,) rows by rising score
+    below: NDArray[np.intp]  # (m,) negatives below each positive's score
+    upto: NDArray[np.intp]  # (m,) negatives below it or level with it
+
+    @classmethod
+    def of(cls, labels: ArrayLike, scores: ArrayLike) -> Self:
+        """From labels (N,) of 0 and 1 and scores (N,), none of them NaN."""
+        y, x = np.asarray(labels).astype(bool), np.asarray(scores, np.float64)
+        positives, negatives = np.flatnonzero(y), np.flatnonzero(~y)
+        negatives = negatives[np.argsort(x[negatives], kind="stable")]
+        rising, own = x[negatives], x[positives]
+        below, upto = (np.searchsorted(rising, own, side) for side in ("left", "right"))
+        return cls(positives, negatives, below, upto)
+
+    def aurocs(self, weights: Floats) -> Floats:
+        """AUROC (R,) of rows that count as `weights` (N, R) say; NaN where they leave one class only."""
+        passed = np.zeros((len(self.negatives) + 1, weights.shape[1]))
+        np.cumsum(weights[self.negatives], axis=0, out=passed[1:])
+        own = weights[self.positives]
+        right = np.einsum("mr,mr->r", own, passed[self.below] + passed[self.upto])
+        pairs = 2 * own.sum(axis=0) * passed[-1]
+        found: Floats = np.full(len(pairs), np.nan)
+        np.divide(right, pairs, out=found, where=pairs > 0)
+        return found
+
+
+def resampled_aurocs(
+    labels: ArrayLike, scores: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
+) -> Floats:
+    """AUROC of M models on resampled groups of rows, (M, R): each resample is the same for all models.
+
+    Parameters
+    ----------
+    labels, groups
+        (N,) of 0 and 1; and the id of each row's group, whose rows are drawn together.
+    scores
+        (M, N).
+    """
+    names, codes = np.unique(np.asarray(groups), return_inverse=True)
+    ranked = [RankedRows.of(labels, row) for row in np.asarray(scores)]
+    generator = np.random.default_rng((seed, 1))
+    found = np.empty((len(ranked), resamples))
+    chunk = max(CHUNK // max(len(codes), 1), 1)
+    for start in range(0, resamples, chunk):
+        counts = [
+            np.bincount(generator.integers(len(names), size=len(names)), minlength=len(names))
+            for _ in range(min(chunk, resamples - start))
+        ]
+        weights = np.stack(counts, axis=1)[codes].astype(np.float64)  # (N, R)
+        for number, rows in enumerate(ranked):
+            found[number, start : start + len(counts)] = rows.aurocs(weights)
+    return found
+
+
+def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
+    """Medians of M models' figures (M, T) over resampled tracks, (M, R), the same tracks for all models."""
+    table = np.asarray(values, np.float64)
+    tracks = table.shape[1]
+    generator = np.random.default_rng((seed, 2))
+    found = np.empty((len(table), resamples))
+    chunk = max(CHUNK // max(tracks, 1), 1)
+    for start in range(0, resamples, chunk):
+        drawn = generator.integers(tracks, size=(min(chunk, resamples - start), tracks))
+        for number, row in enumerate(table):
+            found[number, start : start + len(drawn)] = np.median(row[drawn], axis=1)
+    return found
+
+
+def gain(first: ArrayLike, second: ArrayLike, first_resampled: Floats, second_resampled: Floats) -> Estimate:
+    """Mean over seeds of `first` minus `second`, with its 95 % interval over test examples and seeds.
+
+    Parameters
+    ----------
+    first, second
+        Figures (S,) of models of the same seeds. With one seed the interval is over test examples alone.
+    first_resampled, second_resampled
+        The same on resampled test examples, (S, R); the interval is NaN where none of these is defined.
+    """
+    differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+    value, seeds = float(differences.mean()), len(differences)
+    moved = (first_resampled - second_resampled).mean(axis=0)
+    moved = moved[~np.isnan(moved)]
+    if len(moved) < 2:
+        return Estimate(value)
+    of_rows = float(moved.var())
+    of_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    half = _quantile(of_rows, of_seeds, seeds) * math.sqrt(of_rows + of_seeds)
+    return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
+
+
+def _quantile(of_rows: float, of_seeds: float, seeds: int) -> float:
+    """Of the normal distribution, or of Student's where the variance over few seeds counts."""
+    from scipy.special import stdtrit
+
+    if not of_seeds:
+        return Z95
+    return float(stdtrit((seeds - 1) * ((of_rows + of_seeds) / of_seeds) ** 2, 1 - TAIL))

@@ -1,0 +1,97 @@
+"""Gains over test rows and seeds: exact resampled AUROCs, and an interval that covers the truth."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm, ttest_1samp
+
+from bigbird_dna.reporting.metrics import resampling
+from bigbird_dna.reporting.metrics.auroc import auroc, auroc_difference
+from bigbird_dna.reporting.metrics.resampling import RankedRows, gain, resampled_aurocs, resampled_medians
+
+
+@given(st.data())
+def test_weights_count_rows_as_often_as_repeating_them_does(data: st.DataObject) -> None:
+    """Whole weights, ties and rows that aren't drawn: the AUROC of the repeated rows."""
+    n = data.draw(st.integers(2, 12))
+    labels = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+    scores = data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))
+    weights = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    (found,) = RankedRows.of(labels, scores).aurocs(np.array(weights, float)[:, None])
+    repeated = auroc(np.repeat(labels, weights), np.repeat(scores, weights)).value
+    assert found == pytest.approx(repeated, abs=1e-12, nan_ok=True)
+
+
+def test_resamples_are_of_groups_and_the_same_for_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    labels, groups = np.tile([1, 0, 0], 20), np.repeat(np.arange(20) * 7, 3)
+    first = rng.normal(size=60)
+    scores = np.stack([first, 2 * first + 5, -first])
+    found = resampled_aurocs(labels, scores, groups, seed=3, resamples=50)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0] + found[2], 1)
+    # By hand, for the first resample.
+    drawn = np.random.default_rng((3, 1)).integers(20, size=20)
+    rows = np.concatenate([np.flatnonzero(groups == 7 * group) for group in drawn])
+    assert found[0, 0] == pytest.approx(auroc(labels[rows], first[rows]).value)
+    # However many are held at a time.
+    monkeypatch.setattr(resampling, "CHUNK", 60 * 7)
+    np.testing.assert_array_equal(resampled_aurocs(labels, scores, groups, seed=3, resamples=50), found)
+
+
+def test_medians_are_of_the_same_tracks_for_all_models() -> None:
+    values = np.random.default_rng(1).random((2, 9))
+    found = resampled_medians(np.stack([values[0], values[0] + 0.1]), resamples=40)
+    np.testing.assert_allclose(found[1] - found[0], 0.1)
+    assert set(found[0]) <= set(values[0]) and len(set(found[0])) > 2
+
+
+def test_of_one_seed_the_interval_is_that_over_rows() -> None:
+    """Every row a group: about DeLong's paired interval."""
+    rng = np.random.default_rng(4)
+    labels = np.repeat([0, 1], 400)
+    common = rng.normal(size=800)
+    scores = np.stack([1.5 * labels + common, labels + common + 0.5 * rng.normal(size=800)])
+    moved = resampled_aurocs(labels, scores, np.arange(800))
+    areas = [auroc(labels, row).value for row in scores]
+    found = gain(areas[:1], areas[1:], moved[:1], moved[1:])
+    expected = auroc_difference(labels, *scores)
+    assert found.value == pytest.approx(expected.value)
+    assert np.allclose(found[1:], expected[1:], atol=0.1 * (expected.high - expected.low))
+
+
+def test_where_rows_tell_all_the_interval_is_student_s() -> None:
+    first, second = [0.9, 0.87, 0.92], [0.85, 0.86, 0.84]
+    still = np.tile(np.array(first)[:, None], 100), np.tile(np.array(second)[:, None], 100)
+    differences = np.subtract(first, second)
+    expected = ttest_1samp(differences, 0).confidence_interval(0.95)
+    found = gain(first, second, *still)
+    assert found == pytest.approx((differences.mean(), expected.low, expected.high))
+
+
+def test_a_gain_without_an_interval() -> None:
+    nothing = np.full((1, 5), np.nan)
+    found = gain([0.8], [0.7], nothing, nothing)
+    assert found.value == pytest.approx(0.1) and math.isnan(found.low)
+
+
+@pytest.mark.parametrize(("pairs", "seeds", "deviation"), [(100, 3, 0.0), (100, 3, 0.15), (200, 1, 0.0)])
+def test_the_interval_covers_the_truth(pairs: int, seeds: int, deviation: float) -> None:
+    """Simulated studies: models whose lift depends on start and seed, on rows that they share."""
+    rng = np.random.default_rng(5)
+    lifts = rng.normal(0, deviation, 50_000)
+    truth = norm.cdf((1.4 + lifts) / math.sqrt(2)).mean() - norm.cdf((1.2 + lifts) / math.sqrt(2)).mean()
+    labels, groups = np.tile([1, 0], pairs), np.repeat(np.arange(pairs), 2)
+    studies, covered = 120, 0
+    for study in range(studies):
+        lift = np.repeat([1.4, 1.2], seeds) + rng.normal(0, deviation, 2 * seeds)
+        own = rng.normal(size=(2 * seeds, 2 * pairs))
+        scores = lift[:, None] * labels + math.sqrt(0.7) * rng.normal(size=2 * pairs) + math.sqrt(0.3) * own
+        areas = [auroc(labels, row).value for row in scores]
+        moved = resampled_aurocs(labels, scores, groups, seed=study, resamples=200)
+        found = gain(areas[:seeds], areas[seeds:], moved[:seeds], moved[seeds:])
+        covered += found.low <= truth <= found.high
+    assert covered / studies >= 0.88  # 0.95 less four of its deviations would be 0.87

@@ -1,0 +1,210 @@
+"""What pretraining buys: a model for each start, share of the examples and seed, their report, and probes."""
+
+STUDIED = {task: study_models(task) for task in STUDY_TASKS}
+# One of the models may be a task's own once more: two trainings of one identity don't share checkpoints.
+STUDY_CHECKPOINTS = str(PATHS.checkpoints / "study")
+# Frozen encoders are probed where there is a pretrained one to be told from fresh weights.
+PROBED = bool(STUDIED["promoters"]) and CONFIG.studies("pretrained")
+
+
+rule study_promoter:
+    input:
+        config=PATHS.stage("promoters"),
+        windows=PATHS.windows / "windows.parquet",
+        labels=PATHS.windows / "labels.npz",
+        reference=WINDOWS_REFERENCE,
+        indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
+        tokenizer=rules.train_tokenizer.output[0],
+        pretrained=lambda wildcards: (
+            rules.pretrain.output if wildcards.start == "pretrained" else []
+        ),
+    output:
+        directory(PATHS.study_model("promoters", "{start}", "{share}", "{seed}")),
+    log:
+        PATHS.log("study-promoters-{start}-{share}-{seed}"),
+    benchmark:
+        PATHS.benchmark("study-promoters-{start}-{share}-{seed}")
+    # One: the models then train side by side, which is faster than one after the other on more cores.
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=16000,
+        runtime=1440,
+    params:
+        settings=lambda wildcards: study_settings(wildcards, "promoters"),
+        negative_set=CONFIG.study.negative_set if CONFIG.study else "",
+        start=lambda wildcards, input: (
+            ["--pretrained", *input.pretrained] if input.pretrained else []
+        ),
+        windows=subpath(input.windows, parent=True),
+        checkpoints=STUDY_CHECKPOINTS,
+        device=DEVICE,
+        version=VERSION,
+    shell:
+        "bigbird-dna finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
+        " {params.settings:q} --windows {params.windows:q} --reference {input.reference:q}"
+        " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule study_chromatin:
+    input:
+        config=PATHS.stage("chromatin"),
+        bins=rules.chromatin_data.output.bins,
+        rest=rules.chromatin_data.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
+        tokenizer=rules.train_tokenizer.output[0],
+        pretrained=lambda wildcards: (
+            rules.pretrain.output if wildcards.start == "pretrained" else []
+        ),
+    output:
+        directory(PATHS.study_model("chromatin", "{start}", "{share}", "{seed}")),
+    log:
+        PATHS.log("study-chromatin-{start}-{share}-{seed}"),
+    benchmark:
+        PATHS.benchmark("study-chromatin-{start}-{share}-{seed}")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=16000,
+        runtime=2880,
+    params:
+        settings=lambda wildcards: study_settings(wildcards, "chromatin"),
+        start=lambda wildcards, input: (
+            ["--pretrained", *input.pretrained] if input.pretrained else []
+        ),
+        data=subpath(input.bins, parent=True),
+        checkpoints=STUDY_CHECKPOINTS,
+        device=DEVICE,
+        version=VERSION,
+    shell:
+        "bigbird-dna finetune-chromatin {input.config:q} {params.settings:q}"
+        " --data {params.data:q} --reference {input.reference:q}"
+        " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule study_predictions:
+    input:
+        config=PATHS.stage("chromatin-evaluation"),
+        bins=rules.chromatin_data.output.bins,
+        rest=rules.chromatin_data.output,
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
+        model=rules.study_chromatin.output[0],
+    output:
+        PATHS.study_predictions("{start}", "{share}", "{seed}"),
+    log:
+        PATHS.log("study-predictions-{start}-{share}-{seed}"),
+    benchmark:
+        PATHS.benchmark("study-predictions-{start}-{share}-{seed}")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=16000,
+        runtime=720,
+    params:
+        data=subpath(input.bins, parent=True),
+        device=DEVICE,
+        version=VERSION,
+    shell:
+        "bigbird-dna predict-bins {input.config:q} {input.model:q} --data {params.data:q}"
+        " --reference {input.reference:q} -o {output:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule study_report:
+    input:
+        models=[model for models in STUDIED.values() for model in models],
+        predictions=[model.with_name("predictions.npy") for model in STUDIED["chromatin"]],
+        labels=rules.chromatin_baseline.output.labels if STUDIED["chromatin"] else [],
+        pretrained=rules.pretrain.output if CONFIG.studies("pretrained") else [],
+    output:
+        words=report(
+            PATHS.report / "study.txt",
+            category="What pretraining buys",
+            caption=f"{CAPTIONS}/study_words.rst",
+            labels={"figure": "in words"},
+        ),
+        shares=report(
+            PATHS.report / "study.svg",
+            category="What pretraining buys",
+            caption=f"{CAPTIONS}/study.rst",
+            labels={"figure": "AUROC and the number of examples"},
+        ),
+        steps=report(
+            PATHS.report / "study_steps.svg",
+            category="What pretraining buys",
+            caption=f"{CAPTIONS}/study_steps.rst",
+            labels={"figure": "AUROC while fine-tuning"},
+        ),
+        table=report(
+            PATHS.report / "study.tsv",
+            category="What pretraining buys",
+            caption=f"{CAPTIONS}/study_table.rst",
+            labels={"figure": "all starts, table"},
+        ),
+    log:
+        PATHS.log("study-report"),
+    benchmark:
+        PATHS.benchmark("study-report")
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        labels=lambda wildcards, input: ["--labels", input.labels] if input.labels else [],
+        pretrained=lambda wildcards, input: (
+            ["--pretrained", *input.pretrained] if input.pretrained else []
+        ),
+        benchmarks=str(Path(PATHS.benchmark("study-report")).parent),
+        directory=subpath(output.table, parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna report-study {input.models:q} {params.labels:q} {params.pretrained:q}"
+        " --benchmarks {params.benchmarks:q} -o {params.directory:q} > {log:q} 2>&1"
+
+
+rule probe_promoters:
+    input:
+        config=PATHS.stage("promoters"),
+        windows=PATHS.windows / "windows.parquet",
+        labels=PATHS.windows / "labels.npz",
+        reference=WINDOWS_REFERENCE,
+        indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
+        pretrained=rules.pretrain.output,
+    output:
+        figure=report(
+            PATHS.report / "probes.svg",
+            category="What pretraining buys",
+            caption=f"{CAPTIONS}/probes.rst",
+            labels={"figure": "probes of the layers"},
+        ),
+        table=report(
+            PATHS.report / "probes.tsv",
+            category="What pretraining buys",
+            caption=f"{CAPTIONS}/probes.rst",
+            labels={"figure": "probes, table"},
+        ),
+    log:
+        PATHS.log("probe-promoters"),
+    benchmark:
+        PATHS.benchmark("probe-promoters")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=16000,
+        runtime=240,
+    params:
+        negative_set=CONFIG.study.negative_set if CONFIG.study else "",
+        windows=subpath(input.windows, parent=True),
+        directory=subpath(output.table, parent=True),
+        device=DEVICE,
+        version=VERSION,
+    shell:
+        "bigbird-dna probe-promoters {input.config:q} --negative-set {params.negative_set:q}"
+        " --windows {params.windows:q} --reference {input.reference:q}"
+        " --pretrained {input.pretrained:q} -o {params.directory:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
