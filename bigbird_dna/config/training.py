@@ -62,6 +62,10 @@ class PretrainingConfig(TrainingConfig):
     mask_span: float = Field(
         default=1.0, ge=1, le=100, description="tokens hidden side by side, on average; 1: each for itself"
     )
+    initial_embeddings: Literal["neighbours", "random"] = Field(
+        default="neighbours",
+        description="neighbours: by counts of tokens and of those beside them; random: as other weights",
+    )
     next_sentence: bool = Field(default=False, description="also learn whether B follows A, as in the paper")
     evaluation_sequences: Annotated[int, WATCHING] = Field(default=256, ge=1, description="held-out, fixed")
     ngram_order: Annotated[int, WATCHING] = Field(

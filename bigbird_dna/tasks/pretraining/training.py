@@ -10,7 +10,9 @@ from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.files import checksum
 from bigbird_dna.model.directory import encoder_for
+from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.opening import load_tokenizer
@@ -44,6 +46,9 @@ def pretrain(
         checkpoints,
         world,
     )
+    assert isinstance(run.model.network, PretrainingNetwork)
+    if settings.initial_embeddings == "neighbours":
+        begin_with_counts(run.model.network, train_store)
     parameters = sum(p.numel() for p in run.model.network.parameters())
     objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world)
     what = f"{parameters:,} parameters, {len(train_store.tokens):,} training tokens"
