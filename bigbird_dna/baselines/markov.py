@@ -167,7 +167,7 @@ class Markov:
         It is the Markov model's exact conditional probability: that of the path through the stretch and the
         `order` bases behind it, given the `order` before, as a share of all 4 ** L such paths. Where fewer
         are known, up to an N or an end of the sequence, those are all that is given. Stretches of more than
-        ten bases are judged by order ten at most: the sum over paths takes time and memory of 4 ** order.
+        eight bases are judged by order eight at most: the sum over paths takes time and memory of 4 ** order.
         `before` and `behind` (M,) are the bases that may be seen on either side, None: all.
 
         Raises

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.baselines.markov_counts import Codes, Words, known_before, words_ending
 
-# Longer stretches are judged with at most this order: 4 ** 10 states take a tenth of a second each.
-LONGEST_STATE = 10
+# Longer stretches are judged with at most this order: 4 ** 8 states take some milliseconds each.
+LONGEST_STATE = 8
 _STATES = 1 << 17  # of all stretches at a time: 1 MB, about a cache's size
 _STEPS = 8  # after which the sums are scaled back, so that they stay in the range of numbers
 
