@@ -54,8 +54,9 @@ rule evaluate_pretraining:
     params:
         tokens=subpath(input.tokenizer, parent=True),
         order=CONFIG.pretraining.ngram_order,
+        length=CONFIG.pretraining.sequence_tokens,
         device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna evaluate-pretraining {input.model:q} --tokens {params.tokens:q}"
-        " --ngram-order {params.order:q} -o {output:q} --device {params.device:q} > {log:q} 2>&1"
+        " --sequence-tokens {params.length:q} --ngram-order {params.order:q} -o {output:q} --device {params.device:q} > {log:q} 2>&1"
