@@ -151,6 +151,16 @@ inline Vector widen(const _Float16* x) {
 }
 #endif
 
+// The other way; `narrow_to` gives the same bits as `narrow`.
+inline void narrow_to(float* x, Vector value) { store(x, value); }
+inline void narrow_to(Brain* x, Vector value) {
+    typedef uint32_t Unsigned __attribute__((vector_size(VECTOR_BYTES)));
+    typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+    const Unsigned wide = (Unsigned)value, rounded = (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
+    const Unsigned bits = value == value ? rounded : (Unsigned{} + 0x7fc0);
+    *reinterpret_cast<Halves*>(x) = __builtin_convertvector(bits, Halves);
+}
+
 template <typename T> inline T narrow(float value) { return static_cast<T>(value); }
 template <> inline Brain narrow<Brain>(float value) { return Brain::from(value); }
 
@@ -847,6 +857,99 @@ void backward_by_block(Problem& p) {
     });
 }
 
+// ---- element by element -------------------------------------------------------------------------------------
+
+// Calls `visit(begin, end)` for runs of n numbers, from all threads. Runs are whole vectors but for the last.
+template <typename Visit> void each_run(const Problem& p, long n, Visit visit) {
+    constexpr long RUN = 1 << 14;
+    Crew(p, (n + RUN - 1) / RUN, [&](long, long item) { visit(item * RUN, std::min(item * RUN + RUN, n)); });
+}
+
+// 1 + e^-2u with u = √(2 / π) (x + 0.044715 x³): by its inverse GELU multiplies x.
+inline Vector gelu_divisor(Vector x) {
+    constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
+    const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
+    // 2^126 is as good as infinity here, and `power` can't go further.
+    return power(-maximum(splat(-126.0f), -power_of)) + 1.0f;
+}
+
+inline Vector gelu_value(Vector x) { return x / gelu_divisor(x); }
+
+inline Vector gelu_slope_value(Vector x) {
+    constexpr float RATE = 2 * 0.7978845608028654f;
+    const Vector gate = 1.0f / gelu_divisor(x), inner = fused(x * x, splat(3 * 0.044715f * RATE), splat(RATE));
+    // Far out `bend` is next to nothing, and `steep` may be infinite.
+    const Vector bend = gate * (1.0f - gate), steep = x * inner;
+    return fused(bend, bend > 1e-30f ? steep : Vector{}, gate);
+}
+
+template <typename T> void gelu_of(const Problem& p, const T* x, T* out, long n) {
+    each_run(p, n, [&](long at, long end) {
+        for (; at + LANES <= end; at += LANES) narrow_to(out + at, gelu_value(widen(x + at)));
+        for (; at < end; ++at) out[at] = narrow<T>(gelu_value(splat(static_cast<float>(x[at])))[0]);
+    });
+}
+
+template <typename T> void gelu_slope_of(const Problem& p, const T* x, const T* upper, T* out, long n) {
+    each_run(p, n, [&](long at, long end) {
+        for (; at + LANES <= end; at += LANES)
+            narrow_to(out + at, gelu_slope_value(widen(x + at)) * widen(upper + at));
+        for (; at < end; ++at)
+            out[at] = narrow<T>(gelu_slope_value(splat(static_cast<float>(x[at])))[0] * static_cast<float>(upper[at]));
+    });
+}
+
+template <typename T, typename U>
+void drop_of(const Problem& p, const T* x, const float* residual, U* out, const int16_t* lanes, int32_t least,
+             float scale, long n) {
+    typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+    each_run(p, n, [&](long at, long end) {
+        for (; at + LANES <= end; at += LANES) {
+            const Integers lane = __builtin_convertvector(*reinterpret_cast<const Shorts*>(lanes + at), Integers);
+            const Vector kept = lane >= least ? widen(x + at) * scale : Vector{};
+            narrow_to(out + at, residual ? kept + load(residual + at) : kept);
+        }
+        for (; at < end; ++at) {
+            const float kept = lanes[at] >= least ? static_cast<float>(x[at]) * scale : 0.0f;
+            out[at] = narrow<U>(residual ? kept + residual[at] : kept);
+        }
+    });
+}
+
+template <typename T, typename U>
+void turn_all(const Problem& p, const T* from, U* to, const float* cos, const float* sin, float sign) {
+    const long half = p.width / 2, chunks = (p.tokens + PACK_ROWS - 1) / PACK_ROWS;
+    const auto row = [&](const T* x, U* y, const float* c, const float* s) {
+        long at = 0;
+        for (; at + LANES <= half; at += LANES) {
+            const Vector a = widen(x + at), b = widen(x + half + at);
+            const Vector cosine = load(c + at), sine = load(s + at) * sign;
+            narrow_to(y + at, fused(a, cosine, -(b * sine)));
+            narrow_to(y + half + at, fused(b, cosine, a * sine));
+        }
+        for (; at < half; ++at) {
+            const Vector a = splat(static_cast<float>(x[at])), b = splat(static_cast<float>(x[half + at]));
+            const Vector cosine = splat(c[at]), sine = splat(s[at] * sign);
+            y[at] = narrow<U>(fused(a, cosine, -(b * sine))[0]);
+            y[half + at] = narrow<U>(fused(b, cosine, a * sine)[0]);
+        }
+    };
+    const auto copy = [&](const T* x, U* y) {
+        long at = 0;
+        for (; at + LANES <= p.width; at += LANES) narrow_to(y + at, widen(x + at));
+        for (; at < p.width; ++at) y[at] = narrow<U>(static_cast<float>(x[at]));
+    };
+    Crew(p, p.batch * chunks, [&](long, long item) {
+        const long batch = item / chunks, begin = item % chunks * PACK_ROWS;
+        for (long j = begin; j < std::min<long>(begin + PACK_ROWS, p.tokens); ++j)
+            for (long head = 0; head < p.heads; ++head) {
+                const T* x = from + batch * p.q.batch + head * p.q.head + j * p.q.token;
+                U* y = to + batch * p.out.batch + head * p.out.head + j * p.out.token;
+                cos ? row(x, y, cos + j * half, sin + j * half) : copy(x, y);
+            }
+    });
+}
+
 }  // namespace
 
 extern "C" {
@@ -857,21 +960,47 @@ int64_t scratch_size(const Problem* p, int backward) {
     return p->threads * worker_scratch(*p) + group_planes(*p, layout) * layout.size(*p);
 }
 
-// x becomes x · sigmoid(2 √(2 / π) (x + 0.044715 x³)), the tanh form of GELU, for n numbers.
-void gelu(const Problem* p, float* x, int64_t n) {
-    constexpr long RUN = 1 << 14;  // numbers of a work item
-    constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
-    const auto value = [](Vector x) {
-        const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
-        // 2^126 is as good as infinity here, and `power` can't go further.
-        return x / (power(-maximum(splat(-126.0f), -power_of)) + 1.0f);
+// ---- element by element: `type` is that of x and what follows it, 0 float32 or 1 bfloat16 -------------------
+
+// x · sigmoid(2 √(2 / π) (x + 0.044715 x³)), the tanh form of GELU, for n numbers; `out` may be `x`.
+void gelu(const Problem* p, int64_t type, const void* x, void* out, int64_t n) {
+    type == 1 ? gelu_of(*p, static_cast<const Brain*>(x), static_cast<Brain*>(out), n)
+              : gelu_of(*p, static_cast<const float*>(x), static_cast<float*>(out), n);
+}
+
+// Its slope at x times `upper`; `out` may be `upper`.
+void gelu_slope(const Problem* p, int64_t type, const void* x, const void* upper, void* out, int64_t n) {
+    type == 1 ? gelu_slope_of(*p, static_cast<const Brain*>(x), static_cast<const Brain*>(upper),
+                              static_cast<Brain*>(out), n)
+              : gelu_slope_of(*p, static_cast<const float*>(x), static_cast<const float*>(upper),
+                              static_cast<float*>(out), n);
+}
+
+// out ← x · scale where lane >= least, else 0; plus `residual`, if it isn't null. `out_type` is that of `out`;
+// `residual` is float32.
+void drop(const Problem* p, int64_t type, int64_t out_type, const void* x, const float* residual, void* out,
+          const int16_t* lanes, int64_t least, double scale, int64_t n) {
+    const auto go = [&](const auto* from, auto* to) {
+        drop_of(*p, from, residual, to, lanes, static_cast<int32_t>(least), static_cast<float>(scale), n);
     };
-    Crew(*p, (n + RUN - 1) / RUN, [&](long, long item) {
-        const long begin = item * RUN, end = std::min<long>(begin + RUN, n);
-        long at = begin;
-        for (; at + LANES <= end; at += LANES) store(x + at, value(load(x + at)));
-        for (; at < end; ++at) x[at] = value(splat(x[at]))[0];
-    });
+    const auto *wide = static_cast<const float*>(x);
+    const auto *brain = static_cast<const Brain*>(x);
+    if (type == 1)
+        out_type == 1 ? go(brain, static_cast<Brain*>(out)) : go(brain, static_cast<float*>(out));
+    else
+        out_type == 1 ? go(wide, static_cast<Brain*>(out)) : go(wide, static_cast<float*>(out));
+}
+
+// p.out (B, H, L, K) ← p.q, each row turned by its token's angles: rotary positions. `cos` and `sin` are (L, K / 2),
+// `cos` null for no turn; `sign` -1 turns back. `out_type` is that of p.out, which may be p.q.
+void turn(Problem* p, int64_t out_type, const float* cos, const float* sin, double sign) {
+    const auto go = [&](const auto* from, auto* to) { turn_all(*p, from, to, cos, sin, static_cast<float>(sign)); };
+    const auto *wide = static_cast<const float*>(p->q.data);
+    const auto *brain = static_cast<const Brain*>(p->q.data);
+    if (p->type == 1)
+        out_type == 1 ? go(brain, static_cast<Brain*>(p->out.data)) : go(brain, static_cast<float*>(p->out.data));
+    else
+        out_type == 1 ? go(wide, static_cast<Brain*>(p->out.data)) : go(wide, static_cast<float*>(p->out.data));
 }
 
 int has_float16() {

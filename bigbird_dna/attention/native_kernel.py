@@ -63,11 +63,72 @@ class Kernel:
         self._solve(call, lse, out=out, upper=upper, **dict(named))
         return grads
 
-    def gelu_(self, x: Tensor) -> Tensor:
-        """The tanh form of GELU in place; `x` is float32, on the CPU and contiguous."""
+    # Below, tensors are on the CPU, float32 or bfloat16, and contiguous unless it says otherwise.
+
+    def gelu(self, x: Tensor, out: Tensor) -> Tensor:
+        """The tanh form of GELU, into `out`, which may be `x`."""
+        self._each("gelu", x, x, out)
+        return out
+
+    def gelu_slope(self, x: Tensor, upper: Tensor) -> Tensor:
+        """Gradient with respect to `x`, `upper` being that with respect to its GELU."""
+        out = torch.empty_like(x)
+        self._each("gelu_slope", x, x, upper, out)
+        return out
+
+    def drop(
+        self, x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, out: Tensor
+    ) -> Tensor:
+        """`x` · scale where `lanes` (int16) are at least `least`, else 0; plus `residual` (float32)."""
         problem = _Problem(threads=torch.get_num_threads(), launcher=_launcher())
-        self._library.gelu(ctypes.byref(problem), ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.numel()))
-        return x
+        self._library.drop(
+            ctypes.byref(problem),
+            *map(ctypes.c_int64, (TYPES[x.dtype], TYPES[out.dtype])),
+            ctypes.c_void_p(x.data_ptr()),
+            ctypes.c_void_p(None if residual is None else residual.data_ptr()),
+            *(ctypes.c_void_p(some.data_ptr()) for some in (out, lanes)),
+            ctypes.c_int64(least),
+            ctypes.c_double(scale),
+            ctypes.c_int64(x.numel()),
+        )
+        return out
+
+    def turn(self, x: Tensor, out: Tensor, turns: tuple[Tensor, Tensor] | None, back: bool = False) -> Tensor:
+        """Rows of `x` (B, H, L, K) turned by their tokens' angles, cosines and sines (L, K / 2), into `out`.
+
+        None: they are copied. Both tensors may have any strides but in their last axis, and may be one.
+        """
+        batch, heads, tokens, width = x.shape
+        problem = _Problem(
+            batch=batch,
+            heads=heads,
+            tokens=tokens,
+            width=width,
+            type=TYPES[x.dtype],
+            threads=torch.get_num_threads(),
+            launcher=_launcher(),
+            q=_Array(x.data_ptr(), *x.stride()[:3]),
+            out=_Array(out.data_ptr(), *out.stride()[:3]),
+        )
+        angles = (None, None) if turns is None else (turns[0].data_ptr(), turns[1].data_ptr())
+        self._library.turn(
+            ctypes.byref(problem),
+            ctypes.c_int64(TYPES[out.dtype]),
+            *map(ctypes.c_void_p, angles),
+            ctypes.c_double(-1.0 if back else 1.0),
+        )
+        return out
+
+    def _each(self, name: str, *tensors: Tensor) -> None:
+        """Call a function of as many numbers as the first tensor has, of the first's type, on the others."""
+        first, *others = tensors
+        problem = _Problem(threads=torch.get_num_threads(), launcher=_launcher())
+        self._library[name](
+            ctypes.byref(problem),
+            ctypes.c_int64(TYPES[first.dtype]),
+            *(ctypes.c_void_p(some.data_ptr()) for some in others),
+            ctypes.c_int64(first.numel()),
+        )
 
     def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
         q, k, v, pattern, lengths, layer, *_ = call
