@@ -79,11 +79,7 @@ def evaluate_pretraining(
         raise UsageError(f"{length} tokens an input: the model takes {model.config.positions}")
     judged = {
         split: HeldOut.draw(
-            stores[split],
-            model.tokenizer,
-            length,
-            sequences,
-            pairs=model.settings.next_sentence,
+            stores[split], model.tokenizer, length, sequences, pairs=model.settings.next_sentence
         )
         for split in SPLITS
         if len(stores[split].tokens)

@@ -40,11 +40,7 @@ class PretrainingObjective:
             length: sampler(train, tokenizer, length, config.next_sentence) for length in sorted(lengths)
         }
         self.held_out = HeldOut.draw(
-            valid,
-            tokenizer,
-            config.sequence_tokens,
-            config.evaluation_sequences,
-            pairs=config.next_sentence,
+            valid, tokenizer, config.sequence_tokens, config.evaluation_sequences, pairs=config.next_sentence
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
 
