@@ -25,7 +25,7 @@ class _Gelu(torch.autograd.Function):
         return kernel.gelu(x, torch.empty_like(x))
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, upper: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         kernel = pointwise(x)

@@ -26,7 +26,9 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
         """Drop elements of `input`, then add `residual`, of the same shape."""
-        if not self.training or not self.p or input.device.type != "cpu" or torch.compiler.is_compiling():
+        if not self.training or not self.p:
+            return input if residual is None else residual + input
+        if input.device.type != "cpu" or torch.compiler.is_compiling():
             dropped = super().forward(input)
             return dropped if residual is None else residual + dropped
         return _Dropped.apply(input, residual, self.p)  # type: ignore[no-any-return, no-untyped-call]
@@ -44,7 +46,7 @@ class _Dropped(torch.autograd.Function):
         return _kept(x, lanes, ctx.least, ctx.scale, residual, dtype)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, upper: Tensor) -> tuple[Tensor, Tensor | None, None]:
         (lanes,), (dtype, other) = ctx.saved_tensors, ctx.types
         grad = _kept(upper, lanes, ctx.least, ctx.scale, None, dtype)

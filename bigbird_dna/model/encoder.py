@@ -8,7 +8,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -126,6 +126,7 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.radius = config.relative_radius
+        self.joined: tuple[Tensor, Tensor] | None = None  # see `joined_weights`
         self.relative = None
         if self.radius:
             shape = (config.heads, label_count(self.radius), hidden // config.heads)
@@ -159,6 +160,8 @@ class Layer(nn.Module):
         del q, k, v
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._after_attention(x, context)
+        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
+            return self._after_attention(x, context)
         out = torch.empty_like(x)
         for rows, tokens in _tiles(x, self.intermediate.out_features):
             part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
@@ -175,8 +178,8 @@ class Layer(nn.Module):
             projected = tuple(part(x) for part in parts)
         else:
             # One product is faster than three, by more than it takes to lay the weights side by side.
-            weight = torch.cat([part.weight for part in parts])
-            joined = F.linear(x, weight, torch.cat([part.bias for part in parts]))
+            kept = None if torch.is_grad_enabled() else self.joined
+            joined = F.linear(x, *(kept or self._join()))
             if on_cpu:
                 wide = self._attention_type(joined)
                 return *split_heads(joined, self.heads, turns, wide), joined.dtype
@@ -186,6 +189,11 @@ class Layer(nn.Module):
             q, k = rotate(q, turns), rotate(k, turns)
         wide = self._attention_type(q)
         return q.to(wide), k.to(wide), v.to(wide), q.dtype
+
+    def _join(self) -> tuple[Tensor, Tensor]:
+        """Weights (3D, D) and biases (3D,) of queries, keys and values, one below the other."""
+        parts = (self.query, self.key, self.value)
+        return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
 
     def _attention_type(self, x: Tensor) -> torch.dtype:
         # The backward pass of torch's fused attention on CPUs is five times slower in bfloat16.
@@ -221,12 +229,32 @@ class Layer(nn.Module):
 def _tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
     """Cut (B, L, D) into sequences × tokens, so that `inner` elements a token don't exceed the bound."""
     batch, length = x.shape[:2]
-    bound = INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
-    fit = max(1, bound // inner)  # tokens
+    fit = max(1, _bound(x) // inner)  # tokens
     rows, tokens = max(1, fit // length), min(fit, length)
     for row in range(0, batch, rows):
         for start in range(0, length, tokens):
             yield slice(row, row + rows), slice(start, start + tokens)
+
+
+def _bound(x: Tensor) -> int:
+    return INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
+
+
+@contextmanager
+def joined_weights(network: nn.Module) -> Iterator[None]:
+    """Lay the weights that layers multiply by side by side once, for many calls without gradients.
+
+    In the block nobody may change a weight. Several threads may be in such blocks at once.
+    """
+    layers = [module for module in network.modules() if isinstance(module, Layer)]
+    with torch.no_grad():
+        for layer in layers:
+            layer.joined = layer._join()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.joined = None
 
 
 class Encoder(nn.Module):
@@ -299,8 +327,6 @@ class Encoder(nn.Module):
         config = self.config
         if config.position != "rotary":
             return None
-        # Made anew in each call, once for all layers: cheaper than keeping them in step with the device, the
-        # length, and the type that the weights are converted to.
         width, extra = config.hidden // config.heads, config.extra_globals
         turns = rotation(x.shape[1] - extra, width, config.rotary_base, config.rotary_scale, x.device)
         if not extra:

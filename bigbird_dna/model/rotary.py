@@ -5,6 +5,7 @@ vectors turns by p · base^(-2f / K), so that q · k depends on the two position
 is no table of positions to learn, and nothing that ends at some length.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from torch.autograd.function import once_differentiable
 from bigbird_dna.attention.native import pointwise
 
 # Axes: B batch, H heads, L tokens, K head width.
+
+_KEPT_TOKENS = 2048
 
 
 class Rotation(NamedTuple):
@@ -44,8 +47,23 @@ def rotation(
     Notes
     -----
     Angles are float64: at position 131,072 the nearest float32 is up to 0.004 rad off, and q · k would depend
-    on where the two tokens stand.
+    on where the two tokens stand. Those of short inputs on CPUs are kept: making them costs as much as a layer
+    of a small model.
     """
+    cpu = device is None or device.type == "cpu"
+    if cpu and tokens <= _KEPT_TOKENS and not torch.compiler.is_compiling():
+        return _kept_rotation(tokens, width, base, scale)
+    return _rotation(tokens, width, base, scale, device)
+
+
+@lru_cache(maxsize=512)
+@torch.inference_mode(False)  # what inference makes first must serve training as well
+@torch.no_grad()
+def _kept_rotation(tokens: int, width: int, base: float, scale: float) -> Rotation:
+    return _rotation(tokens, width, base, scale, None)
+
+
+def _rotation(tokens: int, width: int, base: float, scale: float, device: torch.device | None) -> Rotation:
     positions = torch.arange(tokens, device=device, dtype=torch.float64) / scale
     angles = positions[:, None] * rates(width, base, device)  # (L, K / 2)
     return Rotation(angles.cos().float(), angles.sin().float())
@@ -94,7 +112,7 @@ class _SplitHeads(torch.autograd.Function):
         return tuple(_turned(x, out, own) for x, out, own in zip(parts, room, ctx.of, strict=True))
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *uppers: Tensor) -> tuple[Tensor | None, ...]:
         grad = torch.empty(ctx.shape, dtype=ctx.dtype)
         for upper, out, own in zip(uppers, _parts(grad, uppers[0].shape[1]), ctx.of, strict=True):
