@@ -286,6 +286,16 @@ struct Problem {
     Array upper, grad_q, grad_k, grad_v;
 };
 
+// A layer of an encoder: matrices packed as `multiply` takes them, vectors filled up with 0 to whole panels.
+// native_layer.py declares the same.
+struct Weights {
+    int64_t hidden, inner;  // D, I
+    double epsilon;
+    const float *joined, *joined_bias;  // queries, keys and values
+    const float *output, *output_bias, *gain, *shift;
+    const float *up, *up_bias, *down, *down_bias, *last_gain, *last_shift;
+};
+
 }
 
 namespace {
@@ -950,6 +960,86 @@ void turn_all(const Problem& p, const T* from, U* to, const float* cos, const fl
     });
 }
 
+// ---- whole layers -------------------------------------------------------------------------------------------
+
+constexpr long PANEL = 2 * LANES;  // columns of weights that lie together
+
+long in_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
+
+// C ← A B, B packed in panels of (inner, PANEL), as many as cover `columns`; rows of C have room for all of them.
+__attribute__((noinline)) void multiply(long rows, long inner, long columns, const float* a, long lda,
+                                        const float* packed, float* c, long ldc) {
+    for (long x = 0; x < columns; x += PANEL)
+        panel<2, false, false>(rows, inner, a, lda, Spaced{packed + x * inner, PANEL}, c + x, ldc);
+}
+
+void add_row(float* rows, long count, long line, const float* row, long columns) {
+    for (long i = 0; i < count; ++i)
+        for (long c = 0; c < columns; c += LANES) store(rows + i * line + c, load(rows + i * line + c) + load(row + c));
+}
+
+// x ← LayerNorm(x + (part + bias)) for `count` rows; `columns` is a multiple of LANES.
+void add_and_normalise(float* x, const float* part, long line, const float* bias, const float* gain,
+                       const float* shift, long count, long columns, double epsilon) {
+    for (long i = 0; i < count; ++i, x += columns, part += line) {
+        const auto mean = [&](Vector sum) {
+            float total = 0;
+            for (long lane = 0; lane < LANES; ++lane) total += sum[lane];
+            return total / static_cast<float>(columns);
+        };
+        Vector sum{}, squares{};
+        for (long c = 0; c < columns; c += LANES) {
+            const Vector value = load(x + c) + (load(part + c) + load(bias + c));
+            store(x + c, value);
+            sum += value;
+        }
+        const Vector middle = splat(mean(sum));
+        for (long c = 0; c < columns; c += LANES) {
+            const Vector off = load(x + c) - middle;
+            squares = fused(off, off, squares);
+        }
+        const Vector rate = splat(static_cast<float>(1 / std::sqrt(mean(squares) + epsilon)));
+        for (long c = 0; c < columns; c += LANES)
+            store(x + c, fused((load(x + c) - middle) * rate, load(gain + c), load(shift + c)));
+    }
+}
+
+// Where the parts of `room` begin.
+struct Rooms {
+    long joined, context, inner, size;
+};
+
+Rooms layer_rooms(const Problem& p, const Weights& w) {
+    const long joined = p.tokens * in_panels(3 * w.hidden), context = p.tokens * w.hidden;
+    return {0, joined, joined + context, joined + context + p.tokens * in_panels(w.inner)};
+}
+
+// `p` is of one sequence without padding; its tensors are set here.
+void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin, float* x, float* room) {
+    const Rooms rooms = layer_rooms(p, w);
+    float *joined = room + rooms.joined, *context = room + rooms.context, *inner = room + rooms.inner;
+    const long tokens = p.tokens, hidden = w.hidden;
+    const long joined_line = in_panels(3 * hidden), inner_line = in_panels(w.inner), line = in_panels(hidden);
+    multiply(tokens, hidden, 3 * hidden, x, hidden, w.joined, joined, joined_line);
+    add_row(joined, tokens, joined_line, w.joined_bias, joined_line);
+    const auto array = [&](float* data, long step) { return Array{data, 0, p.width, step}; };
+    if (cos)
+        for (float* part : {joined, joined + hidden}) {
+            p.q = p.out = array(part, joined_line);
+            turn_all(p, part, part, cos, sin, 1.0f);
+        }
+    p.q = array(joined, joined_line), p.k = array(joined + hidden, joined_line);
+    p.v = array(joined + 2 * hidden, joined_line), p.out = array(context, hidden);
+    forward_all(p);
+    multiply(tokens, hidden, hidden, context, hidden, w.output, joined, line);
+    add_and_normalise(x, joined, line, w.output_bias, w.gain, w.shift, tokens, hidden, w.epsilon);
+    multiply(tokens, hidden, w.inner, x, hidden, w.up, inner, inner_line);
+    add_row(inner, tokens, inner_line, w.up_bias, inner_line);
+    gelu_of(p, inner, inner, tokens * inner_line);
+    multiply(tokens, w.inner, hidden, inner, inner_line, w.down, joined, line);
+    add_and_normalise(x, joined, line, w.down_bias, w.last_gain, w.last_shift, tokens, hidden, w.epsilon);
+}
+
 }  // namespace
 
 extern "C" {
@@ -1001,6 +1091,17 @@ void turn(Problem* p, int64_t out_type, const float* cos, const float* sin, doub
         out_type == 1 ? go(brain, static_cast<Brain*>(p->out.data)) : go(brain, static_cast<float*>(p->out.data));
     else
         out_type == 1 ? go(wide, static_cast<Brain*>(p->out.data)) : go(wide, static_cast<float*>(p->out.data));
+}
+
+// Columns of a panel of packed weights.
+int64_t panel_columns() { return PANEL; }
+
+// Numbers of `room` that `layer` needs.
+int64_t layer_room(const Problem* p, const Weights* w) { return layer_rooms(*p, *w).size; }
+
+// One sequence through a layer of an encoder, in place; `cos` and `sin` as for `turn`.
+void layer(Problem* p, const Weights* w, const float* cos, const float* sin, float* x, float* room) {
+    run_layer(*p, *w, cos, sin, x, room);
 }
 
 int has_float16() {

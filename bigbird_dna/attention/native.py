@@ -24,6 +24,7 @@ from bigbird_dna.attention import native_build
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result
+from bigbird_dna.attention.native_layer import layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens, K head width.
@@ -141,7 +142,8 @@ def _check_sum(kernel: Kernel) -> None:
     zeros, v = torch.zeros(1, 1, 40, 8), torch.arange(320.0).reshape(1, 1, 40, 8)
     pattern = Pattern(block_size=8, random_blocks=2)
     out, _ = kernel.forward(Call(zeros, zeros, v, pattern, (40,)))
-    if not _pointwise_agrees(kernel) or not torch.allclose(out, v.mean(dim=2, keepdim=True)):
+    means = torch.allclose(out, v.mean(dim=2, keepdim=True))
+    if not (means and _pointwise_agrees(kernel) and layer_agrees(kernel)):
         raise native_build.BuildError("the compiled kernel does not agree with the oracle")
 
 

@@ -8,7 +8,8 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -126,7 +127,7 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.radius = config.relative_radius
-        self.joined: tuple[Tensor, Tensor] | None = None  # see `joined_weights`
+        self.joined: tuple[Tensor, Tensor] | None = None  # see `prepared`
         self.relative = None
         if self.radius:
             shape = (config.heads, label_count(self.radius), hidden // config.heads)
@@ -179,7 +180,7 @@ class Layer(nn.Module):
         else:
             # One product is faster than three, by more than it takes to lay the weights side by side.
             kept = None if torch.is_grad_enabled() else self.joined
-            joined = F.linear(x, *(kept or self._join()))
+            joined = F.linear(x, *(kept or self.join()))
             if on_cpu:
                 wide = self._attention_type(joined)
                 return *split_heads(joined, self.heads, turns, wide), joined.dtype
@@ -190,7 +191,7 @@ class Layer(nn.Module):
         wide = self._attention_type(q)
         return q.to(wide), k.to(wide), v.to(wide), q.dtype
 
-    def _join(self) -> tuple[Tensor, Tensor]:
+    def join(self) -> tuple[Tensor, Tensor]:
         """Weights (3D, D) and biases (3D,) of queries, keys and values, one below the other."""
         parts = (self.query, self.key, self.value)
         return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
@@ -240,21 +241,14 @@ def _bound(x: Tensor) -> int:
     return INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
 
 
-@contextmanager
-def joined_weights(network: nn.Module) -> Iterator[None]:
-    """Lay the weights that layers multiply by side by side once, for many calls without gradients.
+class Packed(Protocol):
+    """The layers once more, in a form that is faster for some calls."""
 
-    In the block nobody may change a weight. Several threads may be in such blocks at once.
-    """
-    layers = [module for module in network.modules() if isinstance(module, Layer)]
-    with torch.no_grad():
-        for layer in layers:
-            layer.joined = layer._join()
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.joined = None
+    def take(self, x: Tensor, lengths: Tensor | None) -> bool:
+        """Whether a call with these embeddings (B, L, D) is such a call."""
+
+    def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
+        """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
 
 
 class Encoder(nn.Module):
@@ -280,6 +274,7 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         layers = [Layer(config, index) for index in range(config.layers)]
         self.layers = nn.ModuleList(layers)
+        self.packed: Packed | None = None  # see `prepared`
         initialise(self, config.hidden)
         if self.embeddings.position is not None:
             initialise_positions(self.embeddings.position.weight)
@@ -316,6 +311,8 @@ class Encoder(nn.Module):
             lengths = None if lengths is None else lengths + extra
         x = self.embeddings(ids, segments, true_lengths)
         turns = self._turns(x)
+        if self.packed is not None and self.packed.take(x, lengths):
+            return self.packed.run(x, turns)
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)

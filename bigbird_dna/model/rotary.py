@@ -47,8 +47,8 @@ def rotation(
     Notes
     -----
     Angles are float64: at position 131,072 the nearest float32 is up to 0.004 rad off, and q · k would depend
-    on where the two tokens stand. Those of short inputs on CPUs are kept: making them costs as much as a layer
-    of a small model.
+    on where the two tokens stand. Those of short inputs on CPUs are kept: making them costs as much as a
+    layer of a small model.
     """
     cpu = device is None or device.type == "cpu"
     if cpu and tokens <= _KEPT_TOKENS and not torch.compiler.is_compiling():

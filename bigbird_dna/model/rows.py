@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
-from bigbird_dna.model.encoder import Encoder, joined_weights
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.prepared import prepared
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 Ids = npt.NDArray[np.int32]
@@ -105,7 +106,7 @@ def run_rows(
     result = np.empty((0, *empty), np.float32)
     on_cpu = device.type == "cpu"
     results = _alone(rows, run, batch_size) if on_cpu else _in_calls(network, rows, run, pad_id, device)
-    with joined_weights(network):
+    with prepared(network, LONG):
         for chosen, values in results:
             if not len(result):
                 result = np.empty((len(rows), *values.shape[1:]), np.float32)
