@@ -1,6 +1,6 @@
 """The course of a benchmark, by pass and length: each contender by itself, then all of them in turns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from benchmarks.attention import AttentionBenchmark
 from benchmarks.contenders import Benchmark, Call, Case, LeftOut, Outputs
 from benchmarks.encoder import EncoderBenchmark
 from benchmarks.machine import describe_machine, describe_software
+from benchmarks.models import models
 from benchmarks.options import AttentionOptions, EncoderOptions
 from benchmarks.timing import bfloat16_speed, describe, growth, matrix_product, ratios, turns
 from bigbird_dna.console import log
@@ -45,7 +46,11 @@ def encoder(values: dict[str, Any]) -> dict[str, Any]:
     return run(EncoderBenchmark(options), {"bfloat16_speed": rate})
 
 
-BENCHMARKS = {"attention": attention, "encoder": encoder}
+BENCHMARKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "attention": attention,
+    "encoder": encoder,
+    "models": models,
+}
 
 
 def run(benchmark: Benchmark, notes: Mapping[str, Any] | None = None) -> dict[str, Any]:

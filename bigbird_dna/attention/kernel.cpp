@@ -151,6 +151,16 @@ inline Vector widen(const _Float16* x) {
 }
 #endif
 
+// The other way; `narrow_to` gives the same bits as `narrow`.
+inline void narrow_to(float* x, Vector value) { store(x, value); }
+inline void narrow_to(Brain* x, Vector value) {
+    typedef uint32_t Unsigned __attribute__((vector_size(VECTOR_BYTES)));
+    typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+    const Unsigned wide = (Unsigned)value, rounded = (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
+    const Unsigned bits = value == value ? rounded : (Unsigned{} + 0x7fc0);
+    *reinterpret_cast<Halves*>(x) = __builtin_convertvector(bits, Halves);
+}
+
 template <typename T> inline T narrow(float value) { return static_cast<T>(value); }
 template <> inline Brain narrow<Brain>(float value) { return Brain::from(value); }
 
@@ -274,6 +284,16 @@ struct Problem {
     Array q, k, v, out;
     float* lse;  // (B, H, L) log2 of the sum of the powers, contiguous
     Array upper, grad_q, grad_k, grad_v;
+};
+
+// A layer of an encoder: matrices packed as `multiply` takes them, vectors filled up with 0 to whole panels.
+// native_layer.py declares the same.
+struct Weights {
+    int64_t hidden, inner;  // D, I
+    double epsilon;
+    const float *joined, *joined_bias;  // queries, keys and values
+    const float *output, *output_bias, *gain, *shift;
+    const float *up, *up_bias, *down, *down_bias, *last_gain, *last_shift;
 };
 
 }
@@ -847,6 +867,179 @@ void backward_by_block(Problem& p) {
     });
 }
 
+// ---- element by element -------------------------------------------------------------------------------------
+
+// Calls `visit(begin, end)` for runs of n numbers, from all threads. Runs are whole vectors but for the last.
+template <typename Visit> void each_run(const Problem& p, long n, Visit visit) {
+    constexpr long RUN = 1 << 14;
+    Crew(p, (n + RUN - 1) / RUN, [&](long, long item) { visit(item * RUN, std::min(item * RUN + RUN, n)); });
+}
+
+// 1 + e^-2u with u = √(2 / π) (x + 0.044715 x³): by its inverse GELU multiplies x.
+inline Vector gelu_divisor(Vector x) {
+    constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
+    const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
+    // 2^126 is as good as infinity here, and `power` can't go further.
+    return power(-maximum(splat(-126.0f), -power_of)) + 1.0f;
+}
+
+inline Vector gelu_value(Vector x) { return x / gelu_divisor(x); }
+
+inline Vector gelu_slope_value(Vector x) {
+    constexpr float RATE = 2 * 0.7978845608028654f;
+    const Vector gate = 1.0f / gelu_divisor(x), inner = fused(x * x, splat(3 * 0.044715f * RATE), splat(RATE));
+    // Far out `bend` is next to nothing, and `steep` may be infinite.
+    const Vector bend = gate * (1.0f - gate), steep = x * inner;
+    return fused(bend, bend > 1e-30f ? steep : Vector{}, gate);
+}
+
+template <typename T> void gelu_of(const Problem& p, const T* x, T* out, long n) {
+    each_run(p, n, [&](long at, long end) {
+        for (; at + LANES <= end; at += LANES) narrow_to(out + at, gelu_value(widen(x + at)));
+        for (; at < end; ++at) out[at] = narrow<T>(gelu_value(splat(static_cast<float>(x[at])))[0]);
+    });
+}
+
+template <typename T> void gelu_slope_of(const Problem& p, const T* x, const T* upper, T* out, long n) {
+    each_run(p, n, [&](long at, long end) {
+        for (; at + LANES <= end; at += LANES)
+            narrow_to(out + at, gelu_slope_value(widen(x + at)) * widen(upper + at));
+        for (; at < end; ++at)
+            out[at] = narrow<T>(gelu_slope_value(splat(static_cast<float>(x[at])))[0] * static_cast<float>(upper[at]));
+    });
+}
+
+template <typename T, typename U>
+void drop_of(const Problem& p, const T* x, const float* residual, U* out, const int16_t* lanes, int32_t least,
+             float scale, long n) {
+    typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+    each_run(p, n, [&](long at, long end) {
+        for (; at + LANES <= end; at += LANES) {
+            const Integers lane = __builtin_convertvector(*reinterpret_cast<const Shorts*>(lanes + at), Integers);
+            const Vector kept = lane >= least ? widen(x + at) * scale : Vector{};
+            narrow_to(out + at, residual ? kept + load(residual + at) : kept);
+        }
+        for (; at < end; ++at) {
+            const float kept = lanes[at] >= least ? static_cast<float>(x[at]) * scale : 0.0f;
+            out[at] = narrow<U>(residual ? kept + residual[at] : kept);
+        }
+    });
+}
+
+template <typename T, typename U>
+void turn_all(const Problem& p, const T* from, U* to, const float* cos, const float* sin, float sign) {
+    const long half = p.width / 2, chunks = (p.tokens + PACK_ROWS - 1) / PACK_ROWS;
+    const auto row = [&](const T* x, U* y, const float* c, const float* s) {
+        long at = 0;
+        for (; at + LANES <= half; at += LANES) {
+            const Vector a = widen(x + at), b = widen(x + half + at);
+            const Vector cosine = load(c + at), sine = load(s + at) * sign;
+            narrow_to(y + at, fused(a, cosine, -(b * sine)));
+            narrow_to(y + half + at, fused(b, cosine, a * sine));
+        }
+        for (; at < half; ++at) {
+            const Vector a = splat(static_cast<float>(x[at])), b = splat(static_cast<float>(x[half + at]));
+            const Vector cosine = splat(c[at]), sine = splat(s[at] * sign);
+            y[at] = narrow<U>(fused(a, cosine, -(b * sine))[0]);
+            y[half + at] = narrow<U>(fused(b, cosine, a * sine)[0]);
+        }
+    };
+    const auto copy = [&](const T* x, U* y) {
+        long at = 0;
+        for (; at + LANES <= p.width; at += LANES) narrow_to(y + at, widen(x + at));
+        for (; at < p.width; ++at) y[at] = narrow<U>(static_cast<float>(x[at]));
+    };
+    Crew(p, p.batch * chunks, [&](long, long item) {
+        const long batch = item / chunks, begin = item % chunks * PACK_ROWS;
+        for (long j = begin; j < std::min<long>(begin + PACK_ROWS, p.tokens); ++j)
+            for (long head = 0; head < p.heads; ++head) {
+                const T* x = from + batch * p.q.batch + head * p.q.head + j * p.q.token;
+                U* y = to + batch * p.out.batch + head * p.out.head + j * p.out.token;
+                cos ? row(x, y, cos + j * half, sin + j * half) : copy(x, y);
+            }
+    });
+}
+
+// ---- whole layers -------------------------------------------------------------------------------------------
+
+constexpr long PANEL = 2 * LANES;  // columns of weights that lie together
+
+long in_panels(long columns) { return (columns + PANEL - 1) / PANEL * PANEL; }
+
+// C ← A B, B packed in panels of (inner, PANEL), as many as cover `columns`; rows of C have room for all of them.
+__attribute__((noinline)) void multiply(long rows, long inner, long columns, const float* a, long lda,
+                                        const float* packed, float* c, long ldc) {
+    for (long x = 0; x < columns; x += PANEL)
+        panel<2, false, false>(rows, inner, a, lda, Spaced{packed + x * inner, PANEL}, c + x, ldc);
+}
+
+void add_row(float* rows, long count, long line, const float* row, long columns) {
+    for (long i = 0; i < count; ++i)
+        for (long c = 0; c < columns; c += LANES) store(rows + i * line + c, load(rows + i * line + c) + load(row + c));
+}
+
+// x ← LayerNorm(x + (part + bias)) for `count` rows; `columns` is a multiple of LANES.
+void add_and_normalise(float* x, const float* part, long line, const float* bias, const float* gain,
+                       const float* shift, long count, long columns, double epsilon) {
+    for (long i = 0; i < count; ++i, x += columns, part += line) {
+        const auto mean = [&](Vector sum) {
+            float total = 0;
+            for (long lane = 0; lane < LANES; ++lane) total += sum[lane];
+            return total / static_cast<float>(columns);
+        };
+        Vector sum{}, squares{};
+        for (long c = 0; c < columns; c += LANES) {
+            const Vector value = load(x + c) + (load(part + c) + load(bias + c));
+            store(x + c, value);
+            sum += value;
+        }
+        const Vector middle = splat(mean(sum));
+        for (long c = 0; c < columns; c += LANES) {
+            const Vector off = load(x + c) - middle;
+            squares = fused(off, off, squares);
+        }
+        const Vector rate = splat(static_cast<float>(1 / std::sqrt(mean(squares) + epsilon)));
+        for (long c = 0; c < columns; c += LANES)
+            store(x + c, fused((load(x + c) - middle) * rate, load(gain + c), load(shift + c)));
+    }
+}
+
+// Where the parts of `room` begin.
+struct Rooms {
+    long joined, context, inner, size;
+};
+
+Rooms layer_rooms(const Problem& p, const Weights& w) {
+    const long joined = p.tokens * in_panels(3 * w.hidden), context = p.tokens * w.hidden;
+    return {0, joined, joined + context, joined + context + p.tokens * in_panels(w.inner)};
+}
+
+// `p` is of one sequence without padding; its tensors are set here.
+void run_layer(Problem& p, const Weights& w, const float* cos, const float* sin, float* x, float* room) {
+    const Rooms rooms = layer_rooms(p, w);
+    float *joined = room + rooms.joined, *context = room + rooms.context, *inner = room + rooms.inner;
+    const long tokens = p.tokens, hidden = w.hidden;
+    const long joined_line = in_panels(3 * hidden), inner_line = in_panels(w.inner), line = in_panels(hidden);
+    multiply(tokens, hidden, 3 * hidden, x, hidden, w.joined, joined, joined_line);
+    add_row(joined, tokens, joined_line, w.joined_bias, joined_line);
+    const auto array = [&](float* data, long step) { return Array{data, 0, p.width, step}; };
+    if (cos)
+        for (float* part : {joined, joined + hidden}) {
+            p.q = p.out = array(part, joined_line);
+            turn_all(p, part, part, cos, sin, 1.0f);
+        }
+    p.q = array(joined, joined_line), p.k = array(joined + hidden, joined_line);
+    p.v = array(joined + 2 * hidden, joined_line), p.out = array(context, hidden);
+    forward_all(p);
+    multiply(tokens, hidden, hidden, context, hidden, w.output, joined, line);
+    add_and_normalise(x, joined, line, w.output_bias, w.gain, w.shift, tokens, hidden, w.epsilon);
+    multiply(tokens, hidden, w.inner, x, hidden, w.up, inner, inner_line);
+    add_row(inner, tokens, inner_line, w.up_bias, inner_line);
+    gelu_of(p, inner, inner, tokens * inner_line);
+    multiply(tokens, w.inner, hidden, inner, inner_line, w.down, joined, line);
+    add_and_normalise(x, joined, line, w.down_bias, w.last_gain, w.last_shift, tokens, hidden, w.epsilon);
+}
+
 }  // namespace
 
 extern "C" {
@@ -857,21 +1050,58 @@ int64_t scratch_size(const Problem* p, int backward) {
     return p->threads * worker_scratch(*p) + group_planes(*p, layout) * layout.size(*p);
 }
 
-// x becomes x · sigmoid(2 √(2 / π) (x + 0.044715 x³)), the tanh form of GELU, for n numbers.
-void gelu(const Problem* p, float* x, int64_t n) {
-    constexpr long RUN = 1 << 14;  // numbers of a work item
-    constexpr float SCALE = -2 * 0.7978845608028654f * LOG2_E;
-    const auto value = [](Vector x) {
-        const Vector power_of = x * SCALE * fused(x * x, splat(0.044715f), splat(1.0f));
-        // 2^126 is as good as infinity here, and `power` can't go further.
-        return x / (power(-maximum(splat(-126.0f), -power_of)) + 1.0f);
+// ---- element by element: `type` is that of x and what follows it, 0 float32 or 1 bfloat16 -------------------
+
+// x · sigmoid(2 √(2 / π) (x + 0.044715 x³)), the tanh form of GELU, for n numbers; `out` may be `x`.
+void gelu(const Problem* p, int64_t type, const void* x, void* out, int64_t n) {
+    type == 1 ? gelu_of(*p, static_cast<const Brain*>(x), static_cast<Brain*>(out), n)
+              : gelu_of(*p, static_cast<const float*>(x), static_cast<float*>(out), n);
+}
+
+// Its slope at x times `upper`; `out` may be `upper`.
+void gelu_slope(const Problem* p, int64_t type, const void* x, const void* upper, void* out, int64_t n) {
+    type == 1 ? gelu_slope_of(*p, static_cast<const Brain*>(x), static_cast<const Brain*>(upper),
+                              static_cast<Brain*>(out), n)
+              : gelu_slope_of(*p, static_cast<const float*>(x), static_cast<const float*>(upper),
+                              static_cast<float*>(out), n);
+}
+
+// out ← x · scale where lane >= least, else 0; plus `residual`, if it isn't null. `out_type` is that of `out`;
+// `residual` is float32.
+void drop(const Problem* p, int64_t type, int64_t out_type, const void* x, const float* residual, void* out,
+          const int16_t* lanes, int64_t least, double scale, int64_t n) {
+    const auto go = [&](const auto* from, auto* to) {
+        drop_of(*p, from, residual, to, lanes, static_cast<int32_t>(least), static_cast<float>(scale), n);
     };
-    Crew(*p, (n + RUN - 1) / RUN, [&](long, long item) {
-        const long begin = item * RUN, end = std::min<long>(begin + RUN, n);
-        long at = begin;
-        for (; at + LANES <= end; at += LANES) store(x + at, value(load(x + at)));
-        for (; at < end; ++at) x[at] = value(splat(x[at]))[0];
-    });
+    const auto *wide = static_cast<const float*>(x);
+    const auto *brain = static_cast<const Brain*>(x);
+    if (type == 1)
+        out_type == 1 ? go(brain, static_cast<Brain*>(out)) : go(brain, static_cast<float*>(out));
+    else
+        out_type == 1 ? go(wide, static_cast<Brain*>(out)) : go(wide, static_cast<float*>(out));
+}
+
+// p.out (B, H, L, K) ← p.q, each row turned by its token's angles: rotary positions. `cos` and `sin` are (L, K / 2),
+// `cos` null for no turn; `sign` -1 turns back. `out_type` is that of p.out, which may be p.q.
+void turn(Problem* p, int64_t out_type, const float* cos, const float* sin, double sign) {
+    const auto go = [&](const auto* from, auto* to) { turn_all(*p, from, to, cos, sin, static_cast<float>(sign)); };
+    const auto *wide = static_cast<const float*>(p->q.data);
+    const auto *brain = static_cast<const Brain*>(p->q.data);
+    if (p->type == 1)
+        out_type == 1 ? go(brain, static_cast<Brain*>(p->out.data)) : go(brain, static_cast<float*>(p->out.data));
+    else
+        out_type == 1 ? go(wide, static_cast<Brain*>(p->out.data)) : go(wide, static_cast<float*>(p->out.data));
+}
+
+// Columns of a panel of packed weights.
+int64_t panel_columns() { return PANEL; }
+
+// Numbers of `room` that `layer` needs.
+int64_t layer_room(const Problem* p, const Weights* w) { return layer_rooms(*p, *w).size; }
+
+// One sequence through a layer of an encoder, in place; `cos` and `sin` as for `turn`.
+void layer(Problem* p, const Weights* w, const float* cos, const float* sin, float* x, float* room) {
+    run_layer(*p, *w, cos, sin, x, room);
 }
 
 int has_float16() {

@@ -24,6 +24,7 @@ from bigbird_dna.attention import native_build
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result
+from bigbird_dna.attention.native_layer import layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens, K head width.
@@ -69,10 +70,21 @@ def gelu_tanh_(x: Tensor) -> Tensor:
 
     torch's own takes several times as long, which counts in an encoder's inference.
     """
-    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous()
-    if not fits or torch.compiler.is_compiling() or _missing(False) is not None:
+    kernel = pointwise(x)
+    if kernel is None or not x.is_contiguous():
         return gelu(x, approximate="tanh")
-    return _kernel().gelu_(x)
+    return kernel.gelu(x, x)
+
+
+def pointwise(*tensors: Tensor) -> Kernel | None:
+    """What computes element by element on these tensors at the rate of memory; None: torch must do.
+
+    They must be on a CPU, in float32 or bfloat16. What is compiled by torch is left to torch.
+    """
+    fit = all(x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) for x in tensors)
+    if not fit or torch.compiler.is_compiling() or _missing(False) is not None:
+        return None
+    return _kernel()
 
 
 class _Loaded(NamedTuple):
@@ -130,11 +142,32 @@ def _check_sum(kernel: Kernel) -> None:
     zeros, v = torch.zeros(1, 1, 40, 8), torch.arange(320.0).reshape(1, 1, 40, 8)
     pattern = Pattern(block_size=8, random_blocks=2)
     out, _ = kernel.forward(Call(zeros, zeros, v, pattern, (40,)))
-    some = torch.linspace(-12, 12, 1003)
-    curve = gelu(some, approximate="tanh")
-    agrees = torch.allclose(kernel.gelu_(some), curve, rtol=1e-5, atol=1e-6)
-    if not agrees or not torch.allclose(out, v.mean(dim=2, keepdim=True)):
+    means = torch.allclose(out, v.mean(dim=2, keepdim=True))
+    if not (means and _pointwise_agrees(kernel) and layer_agrees(kernel)):
         raise native_build.BuildError("the compiled kernel does not agree with the oracle")
+
+
+def _pointwise_agrees(kernel: Kernel) -> bool:
+    """Whether what is computed element by element is what torch computes."""
+    some = torch.linspace(-12, 12, 1003, requires_grad=True)
+    curve = gelu(some, approximate="tanh")
+    (slope,) = torch.autograd.grad(curve.sum(), some)
+    x, least = some.detach(), -300
+    lanes = torch.arange(-500, 503, dtype=torch.int16)
+    kept = torch.where(lanes >= least, x * 1.25, 0)
+    rows = x[:960].view(1, 2, 10, 48)
+    angles = torch.linspace(0, 5, 240).view(10, 24)
+    pairs = torch.complex(rows[..., :24], rows[..., 24:]) * torch.polar(torch.ones(10, 24), angles)
+    found_and_expected = (
+        (kernel.gelu(x, torch.empty_like(x)), curve),
+        (kernel.gelu_slope(x, torch.ones_like(x)), slope),
+        (kernel.drop(x, lanes, least, 1.25, x, torch.empty_like(x)), x + kept),
+        (
+            kernel.turn(rows, torch.empty_like(rows), (angles.cos(), angles.sin())),
+            torch.cat([pairs.real, pairs.imag], dim=-1),
+        ),
+    )
+    return all(torch.allclose(a, b, rtol=1e-5, atol=2e-6) for a, b in found_and_expected)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -21,7 +21,7 @@ class _Array(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("batch", "head", "token"))]
 
 
-class _Problem(ctypes.Structure):
+class Problem(ctypes.Structure):
     """`Problem` in kernel.cpp."""
 
     _fields_ = [
@@ -47,7 +47,9 @@ class Kernel:
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
         self._library.scratch_size.restype = ctypes.c_int64
+        self._library.layer_room.restype = ctypes.c_int64
         self.has_float16 = bool(self._library.has_float16())
+        self.panel_columns = int(self._library.panel_columns())
 
     def forward(self, call: Call) -> tuple[Tensor, Tensor]:
         """(out, lse)"""
@@ -63,11 +65,89 @@ class Kernel:
         self._solve(call, lse, out=out, upper=upper, **dict(named))
         return grads
 
-    def gelu_(self, x: Tensor) -> Tensor:
-        """The tanh form of GELU in place; `x` is float32, on the CPU and contiguous."""
-        problem = _Problem(threads=torch.get_num_threads(), launcher=_launcher())
-        self._library.gelu(ctypes.byref(problem), ctypes.c_void_p(x.data_ptr()), ctypes.c_int64(x.numel()))
-        return x
+    # Below, tensors are on the CPU, float32 or bfloat16, and contiguous unless it says otherwise.
+
+    def gelu(self, x: Tensor, out: Tensor) -> Tensor:
+        """The tanh form of GELU, into `out`, which may be `x`."""
+        self._each("gelu", x, x, out)
+        return out
+
+    def gelu_slope(self, x: Tensor, upper: Tensor) -> Tensor:
+        """Gradient with respect to `x`, `upper` being that with respect to its GELU."""
+        out = torch.empty_like(x)
+        self._each("gelu_slope", x, x, upper, out)
+        return out
+
+    def drop(
+        self, x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, out: Tensor
+    ) -> Tensor:
+        """`x` · scale where `lanes` (int16) are at least `least`, else 0; plus `residual` (float32)."""
+        problem = Problem(threads=torch.get_num_threads(), launcher=launcher())
+        self._library.drop(
+            ctypes.byref(problem),
+            *map(ctypes.c_int64, (TYPES[x.dtype], TYPES[out.dtype])),
+            ctypes.c_void_p(x.data_ptr()),
+            ctypes.c_void_p(None if residual is None else residual.data_ptr()),
+            *(ctypes.c_void_p(some.data_ptr()) for some in (out, lanes)),
+            ctypes.c_int64(least),
+            ctypes.c_double(scale),
+            ctypes.c_int64(x.numel()),
+        )
+        return out
+
+    def turn(self, x: Tensor, out: Tensor, turns: tuple[Tensor, Tensor] | None, back: bool = False) -> Tensor:
+        """Rows of `x` (B, H, L, K) turned by their tokens' angles, cosines and sines (L, K / 2), into `out`.
+
+        None: they are copied. Both tensors may have any strides but in their last axis, and may be one.
+        """
+        batch, heads, tokens, width = x.shape
+        problem = Problem(
+            batch=batch,
+            heads=heads,
+            tokens=tokens,
+            width=width,
+            type=TYPES[x.dtype],
+            threads=torch.get_num_threads(),
+            launcher=launcher(),
+            q=_Array(x.data_ptr(), *x.stride()[:3]),
+            out=_Array(out.data_ptr(), *out.stride()[:3]),
+        )
+        angles = (None, None) if turns is None else (turns[0].data_ptr(), turns[1].data_ptr())
+        self._library.turn(
+            ctypes.byref(problem),
+            ctypes.c_int64(TYPES[out.dtype]),
+            *map(ctypes.c_void_p, angles),
+            ctypes.c_double(-1.0 if back else 1.0),
+        )
+        return out
+
+    def layer(
+        self, problem: Problem, weights: ctypes.Structure, x: Tensor, turns: tuple[Tensor, Tensor] | None
+    ) -> None:
+        """One sequence's hidden states `x` (L, D) through a layer, in place; see `PackedLayer`."""
+        of, library = ctypes.byref(problem), self._library
+        sizes = (
+            library.scratch_size(of, 0),
+            library.layer_room(of, ctypes.byref(weights)),
+            problem.tokens * problem.heads,
+        )
+        memory = torch.empty(sum(sizes), dtype=torch.float32)
+        scratch, room, lse = torch.split(memory, list(sizes))
+        problem.scratch, problem.lse = scratch.data_ptr(), lse.data_ptr()
+        angles = (None, None) if turns is None else (turns[0].data_ptr(), turns[1].data_ptr())
+        places = (*angles, x.data_ptr(), room.data_ptr())
+        library.layer(of, ctypes.byref(weights), *map(ctypes.c_void_p, places))
+
+    def _each(self, name: str, *tensors: Tensor) -> None:
+        """Call a function of as many numbers as the first tensor has, of the first's type, on the others."""
+        first, *others = tensors
+        problem = Problem(threads=torch.get_num_threads(), launcher=launcher())
+        self._library[name](
+            ctypes.byref(problem),
+            ctypes.c_int64(TYPES[first.dtype]),
+            *(ctypes.c_void_p(some.data_ptr()) for some in others),
+            ctypes.c_int64(first.numel()),
+        )
 
     def _solve(self, call: Call, lse: Tensor, **tensors: Tensor) -> None:
         q, k, v, pattern, lengths, layer, *_ = call
@@ -79,7 +159,7 @@ class Kernel:
         ends = np.array(lengths, dtype=np.int64)
         tensors |= {"q": q, "k": k, "v": v}
         arrays = {name: _last_axis_dense(x) for name, x in tensors.items()}
-        problem = _Problem(
+        problem = Problem(
             batch=batch,
             heads=heads,
             tokens=tokens,
@@ -95,7 +175,7 @@ class Kernel:
             key_blocks=key_blocks.ctypes.data,
             full=full.ctypes.data,
             lengths=ends.ctypes.data,
-            launcher=_launcher(),
+            launcher=launcher(),
             lse=lse.data_ptr(),
             **{name: _Array(x.data_ptr(), *x.stride()[:3]) for name, x in arrays.items()},
         )
@@ -124,7 +204,7 @@ def _last_axis_dense(x: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def _launcher() -> int | None:
+def launcher() -> int | None:
     """Address of the OpenMP function that starts torch's own threads; none: the kernel starts others.
 
     Torch's threads keep spinning for a while after work, and others would share the cores with them.

@@ -14,7 +14,7 @@ from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import check_writable, write_json
 
-# The options that both commands have. What their values may be is known to `benchmarks.options`.
+# The options that several commands have. What their values may be is known to `benchmarks.options`.
 Lengths = Annotated[str, option(None, "Tokens, with commas.")]
 Batch = Annotated[int, option(None, "Sequences at once.", least=1)]
 Heads = Annotated[int, option(None, "Attention heads.", least=1)]
@@ -38,6 +38,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Time and memory, side by side with peers.")
     group.command()(attention)
     group.command()(encoder)
+    group.command()(models)
     app.add_typer(group, name="benchmark", rich_help_panel=LOOK)
 
 
@@ -112,6 +113,23 @@ def encoder(
     _benchmark("encoder", context.params, output)
 
 
+def models(
+    context: typer.Context,
+    shapes: Annotated[str, option(None, "Layers x width of models, with commas.")] = "2x128,4x256,12x768",
+    repeats: Repeats = 5,
+    threads: Threads = None,
+    max_seconds: Annotated[
+        float, option(None, "A training step that would take longer gets fewer sequences.")
+    ] = 10.0,
+    output: Annotated[Path | None, output("DIR", "Directory for benchmark.json and benchmark.md.")] = None,
+) -> None:
+    """Time training steps and the scoring of 400-bp windows on this CPU, by whole models of random weights.
+
+    Tokens and windows a second, beside the rate of matrix products measured in the same turns.
+    """
+    _benchmark("models", context.params, output)
+
+
 def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
     """Run a benchmark with the options of its command; `UsageError` where the package isn't in a checkout."""
     root = Path(bigbird_dna.__file__).parents[1]
@@ -121,16 +139,19 @@ def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
         )
     sys.path.insert(0, str(root))  # the processes that measure memory inherit it
     from benchmarks.figure import draw
+    from benchmarks.models import models_page
     from benchmarks.page import markdown
     from benchmarks.runner import BENCHMARKS
 
     if output is not None:
         check_writable(output / "benchmark.json")
     result = BENCHMARKS[name](options)
-    typer.echo(markdown(result), nl=False)
+    page = models_page(result) if name == "models" else markdown(result)
+    typer.echo(page, nl=False)
     if output is not None:
         with into_directory(output) as files:
             write_json(files / "benchmark.json", result)
-            (files / "benchmark.md").write_text(markdown(result))
-            draw(result, files / "benchmark.svg")
-        log(f"{output}: benchmark.json, benchmark.md, benchmark.svg")
+            (files / "benchmark.md").write_text(page)
+            if name != "models":
+                draw(result, files / "benchmark.svg")
+        log(f"{output}: {', '.join(path.name for path in sorted(output.glob('benchmark.*')))}")

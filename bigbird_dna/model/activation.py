@@ -1,21 +1,50 @@
 """The activation functions that a configuration can name."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from bigbird_dna.attention.native import gelu_tanh_
+from bigbird_dna.attention.native import gelu_tanh_, pointwise
 
 Activation = Literal["gelu_tanh", "gelu", "relu"]
 
 
-# The fused tanh GELU differs from the one HuggingFace spells out as "gelu_new" by rounding alone, and takes
-# a sixth of its time.
+class _Gelu(torch.autograd.Function):
+    """The tanh GELU by the compiled kernel: a fifth of the time of torch's, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        kernel = pointwise(x)
+        assert kernel is not None
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        return kernel.gelu(x, torch.empty_like(x))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upper: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        kernel = pointwise(x)
+        assert kernel is not None
+        return kernel.gelu_slope(x, upper.contiguous())
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The tanh form of GELU. Where no gradient is asked for it is torch's own: see `infer_activation`.
+
+    It differs from the one HuggingFace spells out as "gelu_new" by rounding alone.
+    """
+    if torch.is_grad_enabled() and pointwise(x) is not None:
+        return _Gelu.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+    return F.gelu(x, approximate="tanh")
+
+
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_tanh": gelu_tanh,
     "gelu": F.gelu,
     "relu": F.relu,
 }

@@ -9,6 +9,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,10 @@ from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_cou
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
+from bigbird_dna.model.dropout import Dropout
 from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
 from bigbird_dna.model.neighbours import watch_neighbours
-from bigbird_dna.model.rotary import Rotation, rotate, rotation
+from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 
 # Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
 # malloc reuses where it would map larger buffers anew at every call (4,096 tokens, width 768: 0.87 of the
@@ -57,7 +59,7 @@ class Embeddings(nn.Module):
         self.convolution = Convolution(config.hidden, config.convolution) if config.convolution else None
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor, segments: Tensor | None, lengths: Tensor | None = None) -> Tensor:
         """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
@@ -123,8 +125,9 @@ class Layer(nn.Module):
         self.activation = config.activation
         self.output = nn.Linear(config.intermediate or 4 * hidden, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.radius = config.relative_radius
+        self.joined: tuple[Tensor, Tensor] | None = None  # see `prepared`
         self.relative = None
         if self.radius:
             shape = (config.heads, label_count(self.radius), hidden // config.heads)
@@ -141,15 +144,9 @@ class Layer(nn.Module):
         `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
         extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
         """
-        q, k, v = map(self._split, self._projected(x))
-        if turns is not None:
-            q, k = rotate(q, turns), rotate(k, turns)
-        # The backward pass of torch's fused attention on CPUs is five times slower in bfloat16.
-        dtype = q.dtype
-        widen = x.device.type == "cpu" and dtype == torch.bfloat16 and torch.is_grad_enabled()
-        if widen:
-            q, k, v = q.float(), k.float(), v.float()
-        with torch.autocast("cpu", enabled=False) if widen else nullcontext():
+        q, k, v, dtype = self._queries_keys_values(x, turns)
+        widened = q.dtype != dtype
+        with torch.autocast("cpu", enabled=False) if widened else nullcontext():
             context = self._attention(lengths)(
                 q,
                 k,
@@ -164,20 +161,45 @@ class Layer(nn.Module):
         del q, k, v
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._after_attention(x, context)
+        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
+            return self._after_attention(x, context)
         out = torch.empty_like(x)
         for rows, tokens in _tiles(x, self.intermediate.out_features):
             part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
             out[rows, tokens] = part
         return out
 
-    def _projected(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _queries_keys_values(
+        self, x: Tensor, turns: Rotation | None
+    ) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+        """What attention takes, (B, H, L, K) each, and the type that its result is to have."""
         parts = (self.query, self.key, self.value)
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return tuple(part(x) for part in parts)
-        # One product is faster than three, by more than it takes to lay the weights side by side.
-        weight = torch.cat([part.weight for part in parts])
-        bias = torch.cat([part.bias for part in parts])
-        return F.linear(x, weight, bias).chunk(3, dim=-1)
+        on_cpu, compiling = x.device.type == "cpu", torch.compiler.is_compiling()
+        if compiling or (torch.is_grad_enabled() and not on_cpu):
+            projected = tuple(part(x) for part in parts)
+        else:
+            # One product is faster than three, by more than it takes to lay the weights side by side.
+            kept = None if torch.is_grad_enabled() else self.joined
+            joined = F.linear(x, *(kept or self.join()))
+            if on_cpu:
+                wide = self._attention_type(joined)
+                return *split_heads(joined, self.heads, turns, wide), joined.dtype
+            projected = joined.chunk(3, dim=-1)
+        q, k, v = map(self._split, projected)
+        if turns is not None:
+            q, k = rotate(q, turns), rotate(k, turns)
+        wide = self._attention_type(q)
+        return q.to(wide), k.to(wide), v.to(wide), q.dtype
+
+    def join(self) -> tuple[Tensor, Tensor]:
+        """Weights (3D, D) and biases (3D,) of queries, keys and values, one below the other."""
+        parts = (self.query, self.key, self.value)
+        return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+
+    def _attention_type(self, x: Tensor) -> torch.dtype:
+        # The backward pass of torch's fused attention on CPUs is five times slower in bfloat16.
+        widen = x.device.type == "cpu" and x.dtype == torch.bfloat16 and torch.is_grad_enabled()
+        return torch.float32 if widen else x.dtype
 
     def _attention(self, lengths: Tensor | None) -> Attention:
         # Routes and plans are chosen in Python and NumPy, by lengths that torch.compile doesn't know. It
@@ -196,24 +218,37 @@ class Layer(nn.Module):
     def _after_attention(self, x: Tensor, context: Tensor) -> Tensor:
         """All that a layer does token by token: (B, L, D) and (B, H, L, K) → (B, L, D)."""
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
-        x = self.attention_norm(x + self.dropout(self.attention_output(context)))
+        x = self.attention_norm(self.dropout(self.attention_output(context), x))
         inner = self.intermediate(x)  # (B, L, I)
         if torch.is_grad_enabled():
             inner = ACTIVATIONS[self.activation](inner)
         else:
             inner = infer_activation(self.activation, inner)
-        return self.output_norm(x + self.dropout(self.output(inner)))  # type: ignore[no-any-return]
+        return self.output_norm(self.dropout(self.output(inner), x))  # type: ignore[no-any-return]
 
 
 def _tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
     """Cut (B, L, D) into sequences × tokens, so that `inner` elements a token don't exceed the bound."""
     batch, length = x.shape[:2]
-    bound = INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
-    fit = max(1, bound // inner)  # tokens
+    fit = max(1, _bound(x) // inner)  # tokens
     rows, tokens = max(1, fit // length), min(fit, length)
     for row in range(0, batch, rows):
         for start in range(0, length, tokens):
             yield slice(row, row + rows), slice(start, start + tokens)
+
+
+def _bound(x: Tensor) -> int:
+    return INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
+
+
+class Packed(Protocol):
+    """The layers once more, in a form that is faster for some calls."""
+
+    def take(self, x: Tensor, lengths: Tensor | None) -> bool:
+        """Whether a call with these embeddings (B, L, D) is such a call."""
+
+    def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
+        """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
 
 
 class Encoder(nn.Module):
@@ -239,6 +274,7 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         layers = [Layer(config, index) for index in range(config.layers)]
         self.layers = nn.ModuleList(layers)
+        self.packed: Packed | None = None  # see `prepared`
         initialise(self, config.hidden)
         if self.embeddings.position is not None:
             initialise_positions(self.embeddings.position.weight)
@@ -275,6 +311,8 @@ class Encoder(nn.Module):
             lengths = None if lengths is None else lengths + extra
         x = self.embeddings(ids, segments, true_lengths)
         turns = self._turns(x)
+        if self.packed is not None and self.packed.take(x, lengths):
+            return self.packed.run(x, turns)
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)
@@ -286,8 +324,6 @@ class Encoder(nn.Module):
         config = self.config
         if config.position != "rotary":
             return None
-        # Made anew in each call, once for all layers: cheaper than keeping them in step with the device, the
-        # length, and the type that the weights are converted to.
         width, extra = config.hidden // config.heads, config.extra_globals
         turns = rotation(x.shape[1] - extra, width, config.rotary_base, config.rotary_scale, x.device)
         if not extra:

@@ -122,7 +122,7 @@ class Classifier(nn.Module):
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._head(pooled)
         copies = -(-LEAST_ROWS // max(1, len(pooled)))
-        return self._head(pooled.repeat(copies, 1))[: len(pooled)]
+        return self._head(torch.cat([pooled] * copies))[: len(pooled)]
 
     def _head(self, pooled: Tensor) -> Tensor:
         inner = pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.prepared import prepared
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 Ids = npt.NDArray[np.int32]
@@ -105,10 +106,11 @@ def run_rows(
     result = np.empty((0, *empty), np.float32)
     on_cpu = device.type == "cpu"
     results = _alone(rows, run, batch_size) if on_cpu else _in_calls(network, rows, run, pad_id, device)
-    for chosen, values in results:
-        if not len(result):
-            result = np.empty((len(rows), *values.shape[1:]), np.float32)
-        result[chosen] = values
+    with prepared(network, LONG):
+        for chosen, values in results:
+            if not len(result):
+                result = np.empty((len(rows), *values.shape[1:]), np.float32)
+            result[chosen] = values
     return result
 
 

@@ -20,6 +20,7 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.estimate import duration, matrix_rate, training_seconds
 from bigbird_dna.training.log import TrainingLog
+from bigbird_dna.training.memory import freed_memory_kept
 from bigbird_dna.training.schedule import learning_rate, make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 
@@ -44,6 +45,7 @@ class Objective(Protocol):
         """Figures on held-out data, equal on every process."""
 
 
+@freed_memory_kept()
 def train(
     network: nn.Module, objective: Objective, config: TrainingConfig, store: CheckpointStore, world: World
 ) -> Progress:

@@ -1,6 +1,7 @@
 """The compiled kernel against the oracle, its promises, and how it is built and kept."""
 
 import ctypes
+import math
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from bigbird_dna.attention.native import native_attention
 from bigbird_dna.attention.native_build import BuildError
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.model.activation import gelu_tanh
 from tests.attention import problems
 from tests.attention.problems import Made, patterns, results
 
@@ -130,8 +132,8 @@ def test_threads_do_not_change_a_bit(
     arguments = (pattern, (500, 490), 1)
     made = inputs(2, 2, 500, 20, dtype=dtype)
     found = []
-    for launcher in (native_kernel._launcher, lambda: None):
-        monkeypatch.setattr(native_kernel, "_launcher", launcher)
+    for launcher in (native_kernel.launcher, lambda: None):
+        monkeypatch.setattr(native_kernel, "launcher", launcher)
         for count in (1, 2, 4, 5, 9):
             torch.set_num_threads(count)
             found.append(results(native_attention, made, *arguments))
@@ -617,3 +619,20 @@ def test_gelu_is_torch_s(shape: tuple[int, ...]) -> None:
     assert native.gelu_tanh_(edges.clone()).isnan().tolist() == [True, False, False, False]
     wide = x.double()
     assert torch.equal(native.gelu_tanh_(wide.clone()), torch.nn.functional.gelu(wide, approximate="tanh"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gelu_in_training(dtype: torch.dtype) -> None:
+    """Value and slope are those of the formula in float64, also far out."""
+    some = torch.cat([torch.linspace(-30, 30, 4001), torch.tensor([-1e30, -3e4, 0.0, 3e4, 1e30])])
+    x = some.to(dtype).requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    expected = torch.nn.functional.gelu(wide, approximate="tanh")
+    upper = torch.linspace(-2, 2, len(x)).to(dtype)
+    found = gelu_tanh(x)
+    rounding = 1e-5 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=rounding)
+    (slope,) = torch.autograd.grad(found, x, upper)
+    (exact,) = torch.autograd.grad(expected, wide, upper.double())
+    torch.testing.assert_close(slope.double(), exact.nan_to_num(), atol=2e-6, rtol=rounding)
+    assert gelu_tanh(torch.tensor([math.nan], requires_grad=True)).isnan().all()

@@ -51,9 +51,26 @@ def test_encoder_prints_tokens_a_second() -> None:
     assert "bigbird-dna, full attention" in text
 
 
+def test_models_train_and_score(tmp_path: Path) -> None:
+    options = ["--shapes", "1x16,1x32", "--repeats", "1", "--threads", "1", "--max-seconds", "0.01"]
+    text = run("models", *options, "-o", str(tmp_path / "out"))
+    result = json.loads((tmp_path / "out/benchmark.json").read_text())
+    assert (tmp_path / "out/benchmark.md").read_text() == text
+    assert result["machine"]["cpu"] in text and result["machine"]["threads"] == 1
+    rows = result["results"]
+    assert {row["model"] for row in rows} == {"1 × 16", "1 × 32"}
+    for row in rows:
+        assert row["per_second"] > 0 and 0 < row["share"] < 3
+        assert (row["in_products"] is None) == row["work"].startswith("scoring")
+        assert row["in_products"] is None or 0 < row["in_products"] < 1
+    assert {row["work"].partition(",")[0] for row in rows} == {"training", "scoring"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["models", "--shapes", "2-128"], "'2-128' is not layers x width"),
+        (["models", "--shapes", "2x100"], "a multiple of 16"),
         ([*ATTENTION, "--lengths", "4k"], "4k"),
         ([*ATTENTION, "--lengths", "0"], "greater than 0"),
         ([*ATTENTION, "--lengths", "64,64"], "64 is given twice"),

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model import rotary
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.rotary import Rotation, rotate, rotation
+from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 from tests.model.test_encoder import SMALL, rows
 
 ROTARY = SMALL.model_copy(update={"position": "rotary"})
@@ -108,3 +109,53 @@ def test_wavelengths_run_from_two_pi_to_two_pi_times_the_base() -> None:
     slowest = math.acos(float(turns.cos[1, -1]))
     assert math.isclose(float(turns.sin[1, 0]), math.sin(1), rel_tol=1e-6)
     assert 1 / 50 < slowest < 1 / 40
+
+
+def _apart(joined: torch.Tensor, heads: int, turns: Rotation | None) -> tuple[torch.Tensor, ...]:
+    """What `split_heads` gives, part by part."""
+    q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in joined.chunk(3, dim=-1))
+    return (q, k, v) if turns is None else (rotate(q, turns), rotate(k, turns), v)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("width", [2, 6, 16, 32, 64, 72])
+@pytest.mark.parametrize("turned", [True, False])
+def test_heads_are_split_and_turned_in_one_pass(
+    compiled: bool, width: int, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(rotary, "pointwise", lambda *_: None)
+    heads, tokens = 3, 131
+    generator = torch.Generator().manual_seed(width)
+    exact = torch.randn(2, tokens, 3 * heads * width, generator=generator, dtype=torch.float64)
+    turns = rotation(tokens, width, 100.0, 1.0) if turned else None
+    for dtype, result, tolerance in (
+        (torch.float64, torch.float64, 1e-12),
+        (torch.float32, torch.float32, 2e-6),
+        (torch.bfloat16, torch.float32, 2e-6),
+        (torch.bfloat16, torch.bfloat16, 1e-2),
+    ):
+        joined = exact.to(dtype).requires_grad_()
+        wide = joined.detach().double().requires_grad_()
+        found, expected = split_heads(joined, heads, turns, result), _apart(wide, heads, turns)
+        uppers = [torch.randn(part.shape, generator=generator).to(result) for part in expected]
+        (slope,) = torch.autograd.grad(found, joined, uppers)
+        (exact_slope,) = torch.autograd.grad(expected, wide, [upper.double() for upper in uppers])
+        with torch.inference_mode():
+            inferred = split_heads(joined.detach().clone(), heads, turns, result)
+        for one, other, third in zip(found, inferred, expected, strict=True):
+            assert one.dtype == result
+            torch.testing.assert_close(one.double(), third, atol=tolerance, rtol=tolerance)
+            torch.testing.assert_close(other.double(), third, atol=tolerance, rtol=tolerance)
+        rounding = tolerance if dtype == result else 1e-2
+        torch.testing.assert_close(slope.double(), exact_slope, atol=rounding, rtol=rounding)
+
+
+def test_gradients_of_turned_heads() -> None:
+    joined = torch.randn(1, 5, 24, dtype=torch.float64, requires_grad=True)
+    turns = rotation(5, 4, 50.0, 1.0)
+    assert torch.autograd.gradcheck(lambda x: split_heads(x, 2, turns, torch.float64), joined)
+    # Gradients that came as views of one number, as from a sum.
+    split_heads(joined.float(), 2, turns, torch.float32)[0].sum().backward()
+    expected = torch.autograd.grad(_apart(joined, 2, turns)[0].sum(), joined)[0]
+    torch.testing.assert_close(joined.grad, expected, atol=1e-6, rtol=1e-6)

@@ -1,0 +1,89 @@
+"""Weights laid out once for many calls without gradients."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.attention.native import pointwise
+from bigbird_dna.attention.native_layer import PackedLayer, can_pack, run_layers
+from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.rotary import Rotation
+
+
+class PackedLayers:
+    """All layers of an encoder for single sequences of at most `longest` tokens, on one thread.
+
+    Axes: L tokens, D hidden width.
+    """
+
+    def __init__(self, layers: list[PackedLayer], longest: int) -> None:
+        self._layers, self._longest = layers, longest
+
+    def take(self, x: Tensor, lengths: Tensor | None) -> bool:
+        """Whether these are: embeddings (1, L, D) without padding, where no gradient is asked for."""
+        batch, tokens, _ = x.shape
+        return (
+            batch == 1
+            and tokens <= self._longest
+            and (lengths is None or int(lengths[0]) == tokens)
+            and x.dtype == torch.float32
+            and torch.get_num_threads() == 1
+            and not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled("cpu")
+        )
+
+    def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
+        """Hidden states (1, L, D) after all layers; `x` may be overwritten."""
+        return run_layers(self._layers, x, turns)
+
+
+@contextmanager
+def prepared(network: nn.Module, longest: int) -> Iterator[None]:
+    """Lay out the weights that layers multiply by, for calls in the block.
+
+    On a CPU single sequences of at most `longest` tokens then go through compiled layers, where there is a
+    compiler, if this thread's torch has but one thread: the same up to rounding, in half of the time. Nobody
+    may change a weight in the block. Several threads may be in such blocks of one network at once.
+    """
+    encoders = [module for module in network.modules() if isinstance(module, Encoder)]
+    layers = [module for module in network.modules() if isinstance(module, Layer)]
+    with torch.no_grad():
+        for layer in layers:
+            layer.joined = layer.join()
+        for encoder in encoders:
+            encoder.packed = _packed(encoder, longest)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.joined = None
+        for encoder in encoders:
+            encoder.packed = None
+
+
+def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
+    """None: a layer has a part that the kernel has not, or there is no kernel."""
+    config = encoder.config
+    kernel = pointwise(*encoder.parameters())
+    plain = (
+        config.activation == "gelu_tanh"
+        and not config.extra_globals
+        and not config.relative_radius
+        and config.random_seed < 1 << 63
+        and can_pack(config.hidden, config.heads)
+        and all(parameter.dtype == torch.float32 for parameter in encoder.parameters())
+    )
+    if kernel is None or not plain:
+        return None
+    packed = []
+    for layer in encoder.layers:
+        if not isinstance(layer, Layer) or layer._forward_hooks or layer._forward_pre_hooks:
+            return None
+        linears = (layer.attention_output, layer.intermediate, layer.output)
+        norms = (layer.attention_norm, layer.output_norm)
+        pattern = None if config.attention == "full" else layer.pattern
+        joined = layer.join()
+        packed.append(PackedLayer(kernel, joined, linears, norms, layer.heads, pattern, layer.index))
+    return PackedLayers(packed, longest)
