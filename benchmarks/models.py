@@ -1,4 +1,4 @@
-"""`bigbird-dna benchmark models`: what whole models do in a second on a CPU, beside its rate of matrix products.
+"""`bigbird-dna benchmark models`: what models do in a second on a CPU, beside its rate of matrix products.
 
 A training step is the whole of it: forward, backward, clipping and AdamW, with dropout, of masked tokens.
 Scoring begins with the text of windows of 400 bp and ends with probabilities, as `score-promoters` does.
@@ -77,8 +77,16 @@ def _shape(text: str) -> tuple[int, int]:
 
 def _config(layers: int, hidden: int) -> EncoderConfig:
     heads = hidden // HEAD if hidden % HEAD == 0 and hidden > HEAD else 2
-    sizes = {"vocabulary": VOCABULARY, "layers": layers, "hidden": hidden, "heads": heads}
-    return EncoderConfig(**sizes, positions=1024, position="rotary", block_size=32, dropout=0.1)
+    return EncoderConfig(
+        vocabulary=VOCABULARY,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        positions=1024,
+        position="rotary",
+        block_size=32,
+        dropout=0.1,
+    )
 
 
 def _dna(count: int, seed: int = 0) -> str:
@@ -187,8 +195,8 @@ def models_page(result: Mapping[str, Any]) -> str:
     rate = np.median([row["product_rate"] for row in result["results"]]) / 1e9
     lines += [
         "",
-        f"a second: tokens in training, windows in scoring. share of the rate: of matrix products in float32, "
-        f"measured in the same turns, here {rate:.0f} GFLOP/s; bfloat16 may exceed it. time in products: share of "
-        f"a training step in matrix products and attention, by torch's profiler.",
+        "a second: tokens in training, windows in scoring. share of the rate: of matrix products in float32, "
+        f"measured in the same turns, here {rate:.0f} GFLOP/s; bfloat16 may exceed it. time in products: "
+        "share of a training step in matrix products and attention, by torch's profiler.",
     ]
     return "\n".join(lines) + "\n"

@@ -28,7 +28,7 @@ class EncoderConfig(Section):
     rotary_scale: float = Field(default=1.0, ge=1, description="positions are divided by it")
     initial_heads: Literal["neighbours", "random"] = Field(
         default="neighbours",
-        description="of fresh weights; neighbours: the first layers' heads begin by looking at tokens nearby",
+        description="of fresh weights; neighbours: the first layer's heads begin by looking at tokens nearby",
     )
     convolution: int = Field(
         default=0,

@@ -29,9 +29,6 @@ MARGIN = 1.0
 """Of a head's logits, in nats: its offset above the places beside it. Chosen by bits per base on yeast, see
 docs/results.md."""
 
-ROTARY_LAYERS = 2
-"""First layers whose heads begin so, with rotary positions. Learnt ones are in the input of the first."""
-
 PAIRS = 16
 """Sines and cosines of learnt positions that heads look at, at most."""
 
@@ -44,29 +41,29 @@ class Projections(Protocol):
 
 
 def watch_neighbours(config: EncoderConfig, layers: Sequence[Projections], token: nn.Embedding) -> None:
-    """Let the heads of an encoder's first layers begin by looking at neighbouring tokens.
+    """Let the heads of an encoder's first layer begin by looking at neighbouring tokens.
 
-    The weights must be as `initialise` and `initialise_positions` leave them.
+    The weights must be as `initialise` and `initialise_positions` leave them. An only layer stays as it is:
+    heads that look nearby have nothing to tell [CLS], and there is no other layer that does.
     """
-    if token.weight.is_meta:  # shapes alone are asked for
+    if token.weight.is_meta or len(layers) == 1:  # of meta tensors shapes alone are asked for
         return
+    first = layers[0]
     if config.position == "rotary":
         width = config.hidden // config.heads
         turn_rates = (rates(width, config.rotary_base) / config.rotary_scale).float()
-        for number, layer in enumerate(layers[:ROTARY_LAYERS]):
-            watch_by_rotation(layer.query, layer.key, config.heads, number, turn_rates)
+        watch_by_rotation(first.query, first.key, config.heads, turn_rates)
     else:
-        watch_by_positions(layers[0].query, layers[0].key, token, config.heads)
+        watch_by_positions(first.query, first.key, token, config.heads)
 
 
-def offsets(heads: int, layer: int = 0) -> list[int]:
-    """What the heads of a layer look at, in tokens from their own: -1, +1, -2, +2, and so on over layers."""
-    numbers = range(layer * heads, (layer + 1) * heads)
-    return [(number // 2 + 1) * (1 if number % 2 else -1) for number in numbers]
+def offsets(heads: int) -> list[int]:
+    """What the heads look at, in tokens from their own: -1, +1, -2, +2, and so on."""
+    return [(number // 2 + 1) * (1 if number % 2 else -1) for number in range(heads)]
 
 
-def watch_by_rotation(query: nn.Linear, key: nn.Linear, heads: int, layer: int, turn_rates: Tensor) -> None:
-    """Set the biases of a layer with rotary positions.
+def watch_by_rotation(query: nn.Linear, key: nn.Linear, heads: int, turn_rates: Tensor) -> None:
+    """Set the biases of the first layer with rotary positions.
 
     With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate and δ the head's
     offset, the turned q at p and k at j have the product g² Σ cos ω (p + δ - j), largest at j = p + δ.
@@ -78,7 +75,7 @@ def watch_by_rotation(query: nn.Linear, key: nn.Linear, heads: int, layer: int, 
     """
     width = 2 * len(turn_rates)
     gain = _gain(turn_rates, width)
-    angles = torch.tensor(offsets(heads, layer))[:, None] * turn_rates  # (H, K / 2)
+    angles = torch.tensor(offsets(heads))[:, None] * turn_rates  # (H, K / 2)
     still = torch.cat([torch.ones(len(turn_rates)), torch.zeros(len(turn_rates))])
     with torch.no_grad():
         query.bias.copy_(gain * torch.cat([angles.cos(), angles.sin()], dim=1).flatten())

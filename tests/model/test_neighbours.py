@@ -45,20 +45,28 @@ def watched(found: torch.Tensor) -> list[int]:
     return (found[:, middle].argmax(-1) - middle).mode(-1).values.tolist()
 
 
-@given(st.integers(1, 16), st.integers(1, 4))
-def test_offsets_are_all_different_and_the_nearest(heads: int, layers: int) -> None:
-    found = [offset for layer in range(layers) for offset in offsets(heads, layer)]
+@given(st.integers(1, 16))
+def test_offsets_are_all_different_and_the_nearest(heads: int) -> None:
+    found = offsets(heads)
     assert found == sorted(found, key=lambda offset: (abs(offset), offset))
-    assert len(set(found)) == heads * layers and 0 not in found
-    assert max(map(abs, found)) == -(-heads * layers // 2)
+    assert len(set(found)) == heads and 0 not in found
+    assert max(map(abs, found)) == -(-heads // 2)
 
 
 @pytest.mark.parametrize(("hidden", "heads"), SHAPES)
-def test_rotary_heads_of_two_layers_begin_at_their_offsets(hidden: int, heads: int) -> None:
+def test_rotary_heads_begin_at_their_offsets(hidden: int, heads: int) -> None:
     for base in (1000.0, 10_000.0):
         encoder = made("rotary", hidden, heads, rotary_base=base)
-        for layer in (0, 1):
-            assert watched(logits(encoder, layer)) == offsets(heads, layer)
+        assert watched(logits(encoder, 0)) == offsets(heads)
+        assert watched(logits(encoder, 1)) != offsets(heads)
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_an_only_layer_begins_as_it_would_without(position: str) -> None:
+    """Its heads must gather from everywhere what [CLS] tells."""
+    one, other = (made(position, 64, 4, layers=1, initial_heads=start) for start in ("neighbours", "random"))
+    for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize(("hidden", "heads"), SHAPES)
@@ -92,7 +100,7 @@ def test_the_margin_is_that_above_the_places_beside(position: str, hidden: int, 
 
 
 def test_the_other_weights_are_as_they_were() -> None:
-    for position, changed in (("learned", 3), ("rotary", 4)):
+    for position, changed in (("learned", 3), ("rotary", 2)):
         neighbours, random = made(position, 128, 4), made(position, 128, 4, initial_heads="random")
         pairs = zip(neighbours.named_parameters(), random.parameters(), strict=True)
         different = [name for (name, one), other in pairs if not torch.equal(one, other)]
