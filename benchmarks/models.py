@@ -1,4 +1,4 @@
-"""`bigbird-dna benchmark models`: what models do in a second on a CPU, beside its rate of matrix products.
+"""`bigbird-dna benchmark models`: what whole models do in a second on a CPU.
 
 A training step is the whole of it: forward, backward, clipping and AdamW, with dropout, of masked tokens.
 Scoring begins with the text of windows of 400 bp and ends with probabilities, as `score-promoters` does.
@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.contenders import Call
 from benchmarks.machine import describe_machine, describe_software
+from benchmarks.page import three
 from benchmarks.timing import bfloat16_speed, describe, matrix_product, turns
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.console import log
@@ -40,6 +41,7 @@ HEAD = 64  # its width, or two heads where the model is narrower
 MASKED = 0.15
 CLIP = 1.0
 PRODUCT = 512  # rows and columns of the products that give the rate
+_WHOLE = "whole step"
 # What torch calls its matrix products and attention, and this package its own.
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "flash_attention", "native_")
 
@@ -97,10 +99,8 @@ def _training(layers: int, hidden: int, precision: Any, values: Mapping[str, Any
     torch.manual_seed(0)
     network = PretrainingNetwork(_config(layers, hidden), next_sentence=False)
     sequences = SEQUENCES
-    while (
-        sequences > 1
-        and training_seconds(network, sequences * TOKENS, 1, matrix_rate()) > values["max_seconds"]
-    ):
+    rate, limit = matrix_rate(), values["max_seconds"]
+    while sequences > 1 and training_seconds(network, sequences * TOKENS, 1, rate) > limit:
         sequences //= 2
     ids = torch.randint(5, VOCABULARY, (sequences, TOKENS))
     masked = torch.randperm(ids.numel())[: round(MASKED * ids.numel())].sort().values
@@ -164,11 +164,13 @@ def _measure(
 
 def _in_products(call: Call) -> float:
     """Share of a call's time in matrix products and attention."""
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+    with profile(activities=[ProfilerActivity.CPU]) as profiled, record_function(_WHOLE):
         call()
-    events = profiled.key_averages()
-    inside = sum(e.self_cpu_time_total for e in events if any(name in e.key for name in _PRODUCTS))
-    return float(inside / sum(e.self_cpu_time_total for e in events))
+    events = {event.key: event for event in profiled.key_averages()}
+    inside = sum(
+        event.self_cpu_time_total for name, event in events.items() if any(part in name for part in _PRODUCTS)
+    )
+    return float(inside / events[_WHOLE].cpu_time_total)
 
 
 def models_page(result: Mapping[str, Any]) -> str:
@@ -183,20 +185,14 @@ def models_page(result: Mapping[str, Any]) -> str:
     ]
     for row in result["results"]:
         inside = "" if row["in_products"] is None else f"{row['in_products']:.0%}"
-        cells = (
-            row["model"],
-            row["work"],
-            row["precision"],
-            f"{row['per_second']:,.0f}",
-            f"{row['share']:.0%}",
-            inside,
-        )
+        speed, share = three(row["per_second"]), f"{row['share']:.0%}"
+        cells = (row["model"], row["work"], row["precision"], speed, share, inside)
         lines.append(f"| {' | '.join(cells)} |")
     rate = np.median([row["product_rate"] for row in result["results"]]) / 1e9
     lines += [
         "",
         "a second: tokens in training, windows in scoring. share of the rate: of matrix products in float32, "
-        f"measured in the same turns, here {rate:.0f} GFLOP/s; bfloat16 may exceed it. time in products: "
+        f"measured in the same turns, here {three(rate)} GFLOP/s; bfloat16 may exceed it. time in products: "
         "share of a training step in matrix products and attention, by torch's profiler.",
     ]
     return "\n".join(lines) + "\n"

@@ -183,7 +183,9 @@ def test_micro_batches_make_no_difference(tiny_config: Path, tmp_path: Path) -> 
         _run_here(tiny_config, output, *settings, f"pretraining.accumulate={accumulate}")
         models.append(load_file(output / "model.safetensors"))
     for name, value in models[0].items():
-        assert (value - models[1][name]).abs().max() < 1e-5, name
+        # Attention is the same whatever is added to all keys: that gradient is rounding, which Adam enlarges.
+        bound = 1e-4 if name.endswith("key.bias") else 1e-5
+        assert (value - models[1][name]).abs().max() < bound, name
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tiny_config: Path, tmp_path: Path) -> None:
