@@ -222,7 +222,7 @@ def test_an_untrained_network_knows_about_nothing(objective: PretrainingObjectiv
         again = objective.evaluate(network)
     bases = objective.held_out.bases.mean()
     expected = np.log2(objective.tokenizer.vocabulary) / bases
-    assert figures["bits_per_base"] == pytest.approx(expected, rel=0.05)
+    assert figures["bits_per_base"] == pytest.approx(expected, rel=0.1)
     assert again == figures and 0 <= figures["next_sentence_accuracy"] <= 1
 
 
