@@ -112,6 +112,8 @@ Contigs = Annotated[
 Regions = Annotated[
     Path | None, option("BED", "Only what lies in these regions, with --contig only on that contig.", "all")
 ]
+Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
+NegativeSet = Annotated[str, option(None, "substituted, permuted, genomic or given.", "", "--negative-set")]
 ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
 NewModel = Annotated[Path, output("MODEL_DIR", "Model directory to write.")]
 NewModelArgument = Annotated[Path, argument("Model directory to write.", "MODEL_DIR")]
@@ -129,3 +131,14 @@ Windows = Annotated[Path | None, option("DIR", "Data set of prepare-windows.", R
 ChromatinData = Annotated[
     Path | None, option("DIR", "Data set of prepare-chromatin.", RESULTS.chromatin_data, "--data")
 ]
+
+
+def check_benchmarks(directory: Path | None) -> None:
+    """`UsageError` where the directory of Snakemake's benchmark files isn't one."""
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"--benchmarks {directory}: is not a directory")
+
+
+def promoter_reference(config: RunConfig) -> Path:
+    """Where the windows of promoters are read from: a genome, or sequences."""
+    return config.paths.sequences if config.has_sequences else config.paths.reference

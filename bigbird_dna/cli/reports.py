@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bigbird_dna.cli.naming import LOOK, add_command
-from bigbird_dna.cli.options import TRACK_TABLE, Config, Threads, argument, named_files, option, output
+from bigbird_dna.cli.options import (
+    TRACK_TABLE,
+    Config,
+    Directory,
+    Threads,
+    argument,
+    check_benchmarks,
+    named_files,
+    option,
+    output,
+)
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_array
@@ -31,7 +41,6 @@ Labels = Annotated[
     ),
 ]
 Figure = Annotated[Path, output("FILE", "Figure: .svg, .png or .pdf.")]
-Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -346,7 +355,6 @@ def report_run(
     from bigbird_dna.reporting.run.page import run_report
 
     check_output(output, [config, *files])
-    if benchmarks is not None and not benchmarks.is_dir():
-        raise UsageError(f"--benchmarks {benchmarks}: is not a directory")
+    check_benchmarks(benchmarks)
     steps = sorted(benchmarks.glob("*.tsv")) if benchmarks is not None else []
     run_report(load_config(config), files, output, benchmarks=steps)

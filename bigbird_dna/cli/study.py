@@ -11,19 +11,19 @@ from bigbird_dna.cli.options import (
     BatchSize,
     Config,
     Device,
+    Directory,
+    NegativeSet,
     RunReference,
     Set,
     Threads,
     Windows,
     argument,
+    check_benchmarks,
     option,
-    output,
+    promoter_reference,
     read_run,
 )
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError
-
-Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -67,8 +67,7 @@ def report_study(
     """
     from bigbird_dna.reporting.study.report import study_report
 
-    if benchmarks is not None and not benchmarks.is_dir():
-        raise UsageError(f"--benchmarks {benchmarks}: is not a directory")
+    check_benchmarks(benchmarks)
     made = study_report(models, output, labels=labels, pretrained=pretrained, benchmarks=benchmarks)
     for sentence in made.sentences:
         log(sentence)
@@ -76,9 +75,7 @@ def report_study(
 
 def probe_promoters(
     config: Config,
-    negative_set: Annotated[
-        str, option(None, "substituted, permuted, genomic or given.", "", "--negative-set")
-    ],
+    negative_set: NegativeSet,
     output: Directory,
     overrides: Set = None,
     model: Annotated[
@@ -103,13 +100,12 @@ def probe_promoters(
     from bigbird_dna.tasks.promoters.probing import probe_promoters as probe
 
     settings, paths = read_run(config, overrides)
-    sequences = paths.sequences if settings.has_sequences else paths.reference
     with cpu_threads(threads):
         table = probe(
             settings,
             negative_set,
             windows=windows or paths.windows,
-            reference=Reference(reference or sequences),
+            reference=Reference(reference or promoter_reference(settings)),
             model=model or paths.pretrained,
             random_seed=random_seed,
             output=output,

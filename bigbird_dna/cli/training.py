@@ -11,6 +11,7 @@ from bigbird_dna.cli.options import (
     Checkpoints,
     Config,
     Device,
+    NegativeSet,
     Pretrained,
     RunReference,
     RunTokenizer,
@@ -20,11 +21,9 @@ from bigbird_dna.cli.options import (
     argument,
     option,
     output,
+    promoter_reference,
     read_run,
 )
-from bigbird_dna.config import Config as RunConfig
-
-NegativeSet = Annotated[str, option(None, "substituted, permuted, genomic or given.", "", "--negative-set")]
 
 
 def register(app: typer.Typer) -> None:
@@ -157,7 +156,7 @@ def finetune_promoter(
             negative_set,
             shuffle_labels=shuffle_labels,
             windows=windows or paths.windows,
-            reference=Reference(reference or _promoter_reference(settings)),
+            reference=Reference(reference or promoter_reference(settings)),
             tokenizer_path=tokenizer or paths.tokenizer,
             pretrained=pretrained or paths.pretrained,
             output=output or paths.promoter_model("control" if shuffle_labels else negative_set),
@@ -185,11 +184,6 @@ def fit_promoter_baseline(
         settings,
         negative_set,
         windows=windows or paths.windows,
-        reference=Reference(reference or _promoter_reference(settings)),
+        reference=Reference(reference or promoter_reference(settings)),
         output=output or paths.promoter_kmers(negative_set),
     )
-
-
-def _promoter_reference(config: RunConfig) -> Path:
-    """Where the windows of promoters are read from: a genome, or sequences."""
-    return config.paths.sequences if config.has_sequences else config.paths.reference

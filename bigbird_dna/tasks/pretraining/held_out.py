@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.rows import pad
+from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
 from bigbird_dna.tasks.pretraining.sampling import Example, document_bounds, joined
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.store import TokenStore
 
-BLOCK = 10_000  # bp that are resampled together for an interval: tokens nearby are alike
 MASKED = 0.15  # of an input's tokens, hidden: whatever training hides, so that all are measured on the same
 _SEED = 20_200_728  # of the masks: no training's, so that all are measured on the same tokens
 _ROWS = 16  # run at a time
@@ -34,7 +34,7 @@ class HeldOut(NamedTuple):
     tokens: NDArray[np.int64]  # (M,) places in the store's tokens, ascending
     labels: NDArray[np.int64]  # (M,) what is hidden there
     bases: NDArray[np.int64]  # (M,) bp of each
-    blocks: NDArray[np.int64]  # (M,) number of the stretch of `BLOCK` bp that the token begins in
+    blocks: NDArray[np.int64]  # (M,) number of the stretch of `BLOCK_BASES` bp that the token begins in
 
     @classmethod
     def draw(
@@ -83,7 +83,7 @@ class HeldOut(NamedTuple):
             labels.append(targets[own])
         at, ids = np.concatenate(tokens).astype(np.int64), np.concatenate(labels)
         covered = tokenizer.piece_lengths[ids].astype(np.int64)
-        return cls(tuple(inputs), tuple(places), at, ids.astype(np.int64), covered, ends[at] // BLOCK)
+        return cls(tuple(inputs), tuple(places), at, ids.astype(np.int64), covered, ends[at] // BLOCK_BASES)
 
     def bits(
         self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
