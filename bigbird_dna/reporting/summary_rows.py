@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.language_model.reading import of_split, read_bits
-from bigbird_dna.reporting.language_model.table import MODEL as LANGUAGE_MODEL
-from bigbird_dna.reporting.language_model.table import SPLIT, TOLD
+from bigbird_dna.reporting.language_model.table import MODELS, SPLIT, TOLD
 from bigbird_dna.reporting.metrics.auroc import ENDS, Estimate
 from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL
 from bigbird_dna.reporting.promoters.table import DIFFERENCE
@@ -74,24 +73,24 @@ def locus_rows(source: Path) -> list[Row]:
 
 
 def language_rows(source: Path) -> list[Row]:
-    """Bits per base of the model and of the best simple predictors, and the model's minus theirs.
+    """Bits per base of the model and of the best simple predictor, and the model's minus its.
 
-    Those that see what the model sees, and those that are told the other hidden tokens, on the test contigs,
-    or on the validation ones where there are no others.
+    First of those that see no hidden token, then of those that are told all but one, on the test contigs, or
+    on the validation ones where there are no others.
     """
     table = of_split(read_bits(source), "test")
     split = str(table[SPLIT].iloc[0])
     rows: list[Row] = []
-    for line in table[table["predictor"] == LANGUAGE_MODEL].to_dict("records"):
-        rows.append(Row("pretraining", "bits per base, model", *_bits(line), f"held out ({split})"))
-    others = table[table["predictor"] != LANGUAGE_MODEL]
-    told = others["predictor"].str.endswith(TOLD)
-    for chosen, note in ((others[~told], ""), (others[told], "told all other tokens")):
-        if chosen.empty:
+    told = table["predictor"].str.endswith(TOLD)
+    for chosen, note in ((table[~told], f"held out ({split})"), (table[told], "one token hidden at a time")):
+        own = chosen["predictor"].isin(MODELS)
+        for line in chosen[own].to_dict("records"):
+            rows.append(Row("pretraining", f"bits per base, {line['predictor']}", *_bits(line), note))
+        if own.all():
             continue
-        line = chosen.sort_values("bits_per_base", kind="stable").to_dict("records")[0]
-        said = "; ".join(filter(None, (note, str(line["note"]))))
-        rows.append(Row("pretraining", f"bits per base, {line['predictor']}", *_bits(line), said))
+        line = chosen[~own].sort_values("bits_per_base", kind="stable").to_dict("records")[0]
+        name, said = f"bits per base, {line['predictor']}", str(line["note"])
+        rows.append(Row("pretraining", name, *_bits(line), said))
         gap = Estimate(*(float(line[f"difference{end}"]) for end in ENDS))
         rows.append(Row("pretraining", "  model minus it", *gap, "over blocks of 10 kb"))
     return rows

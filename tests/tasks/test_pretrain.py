@@ -15,6 +15,7 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.reporting.language_model.reading import read_bits
+from bigbird_dna.reporting.language_model.table import TOLD
 from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
 from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining, training_documents
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
@@ -177,6 +178,25 @@ def test_what_is_held_out_is_hidden_once_and_lies_where_it_says(
     assert {*held_out.tokens} <= {*whole.tokens}
 
 
+@pytest.mark.parametrize("room", [10_000_000, 96 * 7])
+def test_one_token_is_hidden_at_a_time(
+    stores: dict[str, TokenStore], tokenizer: DnaTokenizer, room: int
+) -> None:
+    together = HeldOut.draw(stores["valid"], tokenizer, 96, 40, pairs=True)
+    alone, chosen = together.one_at_a_time(room)
+    assert len(chosen) == len(alone.inputs) == min(len(together.labels), room // 96)
+    for name in ("tokens", "labels", "bases", "blocks"):
+        assert (getattr(alone, name) == getattr(together, name)[chosen]).all()
+    row = np.repeat(np.arange(len(together.inputs)), [len(own) for own in together.places])
+    shown = [example.ids.copy() for example in together.inputs]
+    for index, label, place in zip(row, together.labels, np.concatenate(together.places), strict=True):
+        shown[index][place] = label
+    for number, example, (place,) in zip(chosen, alone.inputs, alone.places, strict=True):
+        assert np.flatnonzero(example.ids != shown[row[number]]).tolist() == [place]
+        assert example.ids[place] == tokenizer.mask_id
+        assert example.first == together.inputs[row[number]].first
+
+
 def test_what_is_held_out_is_the_same_for_every_seed_of_training(
     tiny_config: Path, tokenizer: DnaTokenizer, stores: dict[str, TokenStore]
 ) -> None:
@@ -272,7 +292,9 @@ def test_model_and_rivals_are_judged_on_the_same_hidden_tokens(
     table = read_bits(path)
     assert dict.fromkeys(table["split"]) == dict.fromkeys(["valid", "test"])
     rows = table[table["split"] == "valid"].set_index("predictor")
-    assert [*rows.index] == ["model", *PREDICTORS]
+    told = [name for name in PREDICTORS if name.endswith(TOLD)]
+    plain = [name for name in PREDICTORS if name not in told]
+    assert [*rows.index] == ["model", *plain, "model" + TOLD, *told]
     held_out = HeldOut.draw(stores["valid"], tokenizer, 64, 30, pairs=False)
     with torch.inference_mode():
         bits = held_out.bits(load(model).network.eval(), tokenizer, ALONE.device).bits
@@ -280,6 +302,9 @@ def test_model_and_rivals_are_judged_on_the_same_hidden_tokens(
     assert rows.loc["model", "bits_per_base"] == pytest.approx(own, rel=1e-5)
     assert rows.loc["uniform", "bits_per_base"] == 2
     assert rows.loc["uniform", "difference"] == pytest.approx(own - 2, rel=1e-4)
+    for name in told:
+        gap = rows.loc["model" + TOLD, "bits_per_base"] - rows.loc[name, "bits_per_base"]
+        assert rows.loc[name, "difference"] == pytest.approx(gap, rel=1e-4)
     counts = np.bincount(np.concatenate(training_documents(stores["train"])), minlength=tokenizer.vocabulary)
     expected = -np.log2((counts / counts.sum())[held_out.labels]).sum() / held_out.bases.sum()
     assert rows.loc["unigram tokens", "bits_per_base"] == pytest.approx(expected, rel=0.01)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.reporting.language_model.table import FIGURES, MODEL, UNIFORM
+from bigbird_dna.reporting.language_model.table import FIGURES, MODEL, MODELS, TOLD, UNIFORM
 from bigbird_dna.reporting.style import BLUE, GREY, INK, PALE, interval, panels, save_figure
 from bigbird_dna.reporting.training_log import Curve, TrainingCurves
 
@@ -28,7 +28,7 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
     """A dot with its interval for each predictor of `language_model_table`, the best at the top.
 
     Dots, not bars: what counts are differences of a hundredth, so that the axis doesn't begin at 0. Beside
-    each dot stand its figures, and what the model has less (or more) with the paired interval.
+    each dot stand its figures, and what the model of the same view has less (or more) with the paired interval.
     """
     rows = table.sort_values("bits_per_base", kind="stable").reset_index(drop=True)
     values = rows["bits_per_base"].to_numpy(dtype=float)
@@ -42,10 +42,10 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
         for place, name, ends in zip(
             places, rows["predictor"], zip(low, values, high, strict=True), strict=True
         ):
-            _dot(axis, place, ends, name == MODEL)
+            _dot(axis, place, ends, name in MODELS)
         axis.set_yticks(places, rows["predictor"].tolist())
         for tick, name in zip(axis.get_yticklabels(), rows["predictor"], strict=True):
-            if name == MODEL:
+            if name in MODELS:
                 tick.set(color=BLUE, fontweight="bold")
         _columns(axis, rows, places)
         margin = 0.06 * max(right - left, 0.01)
@@ -59,11 +59,14 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
 def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> None:
     """The model's bits per base against steps, and against time where the log has it; others as lines.
 
+    Others are those that see what the model sees in training.
+
     The curve is the log's. A diamond at its end is the figure of `table`, maybe of other hidden tokens.
     """
     curve = run.evaluation.get(HELD_OUT, Curve(np.zeros(0, np.int64), np.zeros(0)))
     timed = curve.seconds is not None and len(curve.seconds) > 0
-    others = table[table["predictor"] != MODEL].sort_values("bits_per_base", kind="stable")
+    told = table["predictor"].str.endswith(TOLD)
+    others = table[~told & (table["predictor"] != MODEL)].sort_values("bits_per_base", kind="stable")
     own = table.loc[table["predictor"] == MODEL, "bits_per_base"].to_numpy(dtype=float)
     with panels(1, 1 + timed, 4.6 if timed else 7.4, 4.4, sharey=True) as (figure, axes):
         _curve(axes[0], curve.steps.astype(float), curve.values, own)
@@ -138,7 +141,7 @@ def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
     write(1, len(rows) - 0.2, "model minus it [95 % CI]", color=GREY)
     figures = rows[[*FIGURES]].to_numpy(dtype=float).tolist()
     for place, name, found in zip(places.tolist(), rows["predictor"], figures, strict=True):
-        own = {"color": BLUE, "fontweight": "bold"} if name == MODEL else {}
+        own = {"color": BLUE, "fontweight": "bold"} if name in MODELS else {}
         write(0, place, interval(*found[:3]), **own)
         if not own:
             write(1, place, interval(*found[3:]).replace("-", "−"))

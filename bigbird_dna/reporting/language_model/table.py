@@ -17,6 +17,7 @@ SPLIT = "split"
 UNIFORM = "uniform"
 TOLD = ", told the rest"
 """End of the names of predictors that see all tokens but the one in question, other hidden ones too."""
+MODELS = (MODEL, MODEL + TOLD)
 # Bits per base of a predictor with an interval, and the model's minus them with one.
 FIGURES = ("bits_per_base", "low", "high", "difference", "difference_low", "difference_high")
 COLUMNS = ("predictor", *FIGURES, "note")
@@ -28,15 +29,17 @@ def language_model_table(
     blocks: ArrayLike,
     notes: Mapping[str, str] | None = None,
     *,
+    model: str = MODEL,
     seed: int = 0,
 ) -> pd.DataFrame:
     """A row for each predictor, in the order of `bits`, with the columns `COLUMNS`.
 
     Parameters
     ----------
-    bits : by predictor, bits (M,) of the hidden tokens; one of them is `MODEL`.
+    bits : by predictor, bits (M,) of the hidden tokens; one of them is the model.
     bases, blocks : bases (M,) that each token covers, and the block of sequence that it is in.
     notes : by predictor, what there is to say about it.
+    model : what the model is called in `bits`.
     seed : of the bootstrap over blocks (see `metrics.blocks`).
 
     Returns
@@ -50,7 +53,7 @@ def language_model_table(
     """
     import pandas as pd
 
-    found = bits_per_base(bits, bases, blocks, MODEL, seed=seed)
+    found = bits_per_base(bits, bases, blocks, model, seed=seed)
     said = notes or {}
     rows = [(name, *rate.bits_per_base, *rate.difference, said.get(name, "")) for name, rate in found.items()]
     return pd.DataFrame(rows, columns=COLUMNS)

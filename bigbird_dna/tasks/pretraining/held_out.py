@@ -85,6 +85,28 @@ class HeldOut(NamedTuple):
         covered = tokenizer.piece_lengths[ids].astype(np.int64)
         return cls(tuple(inputs), tuple(places), at, ids.astype(np.int64), covered, ends[at] // BLOCK_BASES)
 
+    def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
+        """Hidden tokens each in an input where all others are shown, and which of them (C,), ascending.
+
+        All of them, or as many, evenly spread, as fit into `tokens` of input.
+        """
+        longest = max(len(example.ids) for example in self.inputs)
+        count = min(len(self.labels), max(tokens // longest, 1))
+        chosen = np.unique(np.linspace(0, len(self.labels) - 1, count).round().astype(np.int64))
+        first = np.concatenate([[0], np.cumsum([len(places) for places in self.places])])
+        inputs, places = [], []
+        for row, hidden in enumerate(self.inputs):
+            shown = hidden.ids.copy()
+            shown[self.places[row]] = self.labels[first[row] : first[row + 1]]
+            for number in chosen[(chosen >= first[row]) & (chosen < first[row + 1])] - first[row]:
+                place = self.places[row][number : number + 1]
+                ids = shown.copy()
+                ids[place] = hidden.ids[place]
+                inputs.append(hidden._replace(ids=ids))
+                places.append(place)
+        of = (values[chosen] for values in (self.tokens, self.labels, self.bases, self.blocks))
+        return type(self)(tuple(inputs), tuple(places), *of), chosen
+
     def bits(
         self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
     ) -> "Predicted":
