@@ -2,10 +2,9 @@
 
 All are judged on the same hidden tokens, in bits for the bases of each. Those of a plain name see what a
 masked-token model sees: no hidden token tells of another, and contexts end at the nearest one. Those that are
-"told the rest" see every token but the one in question, as a masked-token model does if one token is hidden at
-a time. Orders, strengths
-and exponents are chosen on hidden validation tokens: where those are the ones that are judged, it favours
-the baselines.
+"told the rest" see every token but the one in question, as a masked-token model does if one token is hidden
+at a time. Orders, strengths and exponents are chosen on hidden validation tokens: where those are the ones
+that are judged, it favours the baselines.
 """
 
 from __future__ import annotations

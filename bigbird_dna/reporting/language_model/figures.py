@@ -28,7 +28,8 @@ def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
     """A dot with its interval for each predictor of `language_model_table`, the best at the top.
 
     Dots, not bars: what counts are differences of a hundredth, so that the axis doesn't begin at 0. Beside
-    each dot stand its figures, and what the model of the same view has less (or more) with the paired interval.
+    each dot stand its figures, and what the model that sees as much has less (or more) with the paired
+    interval.
     """
     rows = table.sort_values("bits_per_base", kind="stable").reset_index(drop=True)
     values = rows["bits_per_base"].to_numpy(dtype=float)
