@@ -13,6 +13,7 @@ from bigbird_dna.cli.options import (
     Device,
     NegativeSet,
     Pretrained,
+    Reference,
     RunReference,
     RunTokenizer,
     Set,
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
     add_command(app, pretrain, TRAIN)
     add_command(app, evaluate_pretraining, TRAIN)
+    add_command(app, compare_pretraining, TRAIN)
     add_command(app, finetune_promoter, TRAIN)
     add_command(app, fit_promoter_baseline, TRAIN, formerly="promoter-baseline")
 
@@ -104,6 +106,54 @@ def evaluate_pretraining(
             sequences=sequences,
             sequence_tokens=sequence_tokens,
             token_order=ngram_order,
+            device=device,
+        )
+
+
+def compare_pretraining(
+    models: Annotated[list[Path], argument("Pretrained models.", "MODEL_DIR...")],
+    reference: Reference,
+    contig: Annotated[
+        list[str], option("NAME", "Contig to compare on, which no model learnt from; repeatable.")
+    ],
+    output: Annotated[Path, output("FILE", "Table to write (TSV).")],
+    exclude: Annotated[
+        list[str], option("NAME", "Contig that nothing is learnt from either; repeatable.", "none")
+    ] = [],  # noqa: B006
+    spans: Annotated[int, option("N", "How many stretches are hidden.", least=1)] = 2000,
+    span: Annotated[int, option("BP", "Length of one.", least=1)] = 12,
+    context: Annotated[int, option("BP", "What is shown on both sides.", least=1)] = 200,
+    margin: Annotated[
+        int, option("N", "Tokens of each side that are tokenised anew with the span.", least=0)
+    ] = 2,
+    seed: Annotated[int, option("N", "Of the places.", least=0)] = 1,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Compare pretrained models of any tokenizers of DNA on the same hidden bases.
+
+    Writes bits per base with 95 % intervals over blocks of 10 kb, and each row's minus the first model's.
+    Beside the models stand Markov models over bases, from the left and from both sides, which learn from the
+    reference's other contigs, and are chosen there. Evaluate-pretraining hides a model's own tokens instead:
+    its figures can't be compared between tokenizers.
+    """
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.outputs import check_output
+    from bigbird_dna.tasks.pretraining.comparison import compare_pretraining as compare
+
+    check_output(output, [*models, reference])
+    with cpu_threads(threads):
+        compare(
+            models,
+            reference,
+            contig,
+            output,
+            exclude=exclude,
+            span=span,
+            context=context,
+            spans=spans,
+            margin=margin,
+            seed=seed,
             device=device,
         )
 

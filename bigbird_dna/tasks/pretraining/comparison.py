@@ -1,0 +1,183 @@
+"""Pretrained models of any tokenizers, and Markov models over bases, compared on the same hidden bases."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+import torch
+
+from bigbird_dna.baselines.spans import SpanBaselines, fit_span_baselines, parts
+from bigbird_dna.checks import check_at_least_one
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.files import atomic_path
+from bigbird_dna.genome.assembly import shown
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.variants import contig_finder
+from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.model import Model
+from bigbird_dna.reporting.language_model.spans import ComparedModel, comparison_table
+from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.tasks.pretraining.span_places import Codes, Drawn, draw_spans, read_contig
+from bigbird_dna.tasks.pretraining.spans import HiddenSpan, Pieces, TokenCounts, hide_spans, span_bits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MARGIN = 2
+COUNTED = 5000  # spans of other contigs that tell how many tokens spans have
+CHOOSING = 1000  # spans of other contigs that orders of Markov models are chosen on
+
+
+def compare_pretraining(
+    models: Sequence[Path],
+    reference: Path,
+    contigs: Sequence[str],
+    output: Path,
+    *,
+    exclude: Sequence[str] = (),
+    span: int = 12,
+    context: int = 200,
+    spans: int = 2000,
+    margin: int = MARGIN,
+    seed: int = 1,
+    device: str = "auto",
+) -> "pd.DataFrame":
+    """Write bits per base of models and of Markov models on the same spans, as TSV; returns the table.
+
+    How a model is asked is told in `tasks.pretraining.spans`. Numbers of tokens and Markov models are
+    learnt from the contigs that are neither compared on nor excluded, and strengths and orders of Markov
+    models are chosen there. These contigs are held in memory, a byte a base.
+
+    Parameters
+    ----------
+    models
+        Pretrained models' directories, of any tokenizers of DNA. Differences are to the first.
+    reference
+        Indexed FASTA.
+    contigs
+        Where spans are drawn, by any names that are known for them: no model should have learnt from these.
+    exclude
+        Contigs that nothing is learnt from either, as those that are kept for another test.
+    span, context
+        bp that are hidden, and that are known on both sides.
+    spans
+        How many are drawn; no two share a base.
+    margin
+        Tokens of either context that are tokenised anew with the span.
+    seed
+        Of the places.
+
+    Raises
+    ------
+    UsageError
+        No model, one that is given twice, or inputs that are longer than a model takes.
+    ModelError
+        A directory is not a pretrained model's, or its tokenizer isn't one of DNA.
+    DataError
+        The reference has no such contig, or its contigs are too short for what is asked.
+    """
+    check_at_least_one({"span": span, "context": context, "spans": spans})
+    place = choose_device(device)
+    opened = _open(models)
+    compared, learnt = _sequences(reference, contigs, exclude)
+    drawn = draw_spans(compared, span=span, context=context, count=spans, seed=(seed, 0))
+    if len(drawn.windows) < spans:
+        raise DataError(
+            f"{reference}: {shown(contigs)} can have {drawn.possible:,} spans of {span} known bases with "
+            f"{context} on both sides, {spans:,} are asked for"
+        )
+    counted = draw_spans(learnt, span=span, context=context, count=COUNTED, seed=(seed, 1))
+    asked = {name: _Asked.of(model, drawn, counted, margin) for name, model in opened.items()}
+    baselines = _baselines(reference, learnt, drawn, seed)
+    found = {name: one.judged(place) for name, one in asked.items()}
+    judged = baselines.bits(drawn.windows, context)
+    found |= {name: ComparedModel(bits) for name, bits in judged.items()}
+    table = comparison_table(found, np.full(spans, span), drawn.blocks)
+    with atomic_path(output) as temporary:
+        write_tsv(temporary, table)
+    return table
+
+
+def _open(paths: Sequence[Path]) -> dict[str, Model]:
+    """Models by the names of their directories."""
+    if not paths:
+        raise UsageError("there is no model to compare")
+    opened: dict[str, Model] = {}
+    for path in paths:
+        if str(path) in opened:
+            raise UsageError(f"{path}: is given twice")
+        opened[str(path)] = load_pretrained(path)
+    return opened
+
+
+def _sequences(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], list[Codes]]:
+    """Sequences that are compared on, and those that may be learnt from."""
+    with Reference(path) as reference:
+        find = contig_finder(reference.contigs)
+        wanted = _named(contigs, find, reference)
+        others = reference.contigs.keys() - {*wanted, *_named(exclude, find, reference)}
+        learnt = [name for name in reference.contigs if name in others]
+        return [read_contig(reference, name) for name in wanted], [
+            read_contig(reference, name) for name in learnt
+        ]
+
+
+def _named(names: Iterable[str], find: Callable[[str], str | None], reference: Reference) -> list[str]:
+    """The reference's own names of contigs, each once."""
+    found = {}
+    for name in names:
+        own = find(name)
+        if own is None:
+            raise DataError(f"{reference.path}: has no contig {name!r}; it has {shown(reference.contigs)}")
+        found[own] = name
+    return [*found]
+
+
+class _Asked(NamedTuple):
+    """A model and its inputs."""
+
+    model: Model
+    pieces: Pieces
+    spans: list[HiddenSpan]
+    counts: TokenCounts
+
+    @classmethod
+    def of(cls, model: Model, drawn: Drawn, counted: Drawn, margin: int) -> Self:
+        """Ask a model for the spans that are drawn; numbers of tokens are learnt from those that are counted."""
+        tokenizer, context = model.tokenizer, drawn.context
+        spans = hide_spans(tokenizer, drawn.texts(), context, margin)
+        longest, most = max(span.tokens for span in spans), model.config.positions
+        if longest > most:
+            raise UsageError(
+                f"{model.name}: takes {most:,} tokens, and with {context:,} bp of context on both sides of a "
+                f"span of {drawn.span} bp there are {longest:,}"
+            )
+        pieces = Pieces(tokenizer)
+        counts = TokenCounts(pieces, hide_spans(tokenizer, counted.texts(), context, margin))
+        return cls(model, pieces, spans, counts)
+
+    def judged(self, device: torch.device) -> ComparedModel:
+        """Bits of the spans."""
+        tokenizer = self.model.tokenizer
+        log(f"{self.model.name}: {len(self.spans):,} spans, {tokenizer.vocabulary:,} pieces")
+        bits = span_bits(self.model, self.spans, self.counts, self.pieces, device)
+        if not np.isfinite(bits).all():
+            raise ModelError(f"{self.model.name}: its predictions are not finite")
+        tokens = float(np.mean([span.tokens_of_span(tokenizer) for span in self.spans]))
+        return ComparedModel(bits, tokenizer.vocabulary, tokens)
+
+
+def _baselines(reference: Path, learnt: list[Codes], drawn: Drawn, seed: int) -> SpanBaselines:
+    """Markov models, chosen on spans as those that are drawn."""
+    choosing = draw_spans(
+        parts(learnt, choosing=True), span=drawn.span, context=drawn.context, count=CHOOSING, seed=(seed, 2)
+    )
+    if not len(choosing.windows) or not parts(learnt, choosing=False):
+        raise DataError(
+            f"{reference}: the contigs that are neither compared on nor excluded have "
+            f"{sum(map(len, learnt)):,} bases, too few to learn from"
+        )
+    return fit_span_baselines(learnt, choosing.windows, drawn.context)
