@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASES
 from bigbird_dna.baselines.language_tokens import evenly
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
-from bigbird_dna.baselines.markov_bridge import LONGEST_STATE
 from bigbird_dna.baselines.markov_counts import UNKNOWN, Codes
 from bigbird_dna.console import log, progress
 
@@ -55,7 +54,7 @@ def fit_span_baselines(
     ----------
     contigs : base codes; at least one stretch of `parts` that chooses, and one that doesn't.
     choosing : windows of `parts(contigs, choosing=True)` whose spans orders are chosen on.
-    order : the largest. Longer spans than eight bases are judged with order eight at most given both sides.
+    order : the largest that is tried.
 
     Raises
     ------
@@ -67,11 +66,9 @@ def fit_span_baselines(
     log(f"Markov models over bases: counting in {sum(map(len, contigs)):,} bases")
     markov = Markov(order).fit(kept)
     markov.mix(chosen[index] for index in evenly(len(chosen), CHOOSING_BASES / sum(map(len, chosen))))
-    span = choosing.shape[1] - 2 * context
     orders = {}
     for name, both in ((BASES_LEFT, False), (BASES_BOTH, True)):
-        most = min(order, LONGEST_STATE) if both and span > LONGEST_STATE else order
-        tried = progress(range(most + 1), "orders of Markov models", most + 1)
+        tried = progress(range(order + 1), "orders of Markov models", order + 1)
         orders[name] = int(np.argmin([_bits(markov, choosing, context, k, both=both).sum() for k in tried]))
     log("Markov models: " + ", ".join(f"{name}: order {k}" for name, k in orders.items()))
     whole = Markov(order).fit(contigs).smooth(markov.strengths)

@@ -114,18 +114,19 @@ def compare_pretraining(
     models: Annotated[list[Path], argument("Pretrained models.", "MODEL_DIR...")],
     reference: Reference,
     contig: Annotated[
-        list[str], option("NAME", "Contig to compare on, which no model learnt from; repeatable.")
+        list[str], option("NAME", "Contig to compare on, which no model should have learnt from; repeatable.")
     ],
     output: Annotated[Path, output("FILE", "Table to write (TSV).")],
     exclude: Annotated[
         list[str], option("NAME", "Contig that nothing is learnt from either; repeatable.", "none")
     ] = [],  # noqa: B006
-    spans: Annotated[int, option("N", "How many stretches are hidden.", least=1)] = 2000,
-    span: Annotated[int, option("BP", "Length of one.", least=1)] = 12,
-    context: Annotated[int, option("BP", "What is shown on both sides.", least=1)] = 200,
-    margin: Annotated[
-        int, option("N", "Tokens of each side that are tokenised anew with the span.", least=0)
-    ] = 2,
+    spans: Annotated[
+        int, option("N", "How many short stretches are hidden, each by itself.", least=1)
+    ] = 1000,
+    span: Annotated[
+        int, option("BP", "Length of one, up to 6; one base more takes four times as long.", least=1)
+    ] = 3,
+    context: Annotated[int, option("BP", "What is known on both sides.", least=1)] = 100,
     seed: Annotated[int, option("N", "Of the places.", least=0)] = 1,
     device: Device = "auto",
     threads: Threads = None,
@@ -133,9 +134,9 @@ def compare_pretraining(
     """Compare pretrained models of any tokenizers of DNA on the same hidden bases.
 
     Writes bits per base with 95 % intervals over blocks of 10 kb, and each row's minus the first model's.
-    Beside the models stand Markov models over bases, from the left and from both sides, which learn from the
-    reference's other contigs, and are chosen there. Evaluate-pretraining hides a model's own tokens instead:
-    its figures can't be compared between tokenizers.
+    A model's probability of a span given both sides is its share among all spans of that length. Beside the
+    models stand Markov models over bases, from the left and from both sides, which learn from the
+    reference's other contigs and are chosen there. What evaluate-pretraining hides depends on the tokenizer.
     """
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.outputs import check_output
@@ -152,7 +153,6 @@ def compare_pretraining(
             span=span,
             context=context,
             spans=spans,
-            margin=margin,
             seed=seed,
             device=device,
         )

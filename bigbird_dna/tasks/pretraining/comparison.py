@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from bigbird_dna.baselines.spans import SpanBaselines, fit_span_baselines, parts
 from bigbird_dna.checks import check_at_least_one
-from bigbird_dna.console import log
+from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.assembly import shown
@@ -21,14 +21,13 @@ from bigbird_dna.model.model import Model
 from bigbird_dna.reporting.language_model.spans import ComparedModel, comparison_table
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.tasks.pretraining.span_places import Codes, Drawn, draw_spans, read_contig
-from bigbird_dna.tasks.pretraining.spans import HiddenSpan, Pieces, TokenCounts, hide_spans, span_bits
+from bigbird_dna.tasks.pretraining.spans import LONGEST_SPAN, HiddenSpan, hide_spans, span_bits
+from bigbird_dna.tokens.interface import require_dna
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MARGIN = 2
-COUNTED = 5000  # spans of other contigs that tell how many tokens spans have
-CHOOSING = 1000  # spans of other contigs that orders of Markov models are chosen on
+CHOOSING = 4000  # spans of other contigs that orders of Markov models are chosen on
 
 
 def compare_pretraining(
@@ -38,18 +37,17 @@ def compare_pretraining(
     output: Path,
     *,
     exclude: Sequence[str] = (),
-    span: int = 12,
-    context: int = 200,
-    spans: int = 2000,
-    margin: int = MARGIN,
+    span: int = 3,
+    context: int = 100,
+    spans: int = 1000,
     seed: int = 1,
     device: str = "auto",
 ) -> "pd.DataFrame":
     """Write bits per base of models and of Markov models on the same spans, as TSV; returns the table.
 
-    How a model is asked is told in `tasks.pretraining.spans`. Numbers of tokens and Markov models are
-    learnt from the contigs that are neither compared on nor excluded, and strengths and orders of Markov
-    models are chosen there. These contigs are held in memory, a byte a base.
+    How a model is asked is told in `tasks.pretraining.spans`; spans are read on the forward strand. Markov
+    models learn from both strands of the contigs that are neither compared on nor excluded, and are chosen
+    there too. These contigs are held in memory, a byte a base.
 
     Parameters
     ----------
@@ -62,24 +60,26 @@ def compare_pretraining(
     exclude
         Contigs that nothing is learnt from either, as those that are kept for another test.
     span, context
-        bp that are hidden, and that are known on both sides.
+        bp that are hidden, up to `LONGEST_SPAN`, and that are known on both sides.
     spans
         How many are drawn; no two share a base.
-    margin
-        Tokens of either context that are tokenised anew with the span.
     seed
         Of the places.
 
     Raises
     ------
     UsageError
-        No model, one that is given twice, or inputs that are longer than a model takes.
+        No model, one that is given twice, spans that are too long, or inputs longer than a model takes.
     ModelError
         A directory is not a pretrained model's, or its tokenizer isn't one of DNA.
     DataError
         The reference has no such contig, or its contigs are too short for what is asked.
     """
     check_at_least_one({"span": span, "context": context, "spans": spans})
+    if span > LONGEST_SPAN:
+        raise UsageError(
+            f"span {span}: must be at most {LONGEST_SPAN}, since all spans of that length are tried"
+        )
     place = choose_device(device)
     opened = _open(models)
     compared, learnt = _sequences(reference, contigs, exclude)
@@ -89,10 +89,9 @@ def compare_pretraining(
             f"{reference}: {shown(contigs)} can have {drawn.possible:,} spans of {span} known bases with "
             f"{context} on both sides, {spans:,} are asked for"
         )
-    counted = draw_spans(learnt, span=span, context=context, count=COUNTED, seed=(seed, 1))
-    asked = {name: _Asked.of(model, drawn, counted, margin) for name, model in opened.items()}
+    asked = {name: _asked(model, drawn) for name, model in opened.items()}
     baselines = _baselines(reference, learnt, drawn, seed)
-    found = {name: one.judged(place) for name, one in asked.items()}
+    found = {name: _judged(model, asked.pop(name), place) for name, model in opened.items()}
     judged = baselines.bits(drawn.windows, context)
     found |= {name: ComparedModel(bits) for name, bits in judged.items()}
     table = comparison_table(found, np.full(spans, span), drawn.blocks)
@@ -136,44 +135,34 @@ def _named(names: Iterable[str], find: Callable[[str], str | None], reference: R
     return [*found]
 
 
-class _Asked(NamedTuple):
-    """A model and its inputs."""
+def _asked(model: Model, drawn: Drawn) -> list[HiddenSpan]:
+    """Spans as a model is asked for them, none longer than it takes."""
+    require_dna(model.tokenizer)
+    what = f"{model.name}: tokenising"
+    windows = progress(drawn.texts(), what, len(drawn.windows), "spans")
+    spans = [*hide_spans(model.tokenizer, windows, drawn.context)]
+    longest, most = max(span.tokens for span in spans), model.config.positions
+    if longest > most:
+        raise UsageError(
+            f"{model.name}: takes {most:,} tokens, and a span of {drawn.span} bp with {drawn.context:,} bp of "
+            f"context on both sides has up to {longest:,}"
+        )
+    return spans
 
-    model: Model
-    pieces: Pieces
-    spans: list[HiddenSpan]
-    counts: TokenCounts
 
-    @classmethod
-    def of(cls, model: Model, drawn: Drawn, counted: Drawn, margin: int) -> Self:
-        """Ask a model for the spans that are drawn; numbers of tokens are learnt from those that are counted."""
-        tokenizer, context = model.tokenizer, drawn.context
-        spans = hide_spans(tokenizer, drawn.texts(), context, margin)
-        longest, most = max(span.tokens for span in spans), model.config.positions
-        if longest > most:
-            raise UsageError(
-                f"{model.name}: takes {most:,} tokens, and with {context:,} bp of context on both sides of a "
-                f"span of {drawn.span} bp there are {longest:,}"
-            )
-        pieces = Pieces(tokenizer)
-        counts = TokenCounts(pieces, hide_spans(tokenizer, counted.texts(), context, margin))
-        return cls(model, pieces, spans, counts)
-
-    def judged(self, device: torch.device) -> ComparedModel:
-        """Bits of the spans."""
-        tokenizer = self.model.tokenizer
-        log(f"{self.model.name}: {len(self.spans):,} spans, {tokenizer.vocabulary:,} pieces")
-        bits = span_bits(self.model, self.spans, self.counts, self.pieces, device)
-        if not np.isfinite(bits).all():
-            raise ModelError(f"{self.model.name}: its predictions are not finite")
-        tokens = float(np.mean([span.tokens_of_span(tokenizer) for span in self.spans]))
-        return ComparedModel(bits, tokenizer.vocabulary, tokens)
+def _judged(model: Model, spans: list[HiddenSpan], device: torch.device) -> ComparedModel:
+    log(f"{model.name}: {len(spans):,} spans, {model.tokenizer.vocabulary:,} pieces")
+    bits = span_bits(model, spans, device)
+    if not np.isfinite(bits).all():
+        raise ModelError(f"{model.name}: its predictions are not finite")
+    tokens = float(np.mean([len(span.hidden[span.own]) for span in spans]))
+    return ComparedModel(bits, model.tokenizer.vocabulary, tokens)
 
 
 def _baselines(reference: Path, learnt: list[Codes], drawn: Drawn, seed: int) -> SpanBaselines:
     """Markov models, chosen on spans as those that are drawn."""
     choosing = draw_spans(
-        parts(learnt, choosing=True), span=drawn.span, context=drawn.context, count=CHOOSING, seed=(seed, 2)
+        parts(learnt, choosing=True), span=drawn.span, context=drawn.context, count=CHOOSING, seed=(seed, 1)
     )
     if not len(choosing.windows) or not parts(learnt, choosing=False):
         raise DataError(
