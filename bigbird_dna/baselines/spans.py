@@ -20,13 +20,11 @@ Bits = NDArray[np.float64]
 
 
 def parts(contigs: Sequence[Codes], *, choosing: bool) -> list[Codes]:
-    """Stretches of contigs: each tenth one, from the first of each contig on, or all others."""
-    return [
-        contig[start : start + STRETCH]
-        for contig in contigs
-        for number, start in enumerate(range(0, len(contig), STRETCH))
-        if (number % CHOOSING_SHARE == 0) == choosing
+    """Stretches of contigs: each tenth one, from the first on, or all others."""
+    stretches = [
+        contig[start : start + STRETCH] for contig in contigs for start in range(0, len(contig), STRETCH)
     ]
+    return [part for number, part in enumerate(stretches) if (number % CHOOSING_SHARE == 0) == choosing]
 
 
 class SpanBaselines(NamedTuple):
@@ -43,18 +41,16 @@ class SpanBaselines(NamedTuple):
         }
 
 
-def fit_span_baselines(
-    contigs: Sequence[Codes], choosing: Windows, context: int, order: int = LARGEST_ORDER
-) -> SpanBaselines:
+def fit_span_baselines(contigs: Sequence[Codes], choosing: Windows, context: int) -> SpanBaselines:
     """Learn from contigs, both strands; strengths and orders are chosen on a tenth of them.
 
-    The tenth is left out of the counts while strengths and orders are chosen, and counted in the end.
+    The tenth is left out of the counts while strengths and orders are chosen, and counted in the end. No
+    order is tried whose contexts would outnumber the bases many times.
 
     Parameters
     ----------
     contigs : base codes; at least one stretch of `parts` that chooses, and one that doesn't.
     choosing : windows of `parts(contigs, choosing=True)` whose spans orders are chosen on.
-    order : the largest that is tried.
 
     Raises
     ------
@@ -63,7 +59,9 @@ def fit_span_baselines(
     if not len(choosing):
         raise ValueError("orders are chosen on at least one span")
     kept, chosen = parts(contigs, choosing=False), parts(contigs, choosing=True)
-    log(f"Markov models over bases: counting in {sum(map(len, contigs)):,} bases")
+    size = sum(map(len, contigs))
+    order = min(LARGEST_ORDER, (size.bit_length() - 1) // 2 + 2)  # 4 ** order is at most 16 times the size
+    log(f"Markov models over bases: counting in {size:,} bases")
     markov = Markov(order).fit(kept)
     markov.mix(chosen[index] for index in evenly(len(chosen), CHOOSING_BASES / sum(map(len, chosen))))
     orders = {}

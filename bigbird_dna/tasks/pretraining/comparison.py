@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.baselines.spans import SpanBaselines, fit_span_baselines, parts
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
@@ -71,7 +72,8 @@ def compare_pretraining(
     UsageError
         No model, one that is given twice, spans that are too long, or inputs longer than a model takes.
     ModelError
-        A directory is not a pretrained model's, or its tokenizer isn't one of DNA.
+        A directory is not a pretrained model's, its tokenizer isn't one of DNA, or its predictions are not
+        finite.
     DataError
         The reference has no such contig, or its contigs are too short for what is asked.
     """
@@ -144,7 +146,7 @@ def _asked(model: Model, drawn: Drawn) -> list[HiddenSpan]:
     longest, most = max(span.tokens for span in spans), model.config.positions
     if longest > most:
         raise UsageError(
-            f"{model.name}: takes {most:,} tokens, and a span of {drawn.span} bp with {drawn.context:,} bp of "
+            f"{model.name}: takes {most:,} tokens; a span of {drawn.span} bp with {drawn.context:,} bp of "
             f"context on both sides has up to {longest:,}"
         )
     return spans
@@ -153,8 +155,6 @@ def _asked(model: Model, drawn: Drawn) -> list[HiddenSpan]:
 def _judged(model: Model, spans: list[HiddenSpan], device: torch.device) -> ComparedModel:
     log(f"{model.name}: {len(spans):,} spans, {model.tokenizer.vocabulary:,} pieces")
     bits = span_bits(model, spans, device)
-    if not np.isfinite(bits).all():
-        raise ModelError(f"{model.name}: its predictions are not finite")
     tokens = float(np.mean([len(span.hidden[span.own]) for span in spans]))
     return ComparedModel(bits, model.tokenizer.vocabulary, tokens)
 
@@ -164,9 +164,10 @@ def _baselines(reference: Path, learnt: list[Codes], drawn: Drawn, seed: int) ->
     choosing = draw_spans(
         parts(learnt, choosing=True), span=drawn.span, context=drawn.context, count=CHOOSING, seed=(seed, 1)
     )
-    if not len(choosing.windows) or not parts(learnt, choosing=False):
+    kept = parts(learnt, choosing=False)
+    if not len(choosing.windows) or not any((part != UNKNOWN).any() for part in kept):
         raise DataError(
             f"{reference}: the contigs that are neither compared on nor excluded have "
-            f"{sum(map(len, learnt)):,} bases, too few to learn from"
+            f"{sum(map(len, learnt)):,} bases, too few for Markov models to learn from"
         )
     return fit_span_baselines(learnt, choosing.windows, drawn.context)

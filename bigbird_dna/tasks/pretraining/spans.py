@@ -132,6 +132,11 @@ def span_bits(model: Model, spans: Sequence[HiddenSpan], device: torch.device) -
 
     What a span's are depends on no other span. On a CPU the network runs one input at a time, else calls of
     like lengths. Inputs must be no longer than the model takes.
+
+    Raises
+    ------
+    ModelError
+        The model's predictions are not finite.
     """
     network = model.network.to(device).eval()
     tokenizer = model.tokenizer
@@ -150,6 +155,8 @@ def span_bits(model: Model, spans: Sequence[HiddenSpan], device: torch.device) -
 
             rows = [row for sheet in sheets for row in sheet.rows(tokenizer)]
             scores = run_rows(network, rows, run, pad_id=tokenizer.pad_id, batch_size=_INPUTS, device=device)
+            if np.isnan(scores).any():
+                raise ModelError(f"{model.name}: its predictions are not finite")
             ends = np.cumsum([len(sheet.numbers) for sheet in sheets])
             for sheet, part in zip(sheets, np.split(scores, ends[:-1]), strict=True):
                 yield sheet.bits(part)
