@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, CHOOSING_BASES
 from bigbird_dna.baselines.language_tokens import evenly
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
-from bigbird_dna.baselines.markov_counts import UNKNOWN, Codes
+from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.console import log, progress
 
 STRETCH = 10_000  # bp; each tenth one chooses
 CHOOSING_SHARE = 10
 
-Windows = NDArray[np.uint8]  # (N, context + span + context)
+Codes = NDArray[np.uint8]  # A 0, C 1, G 2, T 3, N 4
+Windows = Codes  # (N, context + span + context)
 Bits = NDArray[np.float64]
 
 

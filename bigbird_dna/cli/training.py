@@ -124,7 +124,7 @@ def compare_pretraining(
         int, option("N", "How many short stretches are hidden, each by itself.", least=1)
     ] = 1000,
     span: Annotated[
-        int, option("BP", "Length of one, up to 6; one base more takes four times as long.", least=1)
+        int, option("BP", "Length of one, up to 5; one base more takes four times as long.", least=1)
     ] = 3,
     context: Annotated[int, option("BP", "What is known on both sides.", least=1)] = 100,
     seed: Annotated[int, option("N", "Of the places.", least=0)] = 1,

@@ -32,7 +32,6 @@ from tests.toys import random_dna, random_model, small_tokenizer
 
 CPU = torch.device("cpu")
 SETTINGS = PretrainingSettings(next_sentence=False)
-SHAPES = {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 8, "dropout": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
 
 
 def config_for(tokenizer: Tokenizer) -> EncoderConfig:
-    return EncoderConfig(vocabulary=tokenizer.vocabulary, **SHAPES)
+    return EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=128, block_size=8
+    )
 
 
 def toy(tokenizer: Tokenizer, scale: float = 3.0) -> Model:
@@ -345,7 +346,7 @@ MISTAKES = {
         2,
         ["bases: takes 128 tokens; a span of 2 bp with 80 bp of context on both sides has up to 164"],
     ),
-    "long spans": (["bases"], ["--span", 7], 2, ["span 7: must be at most 6"]),
+    "long spans": (["bases"], ["--span", 6], 2, ["span 6: must be at most 5"]),
     "no contig": (["bases"], ["--contig", "chr9"], 1, ["genome.fa.gz: has no contig 'chr9'; it has a, b, c"]),
     "no excluded contig": (["bases"], ["--exclude", "z"], 1, ["has no contig 'z'"]),
     "few places": (["bases"], ["--spans", 20_000], 1, ["a can have 14,980 spans of 2 known bases with 20"]),
