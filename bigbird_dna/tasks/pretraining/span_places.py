@@ -33,7 +33,7 @@ class Drawn(NamedTuple):
     @property
     def span(self) -> int:
         """Bases of a span."""
-        return self.windows.shape[1] - 2 * self.context
+        return int(self.windows.shape[1]) - 2 * self.context
 
 
 def read_contig(reference: Reference, contig: str) -> Codes:

@@ -150,7 +150,7 @@ def span_bits(model: Model, spans: Sequence[HiddenSpan], device: torch.device) -
                 ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp], places: Tensor = places
             ) -> Tensor:
                 flat = torch.arange(len(ids)) * ids.shape[1] + places[torch.from_numpy(chosen)]
-                logits = network(ids, lengths, None, flat.to(ids.device)).tokens.float()  # (B, V)
+                logits: Tensor = network(ids, lengths, None, flat.to(ids.device)).tokens.float()  # (B, V)
                 return logits - logits[:, pieces].logsumexp(1, keepdim=True)
 
             rows = [row for sheet in sheets for row in sheet.rows(tokenizer)]
