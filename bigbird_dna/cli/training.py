@@ -13,6 +13,7 @@ from bigbird_dna.cli.options import (
     Device,
     NegativeSet,
     Pretrained,
+    Reference,
     RunReference,
     RunTokenizer,
     Set,
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
     add_command(app, pretrain, TRAIN)
     add_command(app, evaluate_pretraining, TRAIN)
+    add_command(app, compare_pretraining, TRAIN)
     add_command(app, finetune_promoter, TRAIN)
     add_command(app, fit_promoter_baseline, TRAIN, formerly="promoter-baseline")
 
@@ -104,6 +106,54 @@ def evaluate_pretraining(
             sequences=sequences,
             sequence_tokens=sequence_tokens,
             token_order=ngram_order,
+            device=device,
+        )
+
+
+def compare_pretraining(
+    models: Annotated[list[Path], argument("Pretrained models.", "MODEL_DIR...")],
+    reference: Reference,
+    contig: Annotated[
+        list[str], option("NAME", "Contig to compare on, which no model should have learnt from; repeatable.")
+    ],
+    output: Annotated[Path, output("FILE", "Table to write (TSV).")],
+    exclude: Annotated[
+        list[str], option("NAME", "Contig that nothing is learnt from either; repeatable.", "none")
+    ] = [],  # noqa: B006
+    spans: Annotated[
+        int, option("N", "How many short stretches are hidden, each by itself.", least=1)
+    ] = 1000,
+    span: Annotated[
+        int, option("BP", "Length of one, up to 5; one base more takes four times as long.", least=1)
+    ] = 3,
+    context: Annotated[int, option("BP", "What is known on both sides.", least=1)] = 100,
+    seed: Annotated[int, option("N", "Of the places.", least=0)] = 1,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Compare pretrained models of any tokenizers of DNA on the same hidden bases.
+
+    Writes bits per base with 95 % intervals over blocks of 10 kb, and each row's minus the first model's.
+    A model's probability of a span given both sides is its share among all spans of that length. Beside the
+    models stand Markov models over bases, from the left and from both sides, which learn from the
+    reference's other contigs and are chosen there. What evaluate-pretraining hides depends on the tokenizer.
+    """
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.outputs import check_output
+    from bigbird_dna.tasks.pretraining.comparison import compare_pretraining as compare
+
+    check_output(output, [*models, reference])
+    with cpu_threads(threads):
+        compare(
+            models,
+            reference,
+            contig,
+            output,
+            exclude=exclude,
+            span=span,
+            context=context,
+            spans=spans,
+            seed=seed,
             device=device,
         )
 

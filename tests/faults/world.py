@@ -184,6 +184,14 @@ _ALL = [
         ],
         "file",
     ),
+    Command(
+        "compare-pretraining",
+        lambda w, out: [
+            *("compare-pretraining", w / "models/pretrained", "--reference", w / "genome/reference.fa.gz"),
+            *("--contig", "demo5", "--spans", 4, "--span", 1, "--context", 40, "-o", out),
+        ],
+        "file",
+    ),
     Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
     Command(
         "fit-promoter-baseline",
