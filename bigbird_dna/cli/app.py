@@ -8,6 +8,7 @@ from bigbird_dna.cli import (
     benchmark,
     chromatin,
     exchange,
+    pages,
     predict,
     prepare,
     publishing,
@@ -38,5 +39,8 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 
 # The panels of `--help` appear in this order.
-for group in (predict, reports, study, prepare, tokens, chromatin, training, exchange, publishing, benchmark):
+for group in (
+    *(predict, reports, pages, study, prepare, tokens),
+    *(chromatin, training, exchange, publishing, benchmark),
+):
     group.register(app)

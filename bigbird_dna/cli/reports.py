@@ -1,4 +1,4 @@
-"""Commands that look at results: reports, figures and the summary; they read a run's files."""
+"""Commands that judge predictions and models: their reports."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,21 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bigbird_dna.cli.naming import LOOK, add_command
-from bigbird_dna.cli.options import (
-    TRACK_TABLE,
-    Config,
-    Directory,
-    Threads,
-    argument,
-    check_benchmarks,
-    named_files,
-    option,
-    output,
-)
+from bigbird_dna.cli.options import TRACK_TABLE, Directory, Threads, argument, named_files, option, output
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import write_array
-from bigbird_dna.outputs import check_output, command_line
+from bigbird_dna.outputs import command_line
 
 if TYPE_CHECKING:  # slow to import: inside the commands
     from bigbird_dna.reporting.variants.report import VariantReport
@@ -40,7 +29,6 @@ Labels = Annotated[
         "The same rows and tracks; 0 or 1, -1 or NaN where not measured. Also labels.npz of a data set."
     ),
 ]
-Figure = Annotated[Path, output("FILE", "Figure: .svg, .png or .pdf.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,11 +37,6 @@ def register(app: typer.Typer) -> None:
     add_command(app, report_promoters, LOOK, formerly="promoter-report")
     add_command(app, report_variants, LOOK, formerly="variant-report")
     add_command(app, report_pretraining, LOOK, formerly="pretraining-report")
-    add_command(app, draw_loss, LOOK, formerly="loss-figure")
-    add_command(app, draw_scores, LOOK, formerly="score-figure")
-    add_command(app, draw_attention, LOOK, formerly="attention-figure")
-    add_command(app, summarize, LOOK, formerly="summary")
-    add_command(app, report_run, LOOK)
 
 
 def auc_report(
@@ -228,133 +211,3 @@ def report_pretraining(
     from bigbird_dna.reporting.language_model.report import pretraining_report
 
     pretraining_report(model_dir, bits, output)
-
-
-def draw_loss(
-    logs: Annotated[list[str], argument("Logs (training.jsonl).", "LABEL=FILE...")], output: Figure
-) -> None:
-    """Draw the loss of one or more runs over their steps, with what was measured on held-out data."""
-    from bigbird_dna.reporting.training_figures import loss_figure
-    from bigbird_dna.reporting.training_log import read_training_log
-
-    named = named_files("LABEL=FILE", logs)
-    loss_figure({label: read_training_log(path) for label, path in named.items()}, output)
-
-
-def draw_scores(
-    scores: Annotated[Path, argument("Table of score-promoters.")],
-    output: Figure,
-    promoters: Annotated[
-        Path | None, option(None, "Known TSSs to mark: the TSV of prepare-promoters.")
-    ] = None,
-    contig: Annotated[str | None, option(None, "What is drawn.", "the table's first")] = None,
-    start: Annotated[int | None, option(None, "First base, 0-based.", "all", least=0)] = None,
-    end: Annotated[int | None, option(None, "Base after the last.", "all", least=1)] = None,
-    upstream: Annotated[
-        int | None,
-        option("BP", "Bases before the TSS in the model's window: where a score is drawn.", "half", least=0),
-    ] = None,
-) -> None:
-    """Draw scores along a contig, both strands, with known transcription start sites."""
-    from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.promoters.score_figure import score_figure
-    from bigbird_dna.reporting.promoters.score_track import read_score_track
-
-    if start is not None and end is not None and end <= start:
-        raise UsageError(f"--end {end} is not above --start {start}")
-    track = read_score_track(scores, contig, start, end, upstream)
-    score_figure(track, read_loci(promoters) if promoters is not None else [], output)
-
-
-def draw_attention(
-    source: Annotated[
-        Path, argument("Configuration (YAML) or model directory that is drawn.", "CONFIG|MODEL_DIR")
-    ],
-    output: Figure,
-    layer: Annotated[int, option(None, "Random blocks differ by layer and head.", least=0)] = 0,
-    heads: Annotated[int, option(None, "Draw this many heads.", least=1)] = 3,
-    tokens: Annotated[
-        int | None, option(None, "Length of the input.", "the encoder's longest", least=1)
-    ] = None,
-    matrix: Annotated[
-        Path | None,
-        option(
-            "FILE.npy",
-            "Also write the graph of all heads: (heads, blocks, blocks) of 0 not seen, 1 global, "
-            "2 window, 3 random.",
-        ),
-    ] = None,
-) -> None:
-    """Draw which key blocks each query block attends to."""
-    from bigbird_dna.config import load_config
-    from bigbird_dna.model.directory import read_encoder_config
-    from bigbird_dna.model.graph import attention_graph
-    from bigbird_dna.reporting.attention_figure import save_attention_figure
-    from bigbird_dna.reporting.style import check_format
-
-    check_format(output)
-    if matrix is not None and matrix.suffix != ".npy":
-        raise UsageError(f"--matrix {matrix}: its name must end in .npy")
-    encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
-    graph = attention_graph(encoder, layer, tokens)
-    if matrix is not None:
-        write_array(matrix, graph.kinds)
-    # Under full attention all heads are alike.
-    shown = graph.kinds[: 1 if encoder.attention == "full" else heads]
-    save_attention_figure(shown, output, block_size=encoder.block_size, title=graph.title)
-
-
-def summarize(
-    pretraining: Annotated[Path | None, option(None, "metrics.json of the pretrained model.")] = None,
-    bits: Annotated[
-        Path | None, option("TSV", "Table of evaluate-pretraining.", "", "--bits-per-base")
-    ] = None,
-    promoters: Annotated[Path | None, option(None, "promoters.tsv of report-promoters.")] = None,
-    loci: Annotated[Path | None, option(None, "promoters.json of prepare-promoters.")] = None,
-    statistics: Annotated[Path | None, option(None, "statistics.json of describe-tokens.")] = None,
-    groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
-    tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *TRACK_TABLE)] = None,
-    variants: Annotated[Path | None, option(None, "variants.tsv of report-variants.")] = None,
-    report: Annotated[Path | None, option(None, "Where the report is; named in the last line.")] = None,
-    output: Annotated[Path | None, output("FILE", "TSV of the same figures.")] = None,
-) -> None:
-    """Print the run's figures with their intervals as one table."""
-    from bigbird_dna.reporting.summary import summarise
-
-    text = summarise(
-        loci=loci,
-        statistics=statistics,
-        pretraining=pretraining,
-        bits=bits,
-        promoters=promoters,
-        groups=groups,
-        tracks=tracks,
-        variants=variants,
-        report=report,
-        output=output,
-    )
-    typer.echo(text)
-
-
-def report_run(
-    config: Config,
-    files: Annotated[
-        list[Path],
-        argument(
-            "Tables and figures of the other reports, known by their names: summary.tsv, roc.svg, …",
-            "FILE...",
-        ),
-    ],
-    output: Annotated[Path, output("FILE", "HTML page to write.")],
-    benchmarks: Annotated[
-        Path | None, option("DIR", "Snakemake's benchmark files: what each step took.", "not shown")
-    ] = None,
-) -> None:
-    """Write the page of a whole run: one HTML file with its figures and tables."""
-    from bigbird_dna.config import load_config
-    from bigbird_dna.reporting.run.page import run_report
-
-    check_output(output, [config, *files])
-    check_benchmarks(benchmarks)
-    steps = sorted(benchmarks.glob("*.tsv")) if benchmarks is not None else []
-    run_report(load_config(config), files, output, benchmarks=steps)

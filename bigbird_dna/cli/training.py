@@ -51,7 +51,7 @@ def pretrain(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Pretrain the encoder on masked tokens and next sentences.
+    """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
 
     A killed run goes on from its last checkpoint when started again with the same configuration. Under
     `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …` N processes train together.

@@ -19,6 +19,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import ModelError, shortened
+from bigbird_dna.files import full_disk_told
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
@@ -105,7 +106,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 def _save(model: Model, unused: Mapping[str, Tensor], origin: str) -> None:
     assert model.path is not None
     provenance = {"imported_from": origin, "compatibility": model.config.compatibility}
-    with scratch_directory() as spool:
+    with scratch_directory() as spool, full_disk_told(spool, spool):
         extra = {}
         if unused:
             extra[UNUSED_FILE] = Path(spool, UNUSED_FILE)

@@ -11,7 +11,7 @@ say that it read both.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -42,6 +42,11 @@ class DocumentPlan:
             low, high = getattr(self, name)
             if not 1 <= low <= high:
                 raise ValueError(f"{name} must be (low, high) with 1 <= low <= high")
+
+    @property
+    def first(self) -> "DocumentPlan":
+        """The first pass alone; with both strands the first of each."""
+        return replace(self, passes=min(self.passes, 2 if self.strands == "both" else 1))
 
     @property
     def mean_document_bases(self) -> float:

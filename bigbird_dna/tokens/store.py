@@ -131,17 +131,21 @@ def build_store(
     encode = _Encoder(reference, tokenizer, max_n, dtype)
     expected = round(plan.passes * sum(contigs.values()) / plan.mean_document_bases)
     documents = iter_documents(contigs, plan, seed)
+    first = sum(1 for _ in iter_documents(contigs, plan.first, seed))  # before some are divided
     with atomic_directory(Path(directory)) as temporary:
         with StoreWriter(temporary) as writer:
             parts = ordered_map(encode, documents, workers)
-            for part in progress(parts, description, total=expected):
+            first_documents = 0
+            for number, part in enumerate(progress(parts, description, total=expected), start=1):
                 writer.add(part)
+                if number == first:
+                    first_documents = writer.documents.values
         if contigs and not writer.sentences.values:
             raise DataError(
                 f"{reference.path}: no sentence of {', '.join(list(contigs)[:4])} has at most "
                 f"{max_n:.0%} N: nothing to tokenize"
             )
-        info = _describe(writer, tokenizer, dtype, contigs, plan, seed, max_n)
+        info = _describe(writer, first_documents, tokenizer, dtype, contigs, plan, seed, max_n)
         info["sha256"] = own_checksum(info)
         write_json(temporary / "store.json", info)
     return info
@@ -149,6 +153,7 @@ def build_store(
 
 def _describe(
     writer: StoreWriter,
+    first_documents: int,
     tokenizer: Tokenizer,
     dtype: np.dtype[Any],
     contigs: Iterable[str],
@@ -166,6 +171,7 @@ def _describe(
         documents_sha256=checksums["documents"],
         dtype=dtype.name,
         documents=writer.documents.values,
+        first_documents=first_documents,
         sentences=writer.sentences.values,
         tokens=writer.sentences.last,
         bases=writer.bases,

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, get_args, get_type_hints
+from typing import Any, NotRequired, TypedDict, get_args, get_type_hints
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError, error_text, shortened
@@ -28,6 +28,7 @@ class StoreInfo(TypedDict):
     documents_sha256: str
     dtype: str
     documents: int
+    first_documents: NotRequired[int]  # of them in the first pass, with both strands in the first of each
     sentences: int
     tokens: int
     bases: int  # bp in the sentences, N included
@@ -76,7 +77,9 @@ def _check_types(path: Path, info: dict[str, Any]) -> None:
     for key in info:
         if key not in types:
             raise DataError(f"{path}: unknown key {shortened(repr(key))}")
-    earlier = {"strands"} | (set() if any(key in info for key in _CHECKSUMS) else set(_CHECKSUMS))
+    earlier = {"strands", "first_documents"}
+    if not any(key in info for key in _CHECKSUMS):
+        earlier |= set(_CHECKSUMS)
     for key, kind in types.items():
         if key not in info:
             if key in earlier:

@@ -51,8 +51,8 @@ def train(
 ) -> Progress:
     """Train `network` in place for `config.steps` steps, or what is left of them.
 
-    The global batch of a step is the same for any number of processes and micro-batches. The last
-    evaluation, after the last step, is in the log.
+    The global batch of a step is the same for any number of processes and micro-batches; without a checkpoint
+    all of them begin with the weights of the first. The last evaluation, after the last step, is in the log.
 
     Raises
     ------
@@ -75,6 +75,7 @@ def train(
             f"{store.directory}: the processes found checkpoints of steps {found}: all must see the same "
             "directory"
         )
+    # It gives all processes the weights of the first.
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)

@@ -52,6 +52,11 @@ class CheckpointStore:
         self.lock = Lock(self.directory / "lock")
         self._good = False  # whether `path` is known to hold a good checkpoint
 
+    @property
+    def exists(self) -> bool:
+        """Whether there are checkpoints, good or damaged: no training begins with fresh weights then."""
+        return self.path.exists() or self.previous.exists()
+
     def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write a checkpoint and keep the one before it; a kill at any moment leaves one of them whole."""
         state = {

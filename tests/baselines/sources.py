@@ -15,6 +15,7 @@ class Source:
         states = np.full(4**order, 4.0**-order)  # to the stationary distribution, step by step
         for _ in range(2000):
             states = (states[:, None] * self.table).reshape(4, -1).sum(0)
+        self.states = states  # (4 ** order,) how frequent they are
         self.entropy = float(-(states[:, None] * self.table * np.log2(self.table)).sum())  # bits per base
 
     def sample(self, bases: int, seed: int) -> np.ndarray:
@@ -48,6 +49,32 @@ class Source:
             own = (every == codes[start:end]).all(1)
             bits[number] = -np.log2(chances[own][0] / chances.sum())
         return bits
+
+    def given_all_others(self, seen):
+        """Chances (N, L, 4) of the bases at each place of texts (N, L), given all other bases that are seen.
+
+        4 stands for a base that isn't seen. Nothing is known of what lies around a text. Exact, by going
+        through the texts forward and backward.
+        """
+        texts, length = seen.shape
+        may_be = (seen[:, :, None] == 4) | (seen[:, :, None] == np.arange(4))  # (N, L, 4)
+        size = len(self.states)
+        following = (4 * np.arange(size)[:, None] + np.arange(4)) % size  # state and base → state
+        before = np.empty((length, texts, size))  # chances of the state before each place, by what is before
+        state = np.tile(self.states, (texts, 1))
+        for place in range(length):
+            before[place] = state
+            ways = state[:, :, None] * self.table * may_be[:, place, None, :]
+            state = ways.reshape(texts, 4, size).sum(1)  # the oldest base is forgotten
+            state /= state.sum(1, keepdims=True)
+        behind = np.ones((texts, size))  # chances of what is behind, by the state there
+        found = np.empty((texts, length, 4))
+        for place in range(length - 1, -1, -1):
+            ways = self.table * behind[:, following]
+            found[:, place] = (before[place][:, :, None] * ways).sum(1)
+            behind = (ways * may_be[:, place, None, :]).sum(2)
+            behind /= behind.sum(1, keepdims=True)
+        return found / found.sum(2, keepdims=True)
 
     def _chances(self, texts: np.ndarray) -> np.ndarray:
         """Probability (T,) of texts (T, n) after their first `order` bases."""

@@ -285,3 +285,22 @@ def test_nothing_asked_is_nothing_answered():
     none = np.zeros(0, np.int64)
     assert len(toy().one_sided(np.array([0]), none, none)) == 0
     assert len(toy().two_sided(np.array([0]), none, none)) == 0
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_what_the_source_knows_is_the_sum_over_all_texts(order):
+    """Texts of six bases, of which some aren't seen; the bases before them are none that is known."""
+    source = Source(order, seed=4)
+    every = np.array([*product(range(4), repeat=order + 6)])
+    states = every[:, :order] @ 4 ** np.arange(order)[::-1]
+    chances = source.states[states] * source._chances(every)
+    every = every[:, order:]
+    rng = np.random.default_rng(0)
+    seen = np.where(rng.random((8, 6)) < 0.5, rng.integers(0, 4, (8, 6)), 4)
+    found = source.given_all_others(seen)
+    for text, own in zip(seen, found, strict=True):
+        for place in range(6):
+            fits = [(every[:, i] == base) | (base == 4) | (i == place) for i, base in enumerate(text)]
+            left = np.all(fits, axis=0)
+            sums = np.bincount(every[left, place], chances[left], minlength=4)
+            np.testing.assert_allclose(own[place], sums / sums.sum(), rtol=1e-6)

@@ -56,7 +56,10 @@ class Nursery:
         number: signal.Signals = signal.SIGKILL,
         environment: Mapping[str, str] | None = None,
     ) -> Ended:
-        """Run a command with `home` as its place for temporary files; end it `after` so many seconds."""
+        """Run a command; end it `after` so many seconds.
+
+        `home` is its place for temporary files, unless the environment's TMPDIR is another.
+        """
         out, err = home / ".stdout", home / ".stderr"
         out.touch()
         err.touch()
@@ -125,8 +128,8 @@ def _be(order: Mapping[str, Any]) -> None:
     import tempfile
 
     sys.stdin = open(0)  # noqa: SIM115
-    tempfile.tempdir = order["home"]
-    os.environ.update(order["environment"], TMPDIR=order["home"])
+    os.environ.update({"TMPDIR": order["home"], **order["environment"]})
+    tempfile.tempdir = os.environ["TMPDIR"]
     sys.argv = ["bigbird-dna", *order["words"]]
     try:
         main()

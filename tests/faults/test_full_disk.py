@@ -75,3 +75,10 @@ def on_full_disk(disk: Disk, world: World, name: str, home: Path, kilobytes: int
 @pytest.mark.parametrize("name", ALL)
 def test_every_command(name: str, kilobytes: int, disk: Disk, world: World, tmp_path: Path) -> None:
     on_full_disk(disk, world, name, tmp_path, kilobytes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [16, 12, 8])
+def test_vectors_of_which_a_part_fits(kilobytes: int, disk: Disk, world: World, tmp_path: Path) -> None:
+    """They are written as they are made, and a disk that is full in the middle is told of as at the start."""
+    on_full_disk(disk, world, "probe-promoters", tmp_path, kilobytes)

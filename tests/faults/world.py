@@ -11,6 +11,7 @@ from bigbird_dna.registry.archive import unpack
 from bigbird_dna.simulate import simulate
 from tests.cli.command import invoke
 from tests.registry.shelf import publish, write_list
+from tests.reporting.studies import write_study
 from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
@@ -84,6 +85,7 @@ def make_world(home: Path) -> World:
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
+    write_study(world / "study", {0.2: 0.5, 1.0: 0.2}, seeds=1)
     (world / "shelf/models/toy").mkdir(parents=True)
     entry = publish(world / "models/pretrained", world / "shelf/toy.tar")
     unpack(world / "shelf/toy.tar", "toy", world / "shelf/models/toy")
@@ -277,6 +279,16 @@ _ALL = [
         lambda w, out: [
             *("report-pretraining", w / "models/pretrained", "--bits-per-base", w / "bits.tsv", "-o", out)
         ],
+        "beside",
+    ),
+    Command(
+        "report-study",
+        lambda w, out: ["report-study", *sorted((w / "study").glob("*/model")), "-o", out],
+        "beside",
+    ),
+    Command(
+        "probe-promoters",
+        lambda w, out: ["probe-promoters", w.config, "--negative-set", "permuted", "-o", out, "--threads", 1],
         "beside",
     ),
     Command(

@@ -14,6 +14,11 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
+from bigbird_dna.errors import DataError
+from bigbird_dna.tasks.pretraining import training
+from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
+from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.training.loop import Batch
 from tests.cli.command import Run, refused
 
 # Long enough that every kill comes before the end, also on a fast machine.
@@ -151,6 +156,35 @@ def test_a_changed_configuration_starts_anew_and_leaves_the_other_alone(
     _run_here(tiny_config, output, "pretraining.seed=7")
     assert "resuming" not in capsys.readouterr().err
     assert _weights(output) != _weights(undisturbed) and other.exists()
+
+
+def test_tokens_are_counted_where_fresh_weights_begin_alone(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    monkeypatch.setattr(
+        training, "begin_with_counts", lambda *given: counted.append(given) or begin_with_counts(*given)
+    )
+    draw = PretrainingObjective.batch
+
+    def interrupted(self: PretrainingObjective, step: int, first: int, count: int) -> Batch:
+        if step == 7:
+            raise DataError("interrupted")
+        return draw(self, step, first, count)
+
+    with monkeypatch.context() as patch, pytest.raises(AssertionError):
+        patch.setattr(PretrainingObjective, "batch", interrupted)
+        _run_here(tiny_config, tmp_path / "model")
+    assert len(counted) == 1 and not (tmp_path / "model").exists()
+    _run_here(tiny_config, tmp_path / "model")
+    assert len(counted) == 1
+    _run_here(tiny_config, tmp_path / "other/model")
+    assert len(counted) == 2
+    assert _weights(tmp_path / "model") == _weights(tmp_path / "other/model")
+    steps = [
+        [json.loads(line)["step"] for line in _log(tmp_path / name)] for name in ("model", "other/model")
+    ]
+    assert steps[0] == steps[1]
 
 
 def test_two_processes_take_the_same_steps_as_one(

@@ -169,10 +169,14 @@ def _documents(store: TokenStore, held_out: HeldOut) -> Documents:
 def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
     """The documents of a store's first pass; of one of both strands, the first two.
 
-    Later passes cut the same sequence at other places: a predictor must not count it again.
+    Later passes cut the same sequence at other places: a predictor must not count it again. Of a store of an
+    earlier version, which doesn't say how many documents that are, it may be one more.
     """
     bounds = document_bounds(store)
-    passes = store.info["passes"]
-    strands = 2 if store.info.get("strands") == "both" and passes > 1 else 1
-    count = -(-store.info["documents"] * strands // max(passes, 1))
+    if "first_documents" in store.info:
+        count = store.info["first_documents"]
+    else:
+        passes = store.info["passes"]
+        strands = 2 if store.info.get("strands") == "both" and passes > 1 else 1
+        count = -(-store.info["documents"] * strands // max(passes, 1))
     return [store.tokens[start:end] for start, end in pairwise(bounds[: count + 1].tolist())]

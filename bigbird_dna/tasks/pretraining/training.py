@@ -47,7 +47,8 @@ def pretrain(
         world,
     )
     assert isinstance(run.model.network, PretrainingNetwork)
-    if settings.initial_embeddings == "neighbours":
+    if settings.initial_embeddings == "neighbours" and world.is_first and not run.store.exists:
+        # All processes begin with the first one's weights.
         begin_with_counts(run.model.network, train_store)
     parameters = sum(p.numel() for p in run.model.network.parameters())
     objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world)

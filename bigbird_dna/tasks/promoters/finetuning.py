@@ -36,6 +36,7 @@ from bigbird_dna.tasks.promoters.windows import (
     variants,
     window_sequences,
 )
+from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
@@ -180,11 +181,8 @@ def finetune_promoter(
     world.leave()
     if not world.is_first:
         return {}
-    predict = partial(model.window_probabilities, batch_size=64, device=world.device.type)
-    predictions = _predicted(data, sequences, predict)
-    metrics = {split: _figures(predictions, split) for split in ("valid", "test")}
     promoters = int(data.labels[learnt].sum())
-    metrics["training"] = {"steps": progress.step, "tokens_seen": progress.tokens, "examples": promoters}
+    trained = {"steps": progress.step, "tokens_seen": progress.tokens, "examples": promoters}
     provenance = {
         "configuration": stage_values(config, "promoters"),
         **start.provenance(leaked),
@@ -192,9 +190,26 @@ def finetune_promoter(
         "reference": reference.path.name,
         **(_sequences(origin, start) if origin else {}),
     }
-    predictions_path = run.store.directory / "predictions.parquet"
-    write_predictions(predictions_path, predictions)
-    run.publish(output, provenance, metrics, {"predictions.parquet": predictions_path})
+    return _publish(run, model, data, sequences, output, provenance, trained)
+
+
+def _publish(
+    run: Run,
+    model: PromoterModel,
+    data: WindowSet,
+    sequences: list[str],
+    output: Path,
+    provenance: dict[str, Any],
+    trained: dict[str, int],
+) -> dict[str, Any]:
+    """Judge the trained model on the held-out windows and write its directory; returns its metrics."""
+    predict = partial(model.window_probabilities, batch_size=64, device=run.world.device.type)
+    predictions = _predicted(data, sequences, predict)
+    figures = {split: _figures(predictions, split) for split in ("valid", "test")}
+    metrics: dict[str, Any] = {**figures, "training": trained}
+    path = run.store.directory / "predictions.parquet"
+    write_predictions(path, predictions)
+    run.publish(output, provenance, metrics, {path.name: path})
     return metrics
 
 

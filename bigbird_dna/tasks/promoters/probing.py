@@ -13,6 +13,7 @@ from bigbird_dna.baselines.linear_probe import fit_probe
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.files import full_disk_told
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load
@@ -58,7 +59,7 @@ def probe_promoters(
 
     A probe is a logistic regression on the mean over a window's tokens. It learns from the training windows
     (`promoters.training.examples` of them), chooses its penalty on the validation windows and is judged on
-    the test windows, beside a regression on k-mers. Vectors lie in a temporary file, a layer of them is in
+    the test windows, beside a regression on k-mers. Vectors lie in temporary files, a layer of them is in
     memory at a time.
 
     Raises
@@ -117,20 +118,21 @@ def _probed(
     """A probe for each layer of an encoder."""
     layers, width = 1 + encoder.config.layers, encoder.config.hidden
     found = []
-    with scratch_directory() as scratch:
-        vectors = np.memmap(scratch / "vectors", np.float32, "w+", shape=(layers, len(rows), width))
+    with scratch_directory() as scratch, full_disk_told(scratch, scratch):
+        # Files that are written, not mapped: a mapped one on a full disk ends the process without a word.
+        files = [scratch / f"layer-{layer}" for layer in range(layers)]
         starts = range(0, len(rows), ROWS_AT_ONCE)
         for first in progress(starts, f"{name} weights", len(starts), "parts"):
             some = rows[first : first + ROWS_AT_ONCE]
             means = layer_means(encoder, some, pad_id=pad_id, batch_size=batch_size, device=device)
-            vectors[:, first : first + len(some)] = means.transpose(1, 0, 2)
+            for layer, file in enumerate(files):
+                with file.open("ab") as stream:
+                    stream.write(means[:, layer].astype(np.float32).tobytes())
         learnt, chosen_on, judged = (windows.of(number) for number in range(len(SPLITS)))
-        for layer in range(layers):
-            own = np.asarray(vectors[layer])
-            y = windows.labels
+        for layer, file in enumerate(files):
+            own, y = np.fromfile(file, np.float32).reshape(-1, width), windows.labels
             probe = fit_probe(own[learnt], y[learnt], own[chosen_on], y[chosen_on])
             found.append(Probed(name, layer, probe.penalty, probe.predict(own[judged])))
-        del own, vectors
     log(f"{name} weights: {layers} layers probed")
     return found
 
