@@ -18,7 +18,7 @@ import torch
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, PREDICTORS, TOLD, UNIFORM, UNIGRAM
 from bigbird_dna.config import parse_config
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
+from bigbird_dna.reporting.language_model.table import MODELS, SPLIT
 from bigbird_dna.reporting.metrics.blocks import bits_per_base
 from bigbird_dna.tasks.pretraining import evaluation
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
@@ -46,6 +46,7 @@ class Judged(NamedTuple):
     of_inputs: np.ndarray  # (M,) given what is seen of the same input, as the model
     of_documents: np.ndarray  # (M,) given what is seen of the same document, as the baselines
     told: np.ndarray  # (M,) given all other bases of the document
+    told_of_inputs: np.ndarray  # (M,) given all other bases of the input
 
 
 def judge(
@@ -74,8 +75,11 @@ def judge(
     with pytest.MonkeyPatch.context() as patch:
         table_of = evaluation.language_model_table
         patch.setattr(
-            evaluation, "language_model_table", lambda *values: given.append(values) or table_of(*values)
+            evaluation,
+            "language_model_table",
+            lambda *values, **named: given.append(values) or table_of(*values, **named),
         )
+        patch.setattr(evaluation, "TOLD_TOKENS", EVERY * TOKENS)
         # Tables of longer words take seconds to be zeroed.
         patch.setattr(
             evaluation,
@@ -90,7 +94,8 @@ def judge(
             sequence_tokens=TOKENS,
             token_order=source.order + 3,
         )
-    bits, _, blocks, _ = given[-1]  # of the test contig
+    (plain, _, blocks, _), (rest, *_) = given[-2:]  # of the test contig
+    bits = plain | rest
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
     assert dict(rows) == pytest.approx({name: values.mean() for name, values in bits.items()})
     store = TokenStore.open(tokens / "test", tokenizer)
@@ -98,15 +103,21 @@ def judge(
     documents = evaluation._documents(store, held_out)
     codes = np.full(tokenizer.vocabulary, 4)
     codes[[tokenizer.encode(base)[0] for base in "ACGT"]] = range(4)
-    inputs = [codes[row.ids[1:-1]] for row in held_out.inputs]
-    whole = [codes[document] for document in documents.documents]
     labels = codes[held_out.labels]
+    inputs = [codes[row.ids[1:-1]] for row in held_out.inputs]
+    places = [own - 1 for own in held_out.places]
+    ends = np.cumsum([len(own) for own in places])
+    shown = [text.copy() for text in inputs]
+    for text, own, values in zip(shown, places, np.split(labels, ends[:-1]), strict=True):
+        text[own] = values
+    whole = [codes[document] for document in documents.documents]
     return Judged(
         bits,
         blocks,
-        known(source, inputs, [own - 1 for own in held_out.places], labels, told=False),
+        known(source, inputs, places, labels, told=False),
         known(source, whole, documents.hidden, labels, told=False),
         known(source, whole, documents.hidden, labels, told=True),
+        known(source, shown, places, labels, told=True),
     )
 
 
@@ -130,10 +141,10 @@ def known(
 
 def check(judged: Judged, source: Source) -> None:
     """The model comes within 2 % of what the source knows; neither it nor a baseline gets below that."""
-    assert [*judged.bits] == [MODEL, *PREDICTORS]
-    model = judged.bits[MODEL]
-    assert model.mean() < 1.02 * judged.of_inputs.mean()
-    assert not surely_below(judged, model, judged.of_inputs)
+    assert {*judged.bits} == {*MODELS, *PREDICTORS}
+    for name, least in zip(MODELS, (judged.of_inputs, judged.told_of_inputs), strict=True):
+        assert judged.bits[name].mean() < 1.02 * least.mean(), name
+        assert not surely_below(judged, judged.bits[name], least), name
     for name, bits in judged.bits.items():
         least = judged.told if name.endswith(TOLD) else judged.of_documents
         assert not surely_below(judged, bits, least), name
