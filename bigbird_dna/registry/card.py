@@ -228,7 +228,7 @@ def _limits(model: Model) -> Iterator[str]:
 def _licence(licence: str, provenance: Mapping[str, Any]) -> Iterator[str]:
     yield f"The weights: {_text(licence)}."
     configuration = provenance.get("configuration")
-    keys = [_at(configuration, "genome", "reference"), _at(configuration, "promoters", "source")]
+    keys = [_at(configuration, "genome", "reference"), provenance.get("promoters")]
     known = [load_sources()[key] for key in keys if isinstance(key, str) and key in load_sources()]
     if known:
         yield "The data that they learnt from:"

@@ -21,13 +21,14 @@ VARIANTS = [(20_721, "A", "G", "none"), (47_833, "G", "T", "gain"), (49_301, "A"
 
 
 def make(home: Path) -> None:
-    """Write `results/demo`, `calls.vcf`, `regions.bed` and `CHECKPOINT_DIRECTORY` into a directory."""
+    """Write `results/demo`, `CHECKPOINT_DIRECTORY` and small files of a user's into a directory."""
     run = home / "results/demo"
     letters = list(random_dna(60_000, 6))
     for position, ref, _, _ in VARIANTS:
         letters[position - 1] = ref
     write_fasta(run / "genome/reference.fa.gz", [("demo5", random_dna(3000, 5)), ("demo6", "".join(letters))])
     write_fasta(run / "scores/contig.fa.gz", [("demo6", "".join(letters[:2000]))])
+    (home / "genome.fa").write_text(f">one\n{random_dna(3000, 7)}\n")
     _write_models(run / "models")
     _write_arrays(run / "chromatin")
     _write_variants(run / "simulated/variants.vcf.gz", home / "calls.vcf")

@@ -188,6 +188,7 @@ def finetune_promoter(
         **start.provenance(leaked),
         "windows_sha256": identity["windows"],
         "reference": reference.path.name,
+        "promoters": config.promoters.source,
         **(_sequences(origin, start) if origin else {}),
     }
     return _publish(run, model, data, sequences, output, provenance, trained)
