@@ -14,7 +14,7 @@ import jinja2
 import pytest
 import yaml
 
-from bigbird_dna.config import STAGES, Config, complete, load_config, parse_config, stage_values
+from bigbird_dna.config import STAGES, Config, complete, load_config, parse_config, read_values, stage_values
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.sources.public import check_sources
 from bigbird_dna.reporting.run.contents import PARTS
@@ -22,7 +22,10 @@ from tests.conftest import REPOSITORY
 from tests.genome.deepsea import small_bundle
 
 BIN = Path(sys.executable).parent
-CONFIGURATIONS = sorted((REPOSITORY / "workflow" / "config").glob("*.yaml"))
+OVERLAY = "yeast_study"  # laid over yeast.yaml
+CONFIGURATIONS = sorted(
+    path for path in (REPOSITORY / "workflow" / "config").glob("*.yaml") if path.stem != OVERLAY
+)
 NAMES = [path.stem for path in CONFIGURATIONS]
 
 # Jobs of every run: those of the simulation or the downloads come on top.
@@ -165,6 +168,18 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
         assert config.genome.test or config.chromatin.data.test_regions
 
 
+def test_the_long_study_of_yeast_is_laid_over_its_configuration() -> None:
+    """It goes on from the other's results: what these depend on stays the same."""
+    short, more = (read_values(REPOSITORY / f"workflow/config/{name}.yaml") for name in ("yeast", OVERLAY))
+    one = parse_config(short)
+    both = parse_config(short | more | {"study": {**short["study"], **more["study"]}})
+    assert both.study is not None and one.study is not None
+    for section in ("tokens", "pretraining", "promoters"):
+        assert stage_values(both, section) == stage_values(one, section)
+    assert (both.study.steps, both.study.seeds) == (one.study.steps, one.study.seeds)
+    assert {*one.study.shares} < {*both.study.shares} and both.study.tasks == ("promoters", "chromatin")
+
+
 # Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
 SEQUENCES = {
     "all": 1,
@@ -298,7 +313,8 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
         *("--config", f"local_data={tmp_path}"),
     )
-    assert jobs(text) == COMMON | SOURCE_JOBS[name]
+    study = {"study_promoter": 10, "study_report": 1, "probe_promoters": 1} if name == "yeast" else {}
+    assert jobs(text) == COMMON | SOURCE_JOBS[name] | study
     assert (
         len(re.findall(rf"bigbird-dna fetch .* --local-data={tmp_path} ", text)) == SOURCE_JOBS[name]["fetch"]
     )
@@ -611,7 +627,7 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ),
         (
             {"study": {"starts": ["random", "longer"], "longer_steps": 300}},
-            "study.longer_steps: 300 is not above the 400 steps of promoters",
+            "study.longer_steps: 300 is not above the 600 steps of promoters",
         ),
         (
             {"study": {"starts": ["random", "longer"]}},
