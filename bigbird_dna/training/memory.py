@@ -10,10 +10,8 @@ from contextlib import contextmanager
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as mallopt(3) numbers them
 _KEPT_MMAP, _KEPT_TRIM = 1 << 30, (1 << 31) - 1  # bytes; what the functions take is an int
-_USUAL_MMAP, _USUAL_TRIM = (
-    32 << 20,
-    64 << 20,
-)  # what the library itself comes to in a program of large buffers
+# What the library itself comes to in a program of large buffers.
+_USUAL_MMAP, _USUAL_TRIM = 32 << 20, 64 << 20
 
 
 @contextmanager

@@ -46,9 +46,9 @@ def evaluate_pretraining(
     """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
 
     15 % of the tokens of the same inputs are hidden from all of them. Those that are told the rest, the model
-    too, see all but the one in question. The predictors learn from the training
-    tokens; what is to be chosen of them is chosen on hidden validation tokens, which favours them there. With
-    no tokens in a test store the table is of the validation contigs alone.
+    too, see all but the one in question. The predictors learn from the training tokens; what is to be chosen
+    of them is chosen on hidden validation tokens, which favours them there. With no tokens in a test store
+    the table is of the validation contigs alone.
 
     Parameters
     ----------
@@ -130,8 +130,8 @@ def _model_bits(model: Model, held_out: HeldOut, split: str, device: torch.devic
         f"{len(chosen):,} of them one at a time"
     )
     with torch.inference_mode():
-        found = [part.bits(model.network, model.tokenizer, device).bits for part in (held_out, alone)]
-    return _ModelBits(found[0], found[1], chosen)
+        bits, told = (part.bits(model.network, model.tokenizer, device).bits for part in (held_out, alone))
+    return _ModelBits(bits, told, chosen)
 
 
 def _table(held_out: HeldOut, found: _ModelBits, rivals: Judged) -> "pd.DataFrame":
