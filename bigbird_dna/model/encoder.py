@@ -311,8 +311,9 @@ class Encoder(nn.Module):
             lengths = None if lengths is None else lengths + extra
         x = self.embeddings(ids, segments, true_lengths)
         turns = self._turns(x)
-        if self.packed is not None and self.packed.take(x, lengths):
-            return self.packed.run(x, turns)
+        packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
+        if packed is not None and packed.take(x, lengths):
+            return packed.run(x, turns)
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)
