@@ -2,10 +2,12 @@
 
 import re
 import tomllib
+from importlib import metadata
 from importlib.resources import files
 from typing import Any
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.conftest import REPOSITORY
 
@@ -63,6 +65,19 @@ def test_constraints_pin_what_is_needed(project: dict[str, Any]) -> None:
     wanted = project["project"]["dependencies"] + extras["dev"] + extras["docs"] + extras["slurm"]
     assert {_name(requirement) for requirement in wanted} <= set(pinned)
     assert pinned["torch"] == "torch==2.13.0"
+
+
+def test_pinned_versions_install_on_the_oldest_python(project: dict[str, Any]) -> None:
+    oldest = project["project"]["requires-python"].removeprefix(">=") + ".0"
+    refused = []
+    for line in (REPOSITORY / "constraints.txt").read_text().splitlines():
+        try:
+            found = metadata.metadata(line.partition("==")[0])
+        except metadata.PackageNotFoundError:  # comments, and the packages of an extra that isn't installed
+            continue
+        if not SpecifierSet(found.get("Requires-Python", "")).contains(oldest):
+            refused.append(line)
+    assert refused == []
 
 
 def test_licence_is_the_one_declared(project: dict[str, Any]) -> None:
