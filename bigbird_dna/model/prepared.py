@@ -1,6 +1,6 @@
 """Weights laid out once for many calls without gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -50,10 +50,11 @@ def prepared(network: nn.Module, longest: int) -> Iterator[None]:
     encoders = [module for module in network.modules() if isinstance(module, Encoder)]
     layers = [module for module in network.modules() if isinstance(module, Layer)]
     with torch.no_grad():
+        joined = {layer: layer.join() for layer in layers}
         for layer in layers:
-            layer.joined = layer.join()
+            layer.joined = joined[layer]
         for encoder in encoders:
-            encoder.packed = _packed(encoder, longest)
+            encoder.packed = _packed(encoder, joined, longest)
     try:
         yield
     finally:
@@ -63,7 +64,7 @@ def prepared(network: nn.Module, longest: int) -> Iterator[None]:
             encoder.packed = None
 
 
-def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
+def _packed(encoder: Encoder, joined: Mapping[Layer, tuple[Tensor, Tensor]], longest: int) -> PackedLayers | None:
     """None: a layer has a part that the kernel has not, or there is no kernel."""
     config = encoder.config
     kernel = pointwise(*encoder.parameters())
@@ -84,6 +85,5 @@ def _packed(encoder: Encoder, longest: int) -> PackedLayers | None:
         linears = (layer.attention_output, layer.intermediate, layer.output)
         norms = (layer.attention_norm, layer.output_norm)
         pattern = None if config.attention == "full" else layer.pattern
-        joined = layer.join()
-        packed.append(PackedLayer(kernel, joined, linears, norms, layer.heads, pattern, layer.index))
+        packed.append(PackedLayer(kernel, joined[layer], linears, norms, layer.heads, pattern, layer.index))
     return PackedLayers(packed, longest)

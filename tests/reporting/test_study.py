@@ -32,6 +32,13 @@ def report(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path
     return output
 
 
+def test_nothing_is_written_into_a_model(models: list[Path]) -> None:
+    before = sorted(models[0].iterdir())
+    with pytest.raises(UsageError, match=f"{re.escape(str(models[0]))}/report: lies in the input"):
+        study_report(models, models[0] / "report")
+    assert sorted(models[0].iterdir()) == before
+
+
 def test_a_row_for_each_share_and_start(report: Path, models: list[Path]) -> None:
     table = pd.read_csv(report / "study.tsv", sep="\t")
     places = [*table[["share", "start", "steps", "seeds", "examples"]].itertuples(index=False, name=None)]

@@ -48,7 +48,7 @@ def study_report(
     Raises
     ------
     DataError, UsageError
-        As `read_models` and `judge`.
+        As `read_models` and `judge`; or `output` lies in a model's directory.
     """
     tasks = read_models(models)
     if not tasks:
@@ -57,7 +57,7 @@ def study_report(
     found = [cell for own in tasks.values() for cell in cells(judge(own, labels))]
     sentences = read_out(found, seconds, benchmarks)
     table = study_table(found, seconds)
-    with into_directory(output) as files:
+    with into_directory(output, models if pretrained is None else [*models, pretrained]) as files:
         write_tsv(files / "study.tsv", table)
         share_figure(found, files / "study.svg")
         steps_figure(found, files / "study_steps.svg")
