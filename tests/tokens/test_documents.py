@@ -111,7 +111,7 @@ def test_no_sentence_reaches_into_a_held_out_region(
     reach = plan.max_start + plan.sentence_bases[1]
     for own in stretches:
         assert max(read[own.start : own.end]) <= plan.passes
-        assert all(count == plan.passes for count in read[own.start + reach : own.end - reach])
+        assert all(read[base] == plan.passes for base in range(own.start + reach, own.end - reach))
 
 
 @settings(deadline=None, max_examples=30)
