@@ -41,7 +41,7 @@ class _Genome(NamedTuple):
         )
         return cls(reference, splits)
 
-    def count(self, split: Split) -> str:
+    def extent(self, split: Split) -> str:
         """How many contigs and stretches a split has, in words."""
         contigs, stretches = self.splits.contigs(split), self.splits.intervals(split)
         cut = sum(map(len, stretches)) < sum(self.reference.contigs[contig] for contig in contigs)
@@ -67,7 +67,7 @@ def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
     length = sum(map(len, stretches))
     wanted = min(length, round(tokens.corpus_megabases * 1e6))
     log(
-        f"sampling {wanted / 1e6:,.3g} of the {length / 1e6:,.3g} Mb of {genome.count('train')} "
+        f"sampling {wanted / 1e6:,.3g} of the {length / 1e6:,.3g} Mb of {genome.extent('train')} "
         f"training contigs (up to {wanted * 80 / 1e9:.1f} GB of memory)"
     )
     sentences = sample_sentences(
@@ -136,7 +136,7 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
             description=f"tokenizing {split}",
         )
         log(
-            f"{split}: {genome.count(split)} contigs × {plan.passes} passes: "
+            f"{split}: {genome.extent(split)} contigs × {plan.passes} passes: "
             f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
             f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
             f"{info['skipped_sentences']:,} sentences of N left out"

@@ -149,8 +149,8 @@ def build_store(
                 f"{max_n:.0%} N: nothing to tokenize"
             )
         info = _describe(writer, first_documents, tokenizer, dtype, stretches, plan, seed, max_n)
-        if parts := name_parts(stretches, reference.contigs):
-            info["stretches"] = parts
+        if named := name_parts(stretches, reference.contigs):
+            info["stretches"] = named
         info["sha256"] = own_checksum(info)
         write_json(temporary / "store.json", info)
     return info

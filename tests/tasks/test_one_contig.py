@@ -192,6 +192,22 @@ def test_bins_know_the_regions_of_the_genome(config: Config) -> None:
             )
 
 
+def test_bins_are_the_same_whichever_key_names_a_region(config: Config, tmp_path: Path) -> None:
+    data = config.chromatin.data
+    moved = load_config(
+        Path(config.results).parent / "run.yaml",
+        [
+            *(f"chromatin.data.tracks={data.tracks}", "genome.valid=[]", "genome.test=[]"),
+            f"chromatin.data.valid_regions={json.dumps(config.genome.valid)}",
+            f"chromatin.data.test_regions={json.dumps(config.genome.test + data.test_regions)}",
+        ],
+    )
+    for name, each in {"one": config, "other": moved}.items():
+        prepare_data(each, config.paths.reference, tmp_path / name)
+    for name in ("bins.parquet", "labels.npz", "dataset.json", "tracks.tsv"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
 def test_a_split_of_n_alone_has_no_promoters_and_no_negatives(config: Config, tmp_path: Path) -> None:
     (tmp_path / "genome.fa").write_text(f">c\n{random_dna(9000, 1)}{'N' * 3000}{random_dna(3000, 2)}\n")
     prepare_reference(tmp_path / "genome.fa", tmp_path / "reference.fa.gz")
