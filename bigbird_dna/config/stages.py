@@ -37,10 +37,8 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
     A key of another stage's section that is an empty list is left out: it says nothing.
     """
     include: dict[str, Any] = {}
-    for name in STAGES[stage]:
+    for name in _said(config, stage):
         *outer, last = name.split(".")
-        if attrgetter(name)(config) == ():
-            continue
         here = include
         for section in outer:
             here = here.setdefault(section, {})
@@ -48,14 +46,17 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
     return config.model_dump(mode="json", include=include)
 
 
+def _said(config: Config, stage: str) -> list[str]:
+    return [name for name in STAGES[stage] if attrgetter(name)(config) != ()]
+
+
 def check_stages(config: Config) -> None:
     """`ConfigError` where a stage's file would be too large to be written."""
     for stage in STAGES:
         size = len(shlex.quote(stage_text(config, stage)).encode())
         if size > _LARGEST:
-            raise ConfigError(
-                f"{' and '.join(STAGES[stage])} take {size:,} bytes, above {_LARGEST:,}: shorten their lists"
-            )
+            names = " and ".join(_said(config, stage))
+            raise ConfigError(f"{names} take {size:,} bytes, above {_LARGEST:,}: shorten their lists")
 
 
 def stage_text(config: Config, stage: str) -> str:

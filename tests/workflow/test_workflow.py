@@ -456,12 +456,13 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"genome": {"valid": ["1"], "test": ["2"]}}
-    changes |= {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
+    changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert jobs(text) == COMMON
     assert f"prepare-promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
+    # The example of scoring is the start of the test region.
+    assert "reference.fa.gz 22:20,500,001- --but=22:19,000,001-20,000,000 --assembly GRCh37" in text
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
