@@ -23,7 +23,9 @@ class ScoringConfig(Section):
 
     stride: int = Field(default=100, ge=1, description="bp between windows")
     negative_set: NegativeSet = Field(default="genomic", description="whose model scores")
-    max_megabases: float = Field(default=0.2, gt=0, description="how much of the first test contig is scored")
+    max_megabases: float = Field(
+        default=0.2, gt=0, description="how much of the first test contig or region is scored"
+    )
 
 
 class Config(Section):
