@@ -196,6 +196,8 @@ def test_a_moved_key_comes_before_other_faults() -> None:
 
 TRAINED = {"pretraining", "promoters", "chromatin"}
 READERS: dict[str, set[str]] = {
+    "chromatin.data.valid_regions": {"tokens", "chromatin-data", "chromatin"},
+    "chromatin.data.test_regions": {"tokens", "chromatin-data", "chromatin"},
     "seed": {*TRAINED, "tokens", "windows", "promoter-baseline", "chromatin-data"},
     "genome": {*TRAINED, "tokens", "windows", "chromatin-data"},
     "tokens": {"tokens", "pretraining"},
@@ -222,6 +224,13 @@ def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str
     readers = [stages for name, stages in READERS.items() if f"{key}.".startswith(f"{name}.")]
     shown = set() if key in ("results", "local_data") else {"report"}
     assert changed == (readers[0] if readers else set()) | shown
+
+
+def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out() -> None:
+    """So it is that of earlier versions, and no run tokenises again because of it."""
+    assert stage_values(Config(), "tokens").keys() == {"seed", "genome", "tokens"}
+    data = {"chromatin": {"data": {"test_regions": ["c:1-9"]}}}
+    assert stage_values(parse_config(data), "tokens")["chromatin"] == {"data": {"test_regions": ["c:1-9"]}}
 
 
 def test_keys_of_no_stage() -> None:

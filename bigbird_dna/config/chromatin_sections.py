@@ -61,7 +61,9 @@ class ChromatinDataConfig(Section):
     )
     max_n: float = Field(default=0.25, ge=0, le=1, description="largest share of N in a window")
     valid_regions: tuple[ContigName, ...] = Field(
-        default=(), description="contig:first-last, 1-based; besides genome.valid"
+        default=(),
+        description="contigs or regions (contig:first-last, 1-based) besides genome.valid, for bins; held "
+        "out of pretraining and of the tokenizer too, not of promoters",
     )
     test_regions: tuple[ContigName, ...] = Field(default=(), description="likewise, besides genome.test")
 

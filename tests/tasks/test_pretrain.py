@@ -11,6 +11,7 @@ from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config import PretrainingConfig, load_config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import write_json
+from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import build_network, load, make_model, save
@@ -262,7 +263,9 @@ def test_rivals_learn_from_the_first_pass_of_each_strand(
     prepare_reference(tmp_path / "x.fa", tmp_path / "x.fa.gz")
     reference = Reference(tmp_path / "x.fa.gz")
     plan = DocumentPlan(passes, 0, (50, 90), (4, 6), strands=strands)
-    info = build_store(tmp_path / "train", reference, reference.contigs, tokenizer, plan, max_n=1 - 1e-9)
+    info = build_store(
+        tmp_path / "train", reference, whole_contigs(reference.contigs), tokenizer, plan, max_n=1 - 1e-9
+    )
     store = TokenStore.open(tmp_path / "train", tokenizer)
     documents = training_documents(store)
     assert info["skipped_sentences"] and len(documents) == info["first_documents"]

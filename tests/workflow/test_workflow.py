@@ -22,7 +22,8 @@ from tests.conftest import REPOSITORY
 from tests.genome.deepsea import small_bundle
 
 BIN = Path(sys.executable).parent
-OVERLAYS = ("yeast_study", "yeast_longer")  # laid over yeast.yaml
+# What they are laid over.
+OVERLAYS = {"yeast_study": "yeast", "yeast_longer": "yeast", "chr22_study": "chr22"}
 CONFIGURATIONS = sorted(
     path for path in (REPOSITORY / "workflow" / "config").glob("*.yaml") if path.stem not in OVERLAYS
 )
@@ -168,18 +169,44 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
         assert config.genome.test or config.chromatin.data.test_regions
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+def laid_over(name: str) -> tuple[Config, Config]:
+    """A configuration, and what it is once an overlay's keys have replaced its own."""
+
+    def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+        both = {key for key, value in over.items() if isinstance(value, dict) and key in under}
+        return under | over | {key: merged(under[key], over[key]) for key in both}
+
+    under, over = (
+        read_values(REPOSITORY / f"workflow/config/{each}.yaml") for each in (OVERLAYS[name], name)
+    )
+    return parse_config(under), parse_config(merged(under, over))
+
+
+@pytest.mark.parametrize("overlay", ["yeast_study", "yeast_longer"])
 def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
     """They go on from the other's results: what these depend on stays the same."""
-    short, more = (read_values(REPOSITORY / f"workflow/config/{name}.yaml") for name in ("yeast", overlay))
-    one = parse_config(short)
-    both = parse_config(short | more | {"study": {**short["study"], **more["study"]}})
+    one, both = laid_over(overlay)
     assert both.study is not None and one.study is not None
     for section in ("tokens", "pretraining", "promoters"):
         assert stage_values(both, section) == stage_values(one, section)
     assert both.study.steps == one.study.steps and {*both.study.seeds} <= {*one.study.seeds}
     assert {*one.study.shares} <= {*both.study.shares}
     both.check_targets()
+
+
+def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) -> None:
+    one, both = laid_over("chr22_study")
+    assert both.study is not None and one.study is None and not one.has_pretraining
+    assert (one.results, both.results) == ("results/chr22", "results/chr22_study")
+    assert stage_values(both, "chromatin-data") == stage_values(one, "chromatin-data")
+    assert one.chromatin.training == both.chromatin.training and one.encoder == both.encoder
+    command, below, changed = own_genome(tmp_path)
+    text = dry_run(tmp_path, command, below, REPOSITORY / "workflow/config/chr22_study.yaml", changed)
+    found = jobs(text)
+    assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 6, 6)
+    held_out = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"], "exclude": []}
+    genome = stage_configs(text)["tokens"]["genome"]
+    assert {key: genome[key] for key in held_out} == held_out
 
 
 # Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
@@ -371,9 +398,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
 
 def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
     study = {"tasks": ["chromatin"], "shares": [0.5], "seeds": [1]}
-    chromatin = {"model": {"initial": "random"}, "data": {"valid_regions": []}}
-    changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin, "study": study}
-    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    text = dry_run(tmp_path, *own_genome(tmp_path, study=study))
     found = jobs(text)
     assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 2, 2)
     assert "study_promoter" not in found and "probe_promoters" not in found
@@ -419,9 +444,14 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
 
 
 def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
-    chromatin = {"model": {"initial": "pretrained"}, "data": {"valid_regions": []}}
-    changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin}
+    """Pretraining is measured on the regions that are held out for chromatin, where that is all there is."""
+    regions = {"valid_regions": ["22:19,000,001-20,000,000"], "test_regions": ["22:20500001-"]}
+    changes = {
+        "genome": {"valid": [], "test": []},
+        "chromatin": {"model": {"initial": "pretrained"}, "data": regions},
+    }
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
     pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
     pretraining |= {"stage_config": 7}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
@@ -429,12 +459,13 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"genome": {"valid": ["1"], "test": ["2"]}}
-    changes |= {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
+    changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert jobs(text) == COMMON
     assert f"prepare-promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
+    # The example of scoring is the start of the test region.
+    assert "reference.fa.gz 22:20,500,001- --but=22:19,000,001-20,000,000 --assembly GRCh37" in text
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
@@ -489,12 +520,19 @@ def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
             {"chromatin": {"data": {"tracks": None}}},
             "promoters.source and chromatin.data.tracks are both null",
         ),
-        ({"chromatin": {"model": {"initial": "pretrained"}}}, "genome.valid: name at least one contig$"),
         (
-            {"chromatin": {"data": {"test_regions": []}}},
-            "genome.test: .* region in chromatin.data.test_regions",
+            {"genome": {"valid": []}, "chromatin": {"model": {"initial": "pretrained"}}},
+            "genome.valid: name at least one contig or region, or one in chromatin.data.valid_regions$",
         ),
-        ({"promoters": {"source": "my.sga"}}, "genome.valid: name at least one contig$"),
+        ({"genome": {"test": []}}, "genome.test: .* or region, or one in chromatin.data.test_regions$"),
+        (
+            {
+                "genome": {"valid": []},
+                "promoters": {"source": "my.sga"},
+                "chromatin": {"data": {"valid_regions": ["22:5-"]}},
+            },
+            "genome.valid: name at least one contig or region$",
+        ),
         ({"genome": {"aliases": "gone.tsv"}}, "genome.aliases: 'gone.tsv' is not a file in "),
         ({"genome": {"assembly": "custom"}}, "genome: assembly custom needs a name: set genome.name$"),
         ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is not a file in "),
@@ -590,7 +628,8 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
     [
         ({"encoder": {"laers": 4}}, "configuration: unknown key 'encoder.laers'"),
         ({"encoder": {"layers": "four"}}, "encoder.layers: .* valid integer .*'four'"),
-        ({"genome": {"test": []}}, "genome.test: name at least one contig"),
+        ({"genome": {"test": []}}, "genome.test: name at least one contig or region"),
+        ({"genome": {"test": ["demo6:1-9"]}}, "genome.test: 'demo6:1-9' is a region, but effects of sim"),
         (
             {"promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None}},
             "scoring.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
@@ -655,7 +694,8 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ),
     ],
     ids=[
-        *("unknown-key", "wrong-type", "no-test-contig", "no-scoring-model", "no-control"),
+        *("unknown-key", "wrong-type", "no-test-contig", "simulated-region"),
+        *("no-scoring-model", "no-control"),
         *("bundle-is-published", "bundle-of-another-genome", "moved-key", "no-local-data"),
         *("study-set", "study-longer", "study-no-longer", "study-task", "study-seeds", "study-shares"),
         *("no-tracks", "no-blacklist", "no-variants"),

@@ -11,6 +11,7 @@ from bigbird_dna.genome.chromatin.region_splits import RegionSplits
 from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.deepsea.dataset import build_deepsea
+from bigbird_dna.genome.named_regions import format_named_region
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources.local import chromatin_files, find_assembly
 from bigbird_dna.genome.sources.public import deepsea_sources
@@ -81,15 +82,18 @@ def _tracks(config: Config, source: Path | None) -> tuple[Track, ...]:
 
 
 def _splits(config: Config, genome: Reference, assembly: Assembly) -> RegionSplits:
-    data, named = config.chromatin.data, find_named(config.genome, genome.contigs, assembly)
-    whole = {split: [contig for contig, own in named.items() if own == split] for split in named.values()}
-    return RegionSplits.from_names(
+    data = config.chromatin.data
+    named = find_named(
+        config.genome,
         genome.contigs,
         assembly,
-        valid=(*whole.get("valid", ()), *data.valid_regions),
-        test=(*whole.get("test", ()), *data.test_regions),
-        exclude=whole.get(None, ()),
+        valid_regions=data.valid_regions,
+        test_regions=data.test_regions,
     )
+    texts: dict[str, list[str]] = {"valid": [], "test": [], "exclude": []}
+    for region in named:
+        texts[region.kind].append(format_named_region(region.interval))
+    return RegionSplits.from_names(genome.contigs, assembly, **texts)
 
 
 def _published(config: Config, reference: Path, output: Path, given: dict[str, Path | None]) -> None:

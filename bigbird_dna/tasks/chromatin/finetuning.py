@@ -227,8 +227,7 @@ def finetune_chromatin(
     if not len(bins.rows("train")):
         raise ConfigError(f"{data}: no bins for training")
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "chromatin.model")
-    contigs = bins.bins.loc[bins.bins["split"] != "train", "contig"].astype(str)
-    leaked = start.seen(contigs) if world.is_first else []
+    leaked = start.seen(bins.bins[bins.bins["split"] != "train"]) if world.is_first else []
     task = _settings(settings, bins, window)
     identity = {
         "settings": task.model_dump(exclude={"tracks"}),

@@ -158,8 +158,7 @@ def finetune_promoter(
     data = read_windows(windows, negative_set)
     learnt = training_windows(data, training.examples, training.seed)
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
-    contigs = data.rows.loc[data.rows["split"] != "train", "contig"]
-    leaked = start.seen(contigs) if world.is_first else []
+    leaked = start.seen(data.rows[data.rows["split"] != "train"]) if world.is_first else []
     task = _settings(settings, negative_set, shuffle_labels)
     identity = {
         "settings": task.model_dump(exclude={"views"}),
