@@ -18,6 +18,7 @@ from bigbird_dna.cli.options import (
     RunTokenizer,
     Set,
     Threads,
+    TimeLimit,
     Windows,
     argument,
     option,
@@ -48,21 +49,25 @@ def pretrain(
         Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.pretrained)
     ] = None,
     checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
 
-    A killed run goes on from its last checkpoint when started again with the same configuration. Under
-    `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …` N processes train together.
+    A killed run goes on from its last checkpoint when started again with the same configuration; on SIGTERM
+    it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
+    pretrain …` N processes train together.
     """
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.tasks.pretraining.training import pretrain as train
     from bigbird_dna.training.distributed import world
+    from bigbird_dna.training.stopping import time_of_end
 
+    ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
     tokens = tokens or paths.tokens
-    with cpu_threads(threads), world(device) as here:
+    with cpu_threads(threads), world(device, ends) as here:
         train(
             settings,
             tokens,
@@ -190,17 +195,20 @@ def finetune_promoter(
         Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.promoter_model("SET"))
     ] = None,
     checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Fine-tune a promoter classifier and predict its held-out windows; resumes by itself."""
+    """Fine-tune a promoter classifier and predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.tasks.promoters.finetuning import finetune_promoter as train
     from bigbird_dna.training.distributed import world
+    from bigbird_dna.training.stopping import time_of_end
 
+    ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
-    with cpu_threads(threads), world(device) as here:
+    with cpu_threads(threads), world(device, ends) as here:
         train(
             settings,
             negative_set,
