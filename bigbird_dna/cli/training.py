@@ -199,7 +199,7 @@ def finetune_promoter(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Fine-tune a promoter classifier and predict its held-out windows; resumes and stops as pretrain does."""
+    """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.tasks.promoters.finetuning import finetune_promoter as train

@@ -102,7 +102,7 @@ class World:
         return values
 
     def divide(self, items: Sequence[S], work: Callable[[Sequence[S]], npt.NDArray[N]]) -> npt.NDArray[N]:
-        """What `work` makes of items, a row each in their order, on every process; each item is one's work."""
+        """What `work` makes of items, a row each in their order, on every process; each does a part."""
         if self.size == 1:
             return work(items)
         parts = self.gather(work(items[self.rank :: self.size]))

@@ -145,9 +145,7 @@ class CheckpointStore:
             if self.computed.get(name, value) != value
         ]
         if changed:
-            log(
-                f"computed otherwise from here on: {', '.join(changed)}; the data and their order are the same"
-            )
+            log(f"from here on computed otherwise: {', '.join(changed)}; data and their order stay the same")
 
     def remove(self, further: Iterable[Path] = ()) -> None:
         """Delete the checkpoints of a training whose model is published, and its `further` files beside them.

@@ -22,16 +22,13 @@ rule pretrain:
         tokens=subpath(input.tokenizer, parent=True),
         # No output: Snakemake would remove them before it goes on with a killed job.
         checkpoints=str(PATHS.checkpoints),
+        launch=LAUNCH,
+        threads=THREADS_EACH,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "if [ {resources.processes} -eq 1 ]; then run=bigbird-dna; else"
-        " run='torchrun --standalone --nproc-per-node={resources.processes}"
-        " -m bigbird_dna.cli.main'; fi;"
-        " threads=$(( {threads} / {resources.processes} ));"
-        " $run pretrain {input.config:q} --tokens {params.tokens:q}"
+        "{params.launch:q} pretrain {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads $(( threads > 0 ? threads : 1 ))"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -56,7 +53,6 @@ rule evaluate_pretraining:
         order=CONFIG.pretraining.ngram_order,
         length=CONFIG.pretraining.sequence_tokens,
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna evaluate-pretraining {input.model:q} --tokens {params.tokens:q}"
         " --sequence-tokens {params.length:q} --ngram-order {params.order:q} -o {output:q} --device {params.device:q} > {log:q} 2>&1"
