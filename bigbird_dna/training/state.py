@@ -91,10 +91,12 @@ class CheckpointStore:
         except BaseException:
             self.lock.release()
             raise
-        for path in files:
-            if path.exists():
-                path.replace(self.directory / path.name)
-        theirs.release()
+        try:
+            for path in files:
+                if path.exists():
+                    path.replace(self.directory / path.name)
+        finally:
+            theirs.release()
 
     def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write a checkpoint and keep the one before it; a kill at any moment leaves one of them whole."""

@@ -17,7 +17,7 @@ _TOGETHER = 5.0
 # Seconds kept for what comes before the first step and after the last: imports, reading, leaving.
 _SPARE = 60.0
 _SLURM_END = "SLURM_JOB_END_TIME"  # seconds since 1970
-_TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d):(\d\d)")
+_TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d):(\d\d)", re.ASCII)
 
 
 def time_of_end(limit: str | None) -> float:
