@@ -304,6 +304,7 @@ def test_names_of_a_run_s_files() -> None:
         "tokenizer": "r/tokens/tokenizer.model",
         "token_statistics": "r/tokens/statistics.json",
         "pretrained": "r/models/pretrained",
+        "pretraining_baselines": "r/pretraining/baselines.npz",
         "pretraining_bits": "r/pretraining/bits_per_base.tsv",
         "windows": "r/promoters",
         "sequences": "r/promoters/sequences.fa.gz",

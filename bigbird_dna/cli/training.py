@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
     add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
     add_command(app, pretrain, TRAIN)
+    add_command(app, fit_pretraining_baseline, TRAIN)
     add_command(app, evaluate_pretraining, TRAIN)
     add_command(app, compare_pretraining, TRAIN)
     add_command(app, finetune_promoter, TRAIN)
@@ -78,6 +79,34 @@ def pretrain(
         )
 
 
+def fit_pretraining_baseline(
+    config: Config,
+    overrides: Set = None,
+    tokens: Annotated[
+        Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
+    ] = None,
+    tokenizer: RunTokenizer = None,
+    sequences: Annotated[int, option("N", "Inputs of each split that are judged, at most.", least=1)] = 1000,
+    output: Annotated[
+        Path | None, output("FILE", "File to write (.npz).", RESULTS.pretraining_baselines)
+    ] = None,
+) -> None:
+    """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is judged on.
+
+    evaluate-pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
+    would have nothing to do.
+    """
+    from bigbird_dna.outputs import check_output
+    from bigbird_dna.tasks.pretraining.rivals import fit_rivals
+
+    settings, paths = read_run(config, overrides)
+    tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
+    check_output(output, [tokens])
+    fit_rivals(
+        settings.pretraining, tokens, tokenizer or tokens / paths.tokenizer.name, output, sequences=sequences
+    )
+
+
 def evaluate_pretraining(
     model: Annotated[Path, argument("Pretrained model.", "MODEL_DIR")],
     tokens: Annotated[
@@ -89,6 +118,12 @@ def evaluate_pretraining(
         int | None, option("N", "Tokens of an input.", "512, or as many as the model takes", least=16)
     ] = None,
     ngram_order: Annotated[int, option("N", "The longest n-gram over tokens that is tried.", least=1)] = 6,
+    baselines: Annotated[
+        Path | None,
+        option(
+            "FILE", "What fit-pretraining-baseline wrote, for the same inputs.", "fitted here", "--baselines"
+        ),
+    ] = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -102,7 +137,7 @@ def evaluate_pretraining(
     from bigbird_dna.outputs import check_output
     from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining as evaluate
 
-    check_output(output, [model, tokens])
+    check_output(output, [model, tokens, *([baselines] if baselines else [])])
     with cpu_threads(threads):
         evaluate(
             model,
@@ -111,6 +146,7 @@ def evaluate_pretraining(
             sequences=sequences,
             sequence_tokens=sequence_tokens,
             token_order=ngram_order,
+            baselines=baselines,
             device=device,
         )
 

@@ -33,6 +33,7 @@ COMMON = {
     "all": 1,
     "attention_figure": 1,
     "evaluate_pretraining": 1,
+    "pretraining_baseline": 1,
     "extract_contig": 1,
     "finetune_promoter": 4,
     "finetuning_figure": 1,
@@ -240,7 +241,8 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
         ),
     )
     pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
-    pretraining |= {"evaluate_pretraining": 1, "pretraining_report": 1, "stage_config": 6}
+    pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
+    pretraining |= {"pretraining_report": 1, "stage_config": 6}
     assert jobs(text) == SEQUENCES | pretraining
     local = f"'{tmp_path}/local data"
     assert (
@@ -421,7 +423,7 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
-    pretraining |= {"stage_config": 7}
+    pretraining |= {"pretraining_baseline": 1, "stage_config": 7}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
