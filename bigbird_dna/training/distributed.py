@@ -82,7 +82,7 @@ class World:
                 found[0] = call()
             except BigBirdDnaError as error:
                 found[1] = error
-        dist.broadcast_object_list(found)
+        dist.broadcast_object_list(found, src=0)
         if found[1] is not None:
             raise found[1]
         return found[0]  # type: ignore[no-any-return]

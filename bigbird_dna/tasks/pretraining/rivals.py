@@ -103,8 +103,8 @@ def read_rivals(path: Path, judged: Mapping[str, HeldOut]) -> dict[str, Judged]:
             own, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
             if own not in file.names or not np.array_equal(file.read(own), held_out.tokens):
                 raise DataError(
-                    f"{path}: is of other hidden {split} tokens: make it of the same tokens, with as many inputs "
-                    "of the same length, and with next sentences if the model has them"
+                    f"{path}: is of other hidden {split} tokens: make it of the same tokens, with as many "
+                    "inputs of the same length, and with next sentences if the model has them"
                 )
             bits = file.read(f"{split}.bits")
             if bits.shape != shape or bits.dtype != np.float64 or not np.isfinite(bits).all():
