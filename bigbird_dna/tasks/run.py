@@ -95,7 +95,7 @@ def _claim(store: CheckpointStore, world: World) -> None:
 
 def _computed(encoder: EncoderConfig, config: TrainingConfig, world: World) -> dict[str, Computed]:
     """How a training is computed, which doesn't decide what it ends in."""
-    here = {
+    here: dict[str, Computed] = {
         "processes": world.size,
         "accumulate": config.accumulate,
         "precision": chosen_precision(world.device, config.precision),
@@ -103,4 +103,6 @@ def _computed(encoder: EncoderConfig, config: TrainingConfig, world: World) -> d
         "route": encoder.route,
         "device": world.device.type,
     }
-    return here | ({"threads": torch.get_num_threads()} if world.device.type == "cpu" else {})
+    if world.device.type == "cpu":
+        here["threads"] = torch.get_num_threads()
+    return here

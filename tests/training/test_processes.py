@@ -3,14 +3,22 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from bigbird_dna.config import EncoderConfig, PretrainingConfig
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.tasks.run import Run
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training import loop
 from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.state import fingerprint
 from tests.conftest import REPOSITORY
 from tests.training.kinds import KINDS, STEPS, logged, make_chromatin, train
 from tests.training.pair import LAST
@@ -100,3 +108,48 @@ def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, a
     assert places == list(range(25))
     sizes = {count for _, count in asked}
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
+
+
+def begun(tokenizer: DnaTokenizer, home: Path, size: int, encoder: EncoderConfig, **training: Any) -> Run:
+    """A pretraining that has begun, as the first of so many processes."""
+
+    class First(World):
+        def first(self, call: Callable[[], Any]) -> Any:
+            return call()
+
+    config = PretrainingConfig(steps=10, **training)
+    with ExitStack() as at_end:
+        here = First(0, size, torch.device("cpu"), at_end=at_end)
+        settings = PretrainingSettings(next_sentence=False)
+        return Run.begin(encoder, tokenizer, settings, config, {"data": [1, 2]}, home, here)
+
+
+def test_checkpoints_are_named_by_what_decides_and_found_by_what_did(
+    tokenizer: DnaTokenizer, tmp_path: Path
+) -> None:
+    small = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8}
+    encoder = EncoderConfig(**small, vocabulary=tokenizer.vocabulary)
+    place = begun(tokenizer, tmp_path, 1, encoder).store.directory
+    otherwise = encoder.model_copy(update={"route": "dense", "gradient_checkpointing": True})
+    computing: dict[str, Any] = {"accumulate": 4, "precision": "bfloat16", "evaluate_every": 3}
+    run = begun(tokenizer, tmp_path, 3, otherwise, **computing)
+    assert run.store.directory == place
+    assert run.store.computed == {
+        **{"processes": 3, "accumulate": 4, "precision": "bfloat16", "route": "dense"},
+        **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
+    }
+    former = {
+        "task": "pretraining",
+        "encoder": otherwise.model_dump(),
+        "training": run.config.model_dump(
+            exclude={"evaluate_every", "checkpoint_every", "evaluation_sequences", "ngram_order"}
+        ),
+        "tokenizer": tokenizer.sha256,
+        "processes": 3,
+        "data": [1, 2],
+    }
+    assert run.store._former == tmp_path / fingerprint(former)
+    for key, value in (("seed", 2), ("batch_size", 16), ("mask_fraction", 0.2)):
+        assert begun(tokenizer, tmp_path, 1, encoder, **{key: value}).store.directory != place
+    other = encoder.model_copy(update={"dropout": 0.2})
+    assert begun(tokenizer, tmp_path, 1, other).store.directory != place
