@@ -134,13 +134,13 @@ def test_a_second_equal_training_of_several_processes_ends_at_once(tiny_config: 
 
 
 def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
-    tiny_config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     output = tmp_path / "model"
     settings = ("pretraining.steps=600", "pretraining.checkpoint_every=600")
-    words = [*launcher, "-m", "bigbird_dna.cli.main", "pretrain", *_arguments(tiny_config, output)]
-    words += [word for setting in settings for word in ("--set", setting)]
+    own = _arguments(tiny_config, output, *(word for one in settings for word in ("--set", one)))
+    words = [*launcher, "-m", "bigbird_dna.cli.main", "pretrain", *own]
     first = subprocess.Popen(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     log = None
     while not (log and log.stat().st_size) and first.poll() is None:
@@ -154,10 +154,10 @@ def test_torchrun_passes_on_that_a_training_shall_stop_and_one_process_goes_on(
         r"bigbird-dna: stopped after step (\d+) of 600 \(SIGTERM\): .* goes on from it", said[0]
     )
     assert match, said
-    capfd.readouterr()
-    _run_here(tiny_config, output, *settings)
-    errors = capfd.readouterr().err
-    assert f"resuming at step {match[1]} from" in errors and "otherwise: processes 2 → 1; data" in errors
+    result = run("pretrain", *own)
+    assert result.code == 0, result.err
+    assert f"resuming at step {match[1]} from" in result.err
+    assert "from here on computed otherwise: processes 2 → 1; data" in result.err
     steps = [json.loads(line)["step"] for line in _log(output) if "loss" in json.loads(line)]
     assert steps == [*range(10, 610, 10)]
 
