@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
 from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
-from bigbird_dna.tasks.pretraining.rivals import fit_rivals, training_documents
+from bigbird_dna.tasks.pretraining.rivals import training_documents
 from bigbird_dna.tasks.pretraining.sampling import PairSampler, StretchSampler, document_bounds
 from bigbird_dna.tasks.pretraining.training import pretrain
 from bigbird_dna.tokens.documents import DocumentPlan, Strands
@@ -29,6 +30,7 @@ from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
+from tests.cli.command import invoke
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -326,12 +328,13 @@ def test_rivals_that_are_fitted_apart_make_the_same_table(
     """Bit for bit; and those of other hidden tokens, or of a damaged file, are refused."""
     model, tokens, table = judged
     path, again = tmp_path / "rivals.npz", tmp_path / "again.tsv"
-    config = load_config(tiny_config).pretraining
-    own = config.model_copy(update={"sequence_tokens": 64, "ngram_order": 6, "next_sentence": False})
-    fit_rivals(own, tokens, tokens / "tokenizer.model", path, sequences=30)
-    options = {"sequence_tokens": 64, "sequences": 30, "baselines": path}
-    evaluate_pretraining(model, tokens, again, **options)
+    settings = ("pretraining.sequence_tokens=64", "pretraining.ngram_order=6")
+    words = [word for setting in settings for word in ("--set", setting)]
+    invoke("fit-pretraining-baseline", tiny_config, *words, "--sequences", 30, "-o", path)
+    words = ["--sequences", 30, "--sequence-tokens", 64, "--baselines", path, "--device", "cpu"]
+    invoke("evaluate-pretraining", model, "--tokens", tokens, *words, "-o", again)
     assert again.read_bytes() == table.read_bytes()
+    options: dict[str, Any] = {"sequence_tokens": 64, "sequences": 30, "baselines": path}
     for change in ({"sequences": 29}, {"sequence_tokens": 65}):
         with pytest.raises(DataError, match=r"rivals\.npz: is of other hidden valid tokens"):
             evaluate_pretraining(model, tokens, again, **{**options, **change})
