@@ -217,6 +217,7 @@ def test_tokens_are_counted_where_fresh_weights_begin_alone(
     assert steps[0] == steps[1]
 
 
+@pytest.mark.slow  # test_processes has every loss of all kinds in every run
 def test_two_processes_take_the_same_steps_as_one(
     tiny_config: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
