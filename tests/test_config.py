@@ -11,6 +11,7 @@ from bigbird_dna.config import (
     STAGES,
     ChromatinTrainingConfig,
     Config,
+    EncoderConfig,
     PretrainingConfig,
     PromoterModelConfig,
     RunPaths,
@@ -239,6 +240,7 @@ def test_keys_of_no_stage() -> None:
     assert unread == {
         *("results", "local_data", "processes", "simulation.megabases"),
         *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
+        *("promoters.processes", "chromatin.processes"),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
         *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "study"),
     }
@@ -283,13 +285,14 @@ def test_what_decides_weights() -> None:
     """A training goes on from its checkpoint only if these are the same."""
     aside = {
         kind: set(kind().model_dump()) - set(kind().deciding())
-        for kind in (PretrainingConfig, ChromatinTrainingConfig, PromoterModelConfig)
+        for kind in (PretrainingConfig, ChromatinTrainingConfig, PromoterModelConfig, EncoderConfig)
     }
-    both = {"evaluate_every", "checkpoint_every"}
+    all_trainings = {"evaluate_every", "checkpoint_every", "accumulate", "precision"}
     assert aside == {
-        PretrainingConfig: {*both, "evaluation_sequences", "ngram_order"},
-        ChromatinTrainingConfig: {*both, "evaluation_bins"},
+        PretrainingConfig: {*all_trainings, "evaluation_sequences", "ngram_order"},
+        ChromatinTrainingConfig: {*all_trainings, "evaluation_bins"},
         PromoterModelConfig: {"views"},
+        EncoderConfig: {"route", "gradient_checkpointing"},
     }
 
 
@@ -310,6 +313,7 @@ def test_names_of_a_run_s_files() -> None:
         "tokenizer": "r/tokens/tokenizer.model",
         "token_statistics": "r/tokens/statistics.json",
         "pretrained": "r/models/pretrained",
+        "pretraining_baselines": "r/pretraining/baselines.npz",
         "pretraining_bits": "r/pretraining/bits_per_base.tsv",
         "windows": "r/promoters",
         "sequences": "r/promoters/sequences.fa.gz",

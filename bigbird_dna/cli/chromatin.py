@@ -19,6 +19,7 @@ from bigbird_dna.cli.options import (
     RunTokenizer,
     Set,
     Threads,
+    TimeLimit,
     argument,
     option,
     output,
@@ -115,21 +116,24 @@ def finetune_chromatin(
         Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.combined_chromatin)
     ] = None,
     checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Train a chromatin model; resumes by itself."""
+    """Train a chromatin model; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin as train
     from bigbird_dna.training.distributed import world
+    from bigbird_dna.training.stopping import time_of_end
 
+    ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
     bin_size = settings.chromatin.data.bin
     size = settings.chromatin.data.window if window is None else window
     if size < bin_size or (size - bin_size) % 2:
         raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
-    with cpu_threads(threads), world(device) as here:
+    with cpu_threads(threads), world(device, ends) as here:
         train(
             settings,
             window=size,

@@ -127,6 +127,15 @@ Pretrained = Annotated[
 Checkpoints = Annotated[
     Path | None, option("DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoints")
 ]
+TimeLimit = Annotated[
+    str | None,
+    option(
+        "[D-]HH:MM:SS",
+        "Save a checkpoint and stop, with exit code 75, before so much time has passed.",
+        "the end of the Slurm job",
+        "--time-limit",
+    ),
+]
 Windows = Annotated[Path | None, option("DIR", "Data set of prepare-windows.", RESULTS.windows, "--windows")]
 ChromatinData = Annotated[
     Path | None, option("DIR", "Data set of prepare-chromatin.", RESULTS.chromatin_data, "--data")

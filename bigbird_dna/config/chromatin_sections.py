@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import ContigName, FileName
 from bigbird_dna.config.section import WATCHING, Section
-from bigbird_dna.config.training import EvaluationConfig, FinetuningConfig, StartConfig
+from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig, FinetuningConfig, StartConfig
 
 # Values of chromatin.data.tracks that are no file.
 SIMULATED = "simulated"
@@ -157,6 +157,9 @@ class ChromatinConfig(Section):
     models: int = Field(default=1, ge=1, le=1000, description="independently trained; their mean predicts")
     report_positives: int = Field(
         default=1, ge=1, description="test positives a track needs to count in the report's medians"
+    )
+    processes: int = Field(
+        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for the training of a model"
     )
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()

@@ -14,7 +14,7 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.study import StudyConfig, StudyStart
-from bigbird_dna.config.training import PretrainingConfig
+from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
 
@@ -35,7 +35,9 @@ class Config(Section):
     local_data: FileName | None = Field(
         default=None, description="searched for source files before they are fetched"
     )
-    processes: int = Field(default=1, ge=1, le=1024, description="torchrun processes for pretraining")
+    processes: int = Field(
+        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for pretraining"
+    )
     seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()

@@ -179,6 +179,11 @@ _ALL = [
     ),
     Command("pretrain", _trained("pretrain"), "directory"),
     Command(
+        "fit-pretraining-baseline",
+        lambda w, out: ["fit-pretraining-baseline", w.config, "--sequences", 4, "-o", out],
+        "file",
+    ),
+    Command(
         "evaluate-pretraining",
         lambda w, out: [
             *("evaluate-pretraining", w / "models/pretrained", "--tokens", w / "tokens", "--sequences", 4),

@@ -34,6 +34,7 @@ COMMON = {
     "all": 1,
     "attention_figure": 1,
     "evaluate_pretraining": 1,
+    "pretraining_baseline": 1,
     "extract_contig": 1,
     "finetune_promoter": 4,
     "finetuning_figure": 1,
@@ -269,7 +270,8 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
         ),
     )
     pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
-    pretraining |= {"evaluate_pretraining": 1, "pretraining_report": 1, "stage_config": 6}
+    pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
+    pretraining |= {"pretraining_report": 1, "stage_config": 6}
     assert jobs(text) == SEQUENCES | pretraining
     local = f"'{tmp_path}/local data"
     assert (
@@ -453,7 +455,7 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
     pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
-    pretraining |= {"stage_config": 7}
+    pretraining |= {"pretraining_baseline": 1, "stage_config": 7}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
@@ -591,8 +593,64 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 
 
 def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, *overlay(tmp_path, {"processes": 2}))
-    assert "torchrun --standalone --nproc-per-node=2 -m bigbird_dna.cli.main" in text
+    """Each kind of training has its own number of them, and what they need with it."""
+    study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
+    changes = {"promoters": {"processes": 3}, "chromatin": {"processes": 4}, "study": study}
+    resources = ("--workflow-profile", "none", "--resources", "gpu=9")
+    text = dry_run(tmp_path, "--printshellcmds", *resources, *overlay(tmp_path, {"processes": 2, **changes}))
+    found = {}
+    for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
+        if launched := re.search(
+            r"torchrun --standalone --nproc-per-node=(\d) -m bigbird_dna\.cli\.main ([\w-]+) .*"
+            r" --threads (\d) --device cuda ",
+            job,
+        ):
+            threads = re.search(r"^    threads: (\d+)$", job, re.MULTILINE)
+            given = re.search(r"processes=(\d), gpu=(\d), .*mem_mb=(\d+)000,", job)
+            assert threads and given, job
+            found[job.split(":")[0]] = (launched[2], launched[1], launched[3], threads[1], *given.groups())
+    assert found == {
+        "pretrain": ("pretrain", "2", "4", "8", "2", "2", "32"),
+        "finetune_promoter": ("finetune-promoter", "3", "1", "3", "3", "3", "48"),
+        "study_promoter": ("finetune-promoter", "3", "1", "3", "3", "3", "48"),
+        "finetune_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
+        "study_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
+    }
+    single = dry_run(tmp_path, *overlay(tmp_path, {"processes": 1}))
+    assert "torchrun" not in single and "Shell command: bigbird-dna pretrain " in single
+
+
+def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str, study_run: str) -> None:
+    """Nor what that was made from, which would be newer then."""
+    texts = [path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk")]
+    rules = {
+        rule.split(":")[0]: rule
+        for text in texts
+        for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]
+    }
+    slow = {name for name, rule in rules.items() if " gpu=" in rule}
+    assert {"pretrain", "finetune_promoter", "finetune_chromatin", "study_chromatin"} < slow
+    makers, readers = {}, {}
+    for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[1:]:
+        name = job.split(":")[0]
+        for files, kind in ((makers, "output"), (readers, "input")):
+            for file in re.findall(rf"^    {kind}: (.*)$", job, re.MULTILINE):
+                for one in file.split(", "):
+                    files.setdefault(one, set()).add(name)
+    before = {
+        (maker, reader) for file, own in makers.items() for maker in own for reader in readers.get(file, ())
+    }
+    while more := {maker for maker, reader in before if reader in slow} - slow:
+        slow |= more
+    assert {"simulate", "train_tokenizer", "tokenize", "chromatin_data", "promoter_windows"} < slow
+    assert {name for name in slow if "VERSION" in rules[name]} == set()
+    assert "VERSION" in rules["promoter_report"] and "promoter_report" not in slow
+
+
+@pytest.mark.parametrize("profile", ["default", "slurm"])
+def test_neither_the_words_of_a_command_nor_a_container_make_a_model_again(profile: str) -> None:
+    values = yaml.safe_load((REPOSITORY / f"profiles/{profile}/config.yaml").read_text())
+    assert set(values["rerun-triggers"]) == {"mtime", "params", "input"}
 
 
 def test_slurm_profile(tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ rule unpack_deepsea:
     resources:
         mem_mb=1000,
         runtime=60,
-    params:
-        version=VERSION,
     shell:
         "bigbird-dna unpack-deepsea {input:q} -o {output:q} > {log:q} 2>&1"
 
@@ -61,7 +59,6 @@ rule chromatin_data:
         ),
         directory=subpath(output.bins, parent=True),
         aliases=SET_ALIASES,
-        version=VERSION,
     shell:
         "bigbird-dna prepare-chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
         " {params.blacklist:q} {params.aliases:q}"
@@ -86,11 +83,12 @@ rule finetune_chromatin:
     # More work follows than after the other models: predictions, variants, the report. Then what takes long
     # comes before what is short, so that the cores run out of work together.
     priority: 2
-    # One: the models then train side by side, which is faster than one after the other on more cores.
-    threads: 1
+    # One each: models then train side by side, which is faster than one after the other on more cores.
+    threads: CHROMATIN.processes
     resources:
-        gpu=1,
-        mem_mb=16000,
+        processes=CHROMATIN.processes,
+        gpu=CHROMATIN.processes,
+        mem_mb=16000 * CHROMATIN.processes,
         runtime=2880,
     params:
         start=lambda wildcards, input: (
@@ -98,13 +96,14 @@ rule finetune_chromatin:
         ),
         data=subpath(input.bins, parent=True),
         checkpoints=str(PATHS.checkpoints),
+        launch=LAUNCH,
+        threads=THREADS_EACH,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "bigbird-dna finetune-chromatin {input.config:q} --window {wildcards.window:q}"
+        "{params.launch:q} finetune-chromatin {input.config:q} --window {wildcards.window:q}"
         " --member {wildcards.member:q} --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -120,8 +119,6 @@ rule combine_chromatin:
         PATHS.log("combine-chromatin"),
     benchmark:
         PATHS.benchmark("combine-chromatin")
-    params:
-        version=VERSION,
     shell:
         "bigbird-dna combine-models {input:q} -o {output:q} > {log:q} 2>&1"
 
@@ -150,7 +147,6 @@ rule chromatin_predictions:
     params:
         data=subpath(input.bins, parent=True),
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna predict-bins {input.config:q} {input.models:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
@@ -272,7 +268,6 @@ rule score_variants:
         contigs=lambda wildcards: [f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
         aliases=["--aliases", str(ALIASES)] if ALIASES else [],
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
         " --reference {input.reference:q} {params.aliases:q} --tracks '*' -o {output:q} --threads {threads}"

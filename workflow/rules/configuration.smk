@@ -43,9 +43,21 @@ SEQUENCES = CONFIG.promoters.sequences
 # Where the tokenizer learns, and where the windows of promoters are: a genome, or the user's sequences.
 CORPUS = PATHS.reference if CONFIG.has_genome else PATHS.training_sequences
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
+# For params of what takes minutes: reports are made again by another version. What a GPU has worked on for days
+# is not, nor what it was made from, which would then be newer.
 VERSION = version("bigbird-dna")
 # For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
 DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
+# Likewise the program that trains, and the threads of each of its processes: their number decides no weights.
+LAUNCH = lambda wildcards, resources: (
+    [
+        *("torchrun", "--standalone", f"--nproc-per-node={resources.processes}"),
+        *("-m", "bigbird_dna.cli.main"),
+    ]
+    if resources.processes > 1
+    else ["bigbird-dna"]
+)
+THREADS_EACH = lambda wildcards, threads, resources: max(1, threads // resources.processes)
 # Words of commands that name contigs by the assembly …
 ASSEMBLY = ["--assembly", CONFIG.genome.assembly]
 # … with its alias file as an input, wherever that is found. What reads a stage's file gets the path there.

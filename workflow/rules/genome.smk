@@ -19,7 +19,6 @@ rule simulate:
         directory=subpath(output.reference, parent=True),
         seed=CONFIG.seed,
         megabases=CONFIG.simulation.megabases,
-        version=VERSION,
     shell:
         "bigbird-dna simulate {params.directory:q} --seed {params.seed:q}"
         " --megabases {params.megabases:q} > {log:q} 2>&1"
@@ -59,7 +58,6 @@ rule prepare_reference:
         runtime=60,
     params:
         naming=NAMING,
-        version=VERSION,
     shell:
         "bigbird-dna prepare-reference {input.genome:q} -o {output.fasta:q}"
         " {params.naming:q} > {log:q} 2>&1"
@@ -89,7 +87,6 @@ rule prepare_promoters:
             if input.chain
             else []
         ),
-        version=VERSION,
     shell:
         "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference:q}"
         " {params.naming:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"

@@ -23,7 +23,6 @@ rule extract_contig:
         ],
         naming=NAMING,
         megabases=CONFIG.scoring.max_megabases,
-        version=VERSION,
     shell:
         "bigbird-dna extract {input.reference:q} {params.contig:q} {params.but:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
@@ -51,7 +50,6 @@ rule score_promoters:
         # Sequences are read as they are given.
         strand=["--strand=+"] if SEQUENCES else [],
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
         " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} --threads {threads}"

@@ -24,11 +24,12 @@ rule study_promoter:
         PATHS.log("study-promoters-{start}-{share}-{seed}"),
     benchmark:
         PATHS.benchmark("study-promoters-{start}-{share}-{seed}")
-    # One: the models then train side by side, which is faster than one after the other on more cores.
-    threads: 1
+    # One each: models then train side by side, which is faster than one after the other on more cores.
+    threads: CONFIG.promoters.processes
     resources:
-        gpu=1,
-        mem_mb=16000,
+        processes=CONFIG.promoters.processes,
+        gpu=CONFIG.promoters.processes,
+        mem_mb=16000 * CONFIG.promoters.processes,
         runtime=1440,
     params:
         settings=lambda wildcards: study_settings(wildcards, "promoters"),
@@ -38,13 +39,14 @@ rule study_promoter:
         ),
         windows=subpath(input.windows, parent=True),
         checkpoints=STUDY_CHECKPOINTS,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "bigbird-dna finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
+        "{params.launch:q} finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
         " {params.settings:q} --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -65,10 +67,11 @@ rule study_chromatin:
         PATHS.log("study-chromatin-{start}-{share}-{seed}"),
     benchmark:
         PATHS.benchmark("study-chromatin-{start}-{share}-{seed}")
-    threads: 1
+    threads: CONFIG.chromatin.processes
     resources:
-        gpu=1,
-        mem_mb=16000,
+        processes=CONFIG.chromatin.processes,
+        gpu=CONFIG.chromatin.processes,
+        mem_mb=16000 * CONFIG.chromatin.processes,
         runtime=2880,
     params:
         settings=lambda wildcards: study_settings(wildcards, "chromatin"),
@@ -77,13 +80,14 @@ rule study_chromatin:
         ),
         data=subpath(input.bins, parent=True),
         checkpoints=STUDY_CHECKPOINTS,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "bigbird-dna finetune-chromatin {input.config:q} {params.settings:q}"
+        "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -109,7 +113,6 @@ rule study_predictions:
     params:
         data=subpath(input.bins, parent=True),
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna predict-bins {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
@@ -202,7 +205,6 @@ rule probe_promoters:
         windows=subpath(input.windows, parent=True),
         directory=subpath(output.table, parent=True),
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna probe-promoters {input.config:q} --negative-set {params.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"

@@ -19,7 +19,6 @@ rule train_tokenizer:
         runtime=240,
     params:
         aliases=SET_ALIASES,
-        version=VERSION,
     shell:
         "bigbird-dna train-tokenizer {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " -o {output:q} > {log:q} 2>&1"
@@ -45,7 +44,6 @@ rule tokenize:
     params:
         directory=subpath(input.tokenizer, parent=True),
         aliases=SET_ALIASES,
-        version=VERSION,
     shell:
         "bigbird-dna tokenize {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"

@@ -175,16 +175,16 @@ def _initialised(
     return network
 
 
-def _member(config: ChromatinConfig, window: int, member: int, processes: int) -> ChromatinConfig:
+def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfig:
     """The configuration of a window and a member of the ensemble, which has a seed of its own.
 
     Windows a step are those of the configuration, or as many as have the same number of bins.
     """
     training, data = config.training, config.data
     learnt, wanted = (min(training.neighbours, whole_bins(size, data.bin)) for size in (window, data.window))
-    batch_size, shares = training.batch_size, processes * training.accumulate
+    batch_size = training.batch_size
     if learnt != wanted:
-        batch_size = max(1, round(batch_size * wanted / learnt / shares)) * shares
+        batch_size = max(1, round(batch_size * wanted / learnt))
     own = training.model_copy(update={"seed": training.seed + member, "batch_size": batch_size})
     return config.model_copy(update={"training": own})
 
@@ -222,7 +222,7 @@ def finetune_chromatin(
     """
     used = [data, reference.path, tokenizer_path, checkpoints]
     check_directory(output, [*used, pretrained] if pretrained else used)
-    settings = _member(config.chromatin, window, member, world.size)
+    settings = _member(config.chromatin, window, member)
     bins = read_dataset(data)
     if not len(bins.rows("train")):
         raise ConfigError(f"{data}: no bins for training")
