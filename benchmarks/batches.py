@@ -1,7 +1,7 @@
 """`bigbird-dna benchmark batches`: how fast the batches of chromatin training are made.
 
 Two ways take turns: the trainer's own, by all threads; and the plain one (`plain_batches`), which reads each
-window from the compressed reference and has it encoded by SentencePiece, on one thread. All batches must be the
+window from the compressed reference and has SentencePiece encode it, on one thread. All batches must be the
 same. The data are made up: bins anywhere on a genome, and labels at random.
 """
 
@@ -189,10 +189,11 @@ def batches_page(result: Mapping[str, Any]) -> str:
         plain, fast = (three(1 / row[way]["median"]) for way in ("plain", "fast"))
         ratio = three(row["times_as_fast"]["medians"])
         lines.append(f"| {row['window']:,} bp | {row['tokens']:,.0f} | {plain} | {fast} | {ratio} |")
+    steps = -(-of["steps"] // of["repeats"])
     lines += [
         "",
-        f"Windows a second, medians over {of['repeats']} turns of {-(-of['steps'] // of['repeats']):,} steps. "
-        "plain: each window is read from the compressed reference and encoded by SentencePiece, on one thread. "
-        "All batches of both ways were the same, bit for bit.",
+        f"Windows a second, medians over {of['repeats']} turns of {steps:,} steps. plain: each window is read "
+        "from the compressed reference and encoded by SentencePiece, on one thread. All batches of both ways "
+        "were the same, bit for bit.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Batches of chromatin training made as plainly as can be, window by window: others are compared with them."""
+"""Batches of chromatin training made as plainly as can be, window by window: the measure of other ways."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

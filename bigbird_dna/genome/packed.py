@@ -1,7 +1,6 @@
 """Bases of a reference that stay in memory once they were read: two bits each, 0.8 GB for a human genome.
 
-A training sees every base hundreds of times. To read a window from a compressed file takes longer than to encode
-it.
+A training sees every base hundreds of times, and to read a window from a compressed file takes its time.
 """
 
 from functools import lru_cache
