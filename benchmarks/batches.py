@@ -192,8 +192,8 @@ def batches_page(result: Mapping[str, Any]) -> str:
     steps = -(-of["steps"] // of["repeats"])
     lines += [
         "",
-        f"Windows a second, medians over {of['repeats']} turns of {steps:,} steps. plain: each window is read "
-        "from the compressed reference and encoded by SentencePiece, on one thread. All batches of both ways "
-        "were the same, bit for bit.",
+        f"Windows a second, medians over {of['repeats']} turns of {steps:,} steps. plain: each window is "
+        "read from the compressed reference and encoded by SentencePiece, on one thread. All batches of both "
+        "ways were the same, bit for bit.",
     ]
     return "\n".join(lines) + "\n"
