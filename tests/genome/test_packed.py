@@ -47,7 +47,8 @@ def test_windows_of_both_strands(reference: Reference) -> None:
         letters = bases.windows(contigs, starts, 100)
         assert letters.shape == (6, 100) and letters.dtype == np.uint8
         for strand, found in (("+", letters), ("-", turn(letters))):
-            windows = [Interval(contig, start, start + 100, strand) for contig, start in zip(contigs, starts)]
+            pairs = zip(contigs, starts, strict=True)
+            windows = [Interval(contig, start, start + 100, strand) for contig, start in pairs]
             assert texts(found) == [reference.fetch(window) for window in windows]
     assert texts(bases.windows([], [], 100)) == []
 
