@@ -21,11 +21,8 @@ def windows(draw: st.DrawFn) -> tuple[list[str], np.ndarray, int, int]:
         parts.append("N" * draw(st.sampled_from([0, 0, 3, 50])))
         parts.append(random_dna(draw(st.integers(0, 80)), draw(st.integers(0, 99))))
         texts.append("".join(parts))
-    starts = draw(
-        st.lists(
-            st.lists(st.integers(-60, 220), min_size=bins, max_size=bins), min_size=count, max_size=count
-        )
-    )
+    row = st.lists(st.integers(-60, 220), min_size=bins, max_size=bins)
+    starts = draw(st.lists(row, min_size=count, max_size=count))
     return texts, np.array(starts), draw(st.integers(1, 60)), draw(st.sampled_from([5, 12, 40, 500]))
 
 
