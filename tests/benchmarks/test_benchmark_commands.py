@@ -71,7 +71,7 @@ def test_models_train_and_score(tmp_path: Path) -> None:
 def test_batches_of_both_ways(tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer) -> None:
     tokenizer.save(tmp_path / "tokenizer.model")
     options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
-    options += "--windows 1000,400 --steps 4 --batch-size 3 --repeats 2 --threads 1".split()
+    options += ["--windows", "1000,400", "--steps", "4", "--batch-size", "3", "--repeats", "2"]
     text = run("batches", *options, "-o", str(tmp_path / "out"))
     result = json.loads((tmp_path / "out/benchmark.json").read_text())
     assert (tmp_path / "out/benchmark.md").read_text() == text
