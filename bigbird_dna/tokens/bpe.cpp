@@ -36,11 +36,14 @@
 
 namespace {
 
-constexpr int32_t kBases = 4;
-constexpr int32_t kNone = -1;
-constexpr int32_t kNever = INT32_MAX;
+using Number = uint16_t;  // half the memory of a wider one, so that all tables stay near the processor
+
+constexpr int kBases = 4;
+constexpr Number kNone = UINT16_MAX;
+constexpr int64_t kMost = UINT16_MAX;
 constexpr uint8_t kN = 4, kOther = 5;
 constexpr int64_t kLongest = 512;  // letters of a piece; SentencePiece learns none that is longer
+constexpr int kStart = 6;          // letters by which a place in the tree is looked up
 
 struct Codes {
   uint8_t of[256];
@@ -52,13 +55,95 @@ struct Codes {
 constexpr Codes kCodes;
 
 struct Halves {
-  int32_t left, right;
+  Number left, right;
 };
 
-// A place in the tree of all pieces' letters, and the piece that ends there.
-struct Node {
-  int32_t next[kBases] = {kNone, kNone, kNone, kNone};
-  int32_t piece = kNone;
+struct Text {
+  Number shorter;   // the longest other piece that it begins with
+  uint16_t length;  // letters
+};
+
+// All pieces' letters as a tree whose root is node 0: children lie side by side, in the order of their letters.
+class Tree {
+ public:
+  // False if a piece is there already.
+  bool add(Number piece, const std::vector<uint8_t>& codes) {
+    uint32_t at = 0;
+    for (const uint8_t code : codes) {
+      if (!loose_[at].next[code]) {
+        loose_[at].next[code] = uint32_t(loose_.size());
+        loose_.emplace_back();
+      }
+      at = loose_[at].next[code];
+    }
+    if (loose_[at].piece != kNone) return false;
+    loose_[at].piece = piece;
+    return true;
+  }
+
+  // Lay the tree out, level by level, once all pieces are there; tell for each which other it begins with.
+  void close(std::vector<Text>* texts) {
+    std::vector<uint32_t> order{0};
+    std::vector<Number> above{kNone};
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Loose node = loose_[order[i]];
+      if (node.piece != kNone) {
+        (*texts)[node.piece].shorter = above[i];
+        above[i] = node.piece;
+      }
+      uint32_t below = uint32_t(order.size()) << kBases;
+      for (int code = 0; code < kBases; ++code) {
+        if (!node.next[code]) continue;
+        below |= 1u << code;
+        order.push_back(node.next[code]);
+        above.push_back(above[i]);
+      }
+      below_.push_back(below);
+      pieces_.push_back(node.piece);
+    }
+    std::vector<Loose>().swap(loose_);
+    uint8_t codes[kStart];
+    for (uint32_t text = 0; text < 1u << 2 * kStart; ++text) {
+      for (int k = 0; k < kStart; ++k) codes[k] = text >> 2 * (kStart - 1 - k) & 3;
+      starts_.push_back(walk({0, kNone, true}, codes, kStart));
+    }
+  }
+
+  // The longest piece that a text begins with.
+  Number longest(const uint8_t* codes, int64_t count) const {
+    if (count < kStart) return walk({0, kNone, true}, codes, count).piece;
+    uint32_t text = 0;
+    for (int k = 0; k < kStart; ++k) text = text << 2 | codes[k];
+    const Found found = starts_[text];
+    return found.goes_on ? walk(found, codes + kStart, count - kStart).piece : found.piece;
+  }
+
+ private:
+  struct Loose {
+    uint32_t next[kBases] = {0, 0, 0, 0};
+    Number piece = kNone;
+  };
+
+  struct Found {
+    uint32_t at;   // a node
+    Number piece;  // the last one on the way there
+    bool goes_on;  // whether the text is in the tree as far as it was followed
+  };
+
+  Found walk(Found found, const uint8_t* codes, int64_t count) const {
+    for (int64_t k = 0; k < count; ++k) {
+      const uint32_t below = below_[found.at], bit = 1u << codes[k];
+      if (!(below & bit)) return {found.at, found.piece, false};
+      found.at = (below >> kBases) + __builtin_popcount(below & (bit - 1));
+      if (pieces_[found.at] != kNone) found.piece = pieces_[found.at];
+    }
+    return found;
+  }
+
+  std::vector<Loose> loose_ = std::vector<Loose>(1);
+  std::vector<uint32_t> below_;  // of each node: its first child, and in the lowest bits which letters go on
+  std::vector<Number> pieces_;   // that end at each node
+  std::vector<Found> starts_;    // by a text's first letters
 };
 
 struct Scratch {
@@ -72,17 +157,19 @@ class Pieces {
   // learnt after its halves, so that (4) doesn't hold.
   bool open(int64_t learnt, const uint8_t* text, const int64_t* starts, const int32_t* ids, int64_t runs,
             const int32_t* run_lengths, const int32_t* run_ids) {
+    if (kBases + learnt > kMost) return false;
     ids_.assign(ids, ids + kBases + learnt);
     run_lengths_.assign(run_lengths, run_lengths + runs);
     run_ids_.assign(run_ids, run_ids + runs);
-    halves_.assign(kBases, {kNone, kNone});
-    lengths_.assign(kBases, 1);
-    size_t room = 16;
-    while (room < 4 * size_t(learnt)) room *= 2;
+    size_t room = 512;
+    while (room < 2 * size_t(learnt)) room *= 2;
     slots_.assign(room, kNone);
-    shift_ = 64 - __builtin_ctzll(room);
-    nodes_.assign(1, Node());
-    for (int32_t base = 0; base < kBases; ++base) place(base, reinterpret_cast<const uint8_t*>(&"\0\1\2\3"[base]));
+    slot_shift_ = 64 - __builtin_ctzll(room);
+    filter_.assign(room / 16, 0);  // a quarter of its bits at most
+    filter_shift_ = slot_shift_ - 2;
+    halves_.assign(kBases, {kNone, kNone});
+    texts_.assign(kBases, {kNone, 1});
+    for (Number base = 0; base < kBases; ++base) tree_.add(base, {uint8_t(base)});
     std::vector<uint8_t> codes;
     for (int64_t i = 0; i < learnt; ++i) {
       const int64_t length = starts[i + 1] - starts[i];
@@ -92,18 +179,13 @@ class Pieces {
         codes[k] = kCodes.of[text[starts[i] + k]];
         if (codes[k] >= kBases) return false;
       }
-      const int32_t piece = int32_t(halves_.size());
       Halves halves;
-      if (!last_pair(codes, &halves)) return false;
+      if (!last_pair(codes, &halves) || !tree_.add(Number(halves_.size()), codes)) return false;
+      note(Number(halves_.size()), halves);
       halves_.push_back(halves);
-      lengths_.push_back(int32_t(length));
-      size_t slot = slot_of(halves.left, halves.right);
-      while (slots_[slot] != kNone) slot = (slot + 1) & (slots_.size() - 1);
-      slots_[slot] = piece;
-      if (!place(piece, codes.data())) return false;
+      texts_.push_back({kNone, uint16_t(length)});
     }
-    shorter_.assign(halves_.size(), kNone);
-    note_shorter(0, kNone);
+    tree_.close(&texts_);
     return true;
   }
 
@@ -135,27 +217,35 @@ class Pieces {
   }
 
  private:
-  size_t slot_of(int32_t left, int32_t right) const {
-    const uint64_t key = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
-    return (key * 0x9e3779b97f4a7c15ULL) >> shift_;
+  static uint64_t hash(Number left, Number right) {
+    return (uint64_t(left) << 16 | right) * 0x9e3779b97f4a7c15ULL;
   }
 
-  // The piece that two neighbours make, or kNever.
-  int32_t joined(int32_t left, int32_t right) const {
-    for (size_t slot = slot_of(left, right);; slot = (slot + 1) & (slots_.size() - 1)) {
-      const int32_t piece = slots_[slot];
-      if (piece == kNone) return kNever;
-      if (halves_[piece].left == left && halves_[piece].right == right) return piece;
+  void note(Number piece, Halves halves) {
+    const uint64_t key = hash(halves.left, halves.right), bit = key >> filter_shift_;
+    filter_[bit / 64] |= uint64_t(1) << bit % 64;
+    size_t slot = key >> slot_shift_;
+    while (slots_[slot] != kNone) slot = (slot + 1) & (slots_.size() - 1);
+    slots_[slot] = piece;
+  }
+
+  // The piece that two neighbours make, or kNone, which comes after all others.
+  Number joined(Number left, Number right) const {
+    const uint64_t key = hash(left, right), bit = key >> filter_shift_;
+    if (!(filter_[bit / 64] >> bit % 64 & 1)) return kNone;
+    for (size_t slot = key >> slot_shift_;; slot = (slot + 1) & (slots_.size() - 1)) {
+      const Number piece = slots_[slot];
+      if (piece == kNone || (halves_[piece].left == left && halves_[piece].right == right)) return piece;
     }
   }
 
   // Merge a piece's letters by the pieces learnt before; whether two are left, and which.
   bool last_pair(const std::vector<uint8_t>& codes, Halves* halves) const {
-    std::vector<int32_t> symbols(codes.begin(), codes.end()), pairs;
+    std::vector<Number> symbols(codes.begin(), codes.end()), pairs;
     for (size_t i = 0; i + 1 < symbols.size(); ++i) pairs.push_back(joined(symbols[i], symbols[i + 1]));
     while (symbols.size() > 2) {
       const auto best = std::min_element(pairs.begin(), pairs.end());  // the first of equals
-      if (*best == kNever) return false;
+      if (*best == kNone) return false;
       const size_t at = best - pairs.begin();
       symbols[at] = *best;
       symbols.erase(symbols.begin() + at + 1);
@@ -164,51 +254,14 @@ class Pieces {
       if (at + 1 < symbols.size()) pairs[at] = joined(symbols[at], symbols[at + 1]);
     }
     *halves = {symbols[0], symbols[1]};
-    return pairs[0] == kNever;  // else the text is another piece's
-  }
-
-  bool place(int32_t piece, const uint8_t* codes) {
-    int32_t at = 0;
-    for (int32_t k = 0; k < lengths_[piece]; ++k) {
-      if (nodes_[at].next[codes[k]] == kNone) {
-        nodes_[at].next[codes[k]] = int32_t(nodes_.size());
-        nodes_.emplace_back();
-      }
-      at = nodes_[at].next[codes[k]];
-    }
-    if (nodes_[at].piece != kNone) return false;
-    nodes_[at].piece = piece;
     return true;
   }
 
-  // For each piece the longest other that it begins with. As deep as a piece is long.
-  void note_shorter(int32_t at, int32_t above) {
-    const int32_t piece = nodes_[at].piece;
-    if (piece != kNone) {
-      shorter_[piece] = above;
-      above = piece;
-    }
-    for (const int32_t next : nodes_[at].next) {
-      if (next != kNone) note_shorter(next, above);
-    }
-  }
-
-  // The longest piece that a text begins with.
-  int32_t longest(const uint8_t* codes, int64_t count) const {
-    int32_t at = 0, found = kNone;
-    for (int64_t k = 0; k < count; ++k) {
-      at = nodes_[at].next[codes[k]];
-      if (at == kNone) break;
-      if (nodes_[at].piece != kNone) found = nodes_[at].piece;
-    }
-    return found;
-  }
-
-  // Whether E(ab) = a, b; see (4). `ends` say when x and y were merged into what they became.
-  bool agree(int32_t a, int32_t b) const {
-    int32_t x = a, y = b, end_x = kNever, end_y = kNever;
+  // Whether E(ab) = a, b; see (4).
+  bool agree(Number a, Number b) const {
+    Number x = a, y = b, end_x = kNone, end_y = kNone;  // and what they were merged into, to the left and right
     for (;;) {
-      const int32_t piece = joined(x, y);
+      const Number piece = joined(x, y);
       // Of equals the leftmost: x was merged to its left, y to its right.
       if (piece < end_x && piece <= end_y) return false;
       if (x < kBases && y < kBases) return true;
@@ -225,21 +278,21 @@ class Pieces {
   int64_t encode_bases(const uint8_t* codes, int64_t count, int32_t* ids, std::vector<uint8_t>& dead) const {
     dead.assign(count + 1, 0);
     int64_t made = 0, at = 0;
-    int32_t last = kNone, next = longest(codes, count);
+    Number last = kNone, next = tree_.longest(codes, count);
     while (at < count) {
-      while (next != kNone && (dead[at + lengths_[next]] || (last != kNone && !agree(last, next)))) {
-        next = shorter_[next];
+      while (next != kNone && (dead[at + texts_[next].length] || (last != kNone && !agree(last, next)))) {
+        next = texts_[next].shorter;
       }
       if (next != kNone) {
         ids[made++] = last = next;
-        at += lengths_[next];
-        next = longest(codes + at, count - at);
+        at += texts_[next].length;
+        next = tree_.longest(codes + at, count - at);
       } else {  // a text has an encoding, so that this is not its beginning
         dead[at] = 1;
-        next = ids[--made];
-        at -= lengths_[next];
-        last = made ? ids[made - 1] : kNone;
-        next = shorter_[next];
+        next = Number(ids[--made]);
+        at -= texts_[next].length;
+        last = made ? Number(ids[made - 1]) : kNone;
+        next = texts_[next].shorter;
       }
     }
     for (int64_t i = 0; i < made; ++i) ids[i] = ids_[ids[i]];
@@ -255,12 +308,12 @@ class Pieces {
   }
 
   std::vector<int32_t> ids_, run_lengths_, run_ids_;
-  std::vector<Halves> halves_;     // of each piece; none of a base
-  std::vector<int32_t> lengths_;   // letters of each piece
-  std::vector<int32_t> shorter_;   // the longest other piece that it begins with
-  std::vector<int32_t> slots_;     // pieces, found by their halves
-  int shift_ = 0;
-  std::vector<Node> nodes_;
+  std::vector<Halves> halves_;    // of each piece; none of a base
+  std::vector<Text> texts_;       // of each piece
+  std::vector<Number> slots_;     // pieces, found by their halves
+  std::vector<uint64_t> filter_;  // bits that tell of most pairs that they make none
+  int slot_shift_ = 0, filter_shift_ = 0;
+  Tree tree_;
 };
 
 }  // namespace
