@@ -49,7 +49,8 @@ class _Block:
 def _quadruples() -> NDArray[np.uint32]:
     """The four letters that a byte stands for, as one number whose bytes they are."""
     codes = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
-    return np.frombuffer(b"ACGT", np.uint8)[codes].view(np.uint32).reshape(-1)
+    letters: Letters = np.frombuffer(b"ACGT", np.uint8)[codes]
+    return np.asarray(letters.view(np.uint32).reshape(-1), np.uint32)
 
 
 class PackedReference:

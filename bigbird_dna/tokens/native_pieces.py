@@ -69,9 +69,11 @@ class NativePieces:
         learnt.sort(key=lambda i: -scores[i])
         if len({scores[i] for i in learnt}) < len(learnt):
             return None  # of equal pairs the leftmost would be merged first, whatever their piece
+        letters, starts = _joined([pieces[i] for i in learnt])
         handle = library.open_pieces(
             ctypes.c_int64(len(learnt)),
-            *map(_pointer, _joined([pieces[i] for i in learnt])),
+            _pointer(letters),
+            _pointer(starts),
             _pointer(np.array([*map(pieces.index, BASES), *learnt], np.int32)),
             ctypes.c_int64(len(runs)),
             _pointer(np.array([len(pieces[i]) for i in runs], np.int32)),
