@@ -18,9 +18,9 @@
 // never tried again. The work is linear in the text.
 //
 // (4) Whether neighbours a, b agree is told by their edges alone, if every piece was learnt after its halves, as
-//     `open_pieces` makes sure: merges then come in the order of learning. Going back in time, the later of the two
-//     pieces at the place falls into its halves; at no time may the two that stand there make a piece that would
-//     have been merged before one of them was merged into what it became.
+//     `open_pieces` makes sure: merges then come in the order of learning. Going back in time, the later of the
+//     two pieces at the place falls into its halves; at no time may the two that stand there make a piece that
+//     would have been merged before one of them was merged into what it became.
 //
 // Pieces have numbers here: 0 to 3 the bases, then in the order in which they were learnt.
 
