@@ -28,9 +28,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <new>
-#include <string>
 #include <thread>
 #include <vector>
 
