@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bigbird_dna.attention.native_build import DIGEST, LIBRARY, open_kept
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.reference import Reference, write_fasta
@@ -28,6 +27,7 @@ from bigbird_dna.model.settings import (
     PromoterSettings,
     Settings,
 )
+from bigbird_dna.native_build import DIGEST, LIBRARY, open_kept
 from bigbird_dna.tokens.documents import DocumentPlan
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
