@@ -156,9 +156,7 @@ class _Request:
         with self._source(regions) as (path, stream):
             places = find_places(self.contigs, None, reference.contigs, reference.path, reference.names)
             each = partial(each_region, path, reference, places)
-            asked, expected = each(stream), None
-            if stream is None:
-                asked, expected = self._asked(path, each, model.settings.bin)
+            asked, expected = self._asked(path, each, stream, model.settings.bin)
 
             def predicted(ask: Predictor) -> Iterator[PredictedRegion]:
                 rows = predict_regions(
@@ -193,21 +191,18 @@ class _Request:
             yield path, None
 
     def _asked(
-        self, path: Path, each: Callable[[], Iterable[Region]], bin_size: int
-    ) -> tuple[Iterable[Region], int]:
-        """The regions of a file that are predicted, and how many; faults are known before any work is done."""
-        if self.piece is not None:
-            return self._of_piece(path, each, bin_size, self.piece)
-        return each(), self._check(path, each())
-
-    def _of_piece(
-        self, path: Path, each: Callable[[], Iterable[Region]], bin_size: int, piece: Piece
-    ) -> tuple[Iterable[Region], int]:
-        """The regions whose first bin is one of the piece's."""
-        self._check(path, each())
-        counts = [1 if region.fault else len(bins_of(region, bin_size)) for region in each()]
-        firsts = [0, *accumulate(counts)]
-        bins = piece.rows(firsts.pop())
+        self, path: Path, each: Callable[..., Iterable[Region]], stream: IO[bytes] | None, bin_size: int
+    ) -> tuple[Iterable[Region], int | None]:
+        """The regions that are predicted, and how many if that is known: then faults of the file are too."""
+        if stream is not None:
+            return each(stream), None
+        count = self._check(path, each())
+        if self.piece is None:
+            return each(), count
+        # A region goes to the piece that its first bin belongs to.
+        sizes = [1 if region.fault else len(bins_of(region, bin_size)) for region in each()]
+        *firsts, total = accumulate(sizes, initial=0)
+        bins = self.piece.rows(total)
         first, last = bisect_left(firsts, bins.start), bisect_left(firsts, bins.stop)
         return islice(each(), first, last), last - first
 
