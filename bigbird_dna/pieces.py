@@ -72,7 +72,7 @@ def find_piece(text: str | None, output: Path | None) -> Piece | None:
     if text is None:
         return None
     piece = Piece.parse(text)
-    if output is None or is_special(output):
+    if output is None or (is_special(output) and not output.is_dir()):
         raise UsageError(f"piece {piece}: is not a result to be read as it comes: name a file for it with -o")
     return piece
 
@@ -254,8 +254,8 @@ def _difference(first: PieceFile, other: PieceFile) -> str:
             continue
         if isinstance(one, dict) and isinstance(two, dict):
             inner = next((name for name in [*one, *two] if one.get(name) != two.get(name)), "")
-            return f"the {key} of {shortened(inner)} differs"
+            return f"it differs in {key} ({shortened(inner)})"
         if isinstance(one, str) and isinstance(two, str):
             return f"its {key} is {shortened(two, 300)}, not {shortened(one, 300)}"
-        return f"its {key} differs"
+        return f"it differs in {key}"
     return ""

@@ -13,6 +13,7 @@ from bigbird_dna.cli.options import (
     Device,
     MaxN,
     ModelDirectory,
+    PieceOption,
     Reference,
     Regions,
     ResultFile,
@@ -21,6 +22,7 @@ from bigbird_dna.cli.options import (
     argument,
     option,
 )
+from bigbird_dna.cli.options import output as result
 from bigbird_dna.console import log
 from bigbird_dna.tasks.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
 
@@ -37,6 +39,7 @@ def score_promoters(
     contig: Contigs = [],  # noqa: B006
     regions: Regions = None,
     max_n: MaxN = 0.25,
+    piece: PieceOption = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
@@ -60,6 +63,7 @@ def score_promoters(
         contigs=contig,
         regions=regions,
         max_n=max_n,
+        piece=piece,
         batch_size=batch_size,
         device=device,
         threads=threads,
@@ -97,6 +101,7 @@ def predict_tracks(
         ),
     ] = 0.0,
     max_n: MaxN = 0.25,
+    piece: PieceOption = None,
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
@@ -121,6 +126,7 @@ def predict_tracks(
         summary=summary,
         middle=middle,
         max_n=max_n,
+        piece=piece,
         batch_size=batch_size,
         device=device,
         threads=threads,
@@ -152,6 +158,7 @@ def score_variants(
         Path | None, option("BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.")
     ] = None,
     max_n: MaxN = 0.25,
+    piece: PieceOption = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
@@ -185,6 +192,7 @@ def score_variants(
         stride=stride,
         sites=sites,
         max_n=max_n,
+        piece=piece,
         batch_size=batch_size,
         device=device,
         threads=threads,
@@ -201,7 +209,25 @@ def score_variants(
     log(text)
 
 
+def merge_pieces(
+    pieces: Annotated[list[Path], argument("All pieces of a job, in any order.", "PIECE...")],
+    output: Annotated[
+        Path | None, result("FILE|DIR", "What the job would have written.", "standard output")
+    ] = None,
+) -> None:
+    """Put together what score-promoters, predict-tracks, score-variants, predict-bins or prepare-chromatin
+    wrote with --piece, to the bytes that the whole job would have written.
+
+    The format is the one that the pieces were made for (--format there). Pieces of another job (another
+    model, reference, option or number of pieces) are refused, and so are sets that lack one or have one twice.
+    """
+    from bigbird_dna.tasks.merging import merge_pieces as merge
+
+    counts = merge(pieces, output)
+    log(f"{counts.pieces:,} pieces, {counts.rows:,} {counts.kind}")
+
+
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    for command in (score_promoters, predict_tracks, score_variants):
+    for command in (score_promoters, predict_tracks, score_variants, merge_pieces):
         add_command(app, command, USE)
