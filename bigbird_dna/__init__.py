@@ -1,8 +1,8 @@
 """Sparse-attention DNA language models: from a reference genome to promoter scores, tracks and variants.
 
 `load` gives a model with `predict`, `embed`, `predict_regions` and `variant_effects`. The functions
-`score_promoters`, `predict_tracks`, `score_variants` and `auc_report` write files, as the commands do; `merge_pieces`
-puts together what they wrote in pieces.
+`score_promoters`, `predict_tracks`, `score_variants` and `auc_report` write files, as the commands do;
+`merge_pieces` puts together what the first three wrote in pieces.
 
 The names below are imported on first use, so that light commands stay light.
 """

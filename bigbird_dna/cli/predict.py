@@ -218,8 +218,8 @@ def merge_pieces(
     """Put together what score-promoters, predict-tracks, score-variants, predict-bins or prepare-chromatin
     wrote with --piece, to the bytes that the whole job would have written.
 
-    The format is the one that the pieces were made for (--format there). Pieces of another job (another
-    model, reference, option or number of pieces) are refused, and so are sets that lack one or have one twice.
+    The format is the one that the pieces were made for (--format there). Refused are pieces of different
+    jobs (another model, reference, option or number of pieces), and sets that lack one or have one twice.
     """
     from bigbird_dna.tasks.merging import merge_pieces as merge
 

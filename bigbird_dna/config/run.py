@@ -24,6 +24,9 @@ class ScoringConfig(Section):
     stride: int = Field(default=100, ge=1, description="bp between windows")
     negative_set: NegativeSet = Field(default="genomic", description="whose model scores")
     max_megabases: float = Field(default=0.2, gt=0, description="how much of the first test contig is scored")
+    pieces: int = Field(
+        default=1, ge=1, le=10_000, description="jobs that the windows are divided into; changes no byte"
+    )
 
 
 class Config(Section):

@@ -59,13 +59,14 @@ rule chromatin_data:
         blacklist=lambda wildcards, input: (
             ["--blacklist", input.blacklist] if input.blacklist else []
         ),
-        directory=subpath(output.bins, parent=True),
+        target=subpath(output.bins, parent=True),
+        piece=[],
         aliases=SET_ALIASES,
         version=VERSION,
     shell:
         "bigbird-dna prepare-chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
-        " {params.blacklist:q} {params.aliases:q}"
-        " --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
+        " {params.blacklist:q} {params.aliases:q} {params.piece:q}"
+        " --reference {input.reference:q} -o {params.target:q} > {log:q} 2>&1"
 
 
 rule finetune_chromatin:
@@ -149,11 +150,12 @@ rule chromatin_predictions:
         runtime=720,
     params:
         data=subpath(input.bins, parent=True),
+        piece=[],
         device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna predict-bins {input.config:q} {input.models:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output:q} --threads {threads}"
+        " --reference {input.reference:q} {params.piece:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -271,12 +273,13 @@ rule score_variants:
     params:
         contigs=lambda wildcards: [f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
         aliases=["--aliases", str(ALIASES)] if ALIASES else [],
+        piece=[],
         device=DEVICE,
         version=VERSION,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
-        " --reference {input.reference:q} {params.aliases:q} --tracks '*' -o {output:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.piece:q} -o {output:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule variant_report:
