@@ -1,4 +1,4 @@
-"""Pieces of a job merge to the bytes of the whole, whatever their number, order and batches; others are refused."""
+"""Pieces of a job merge to the bytes of the whole, in any number and order; those of others are refused."""
 
 import itertools
 import json
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,20 +65,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     regions += [("gap", 140, 180), ("last", 0, 260), ("nowhere", 5, 90), ("short", 20, 900), ("gap", 10, 30)]
     (home / "regions.bed").write_text("".join(f"{c}\t{s}\t{e}\tr{s}\n" for c, s, e in regions))
     (home / "some.bed").write_text("long\t100\t130\nlong\t400\t640\ngap\t0\t20\nlast\t200\t201\n")
-    (home / "x.vcf").write_text(
-        "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n" + "".join(_variants())
-    )
+    header = "##fileformat=VCFv4.2\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n"
+    (home / "x.vcf").write_text(header + "".join(_variants()), "utf-8", "surrogateescape")
     return home
 
 
 def _variants() -> Iterator[str]:
+    """Variants of every kind, with a byte that isn't UTF-8."""
     other = {"A": "C,<DEL>", "C": "G", "G": "T,GA", "T": "A", "N": "A"}
     for contig, step in (("long", 37), ("gap", 45), ("last", 90)):
         for place in range(3, len(RECORDS[contig]), step):
             ref = RECORDS[contig][place]
-            yield f"{contig}\t{place + 1}\t.\t{ref}\t{other[ref]}\t.\tPASS\tKEY=\udc80{place}\n".encode(
-                "utf-8", "surrogateescape"
-            ).decode("latin1")
+            yield f"{contig}\t{place + 1}\t.\t{ref}\t{other[ref]}\t.\tPASS\tKEY=\udc80{place}\n"
     yield "elsewhere\t5\t.\tA\tC\t.\t.\t.\n"
 
 
@@ -121,9 +120,10 @@ def test_windows_are_counted_without_listing_them(length: int, size: int, stride
     assert count_tiles(length, size, stride) == len(list(centred_tiles(length, size, stride)))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.0/2", "1/1000000", "²/3"]
-)
+WRONG = ("", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.0/2", "1/1000000", "²/3")
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_a_piece_is_one_of_some(text: str) -> None:
     with pytest.raises(UsageError, match="which one of how many, as 3/8"):
         Piece.parse(text)
@@ -137,8 +137,6 @@ def test_the_windows_of_a_range_are_those_of_a_whole_scan(home: Path, regions: s
     count = count_windows(lengths, window=WINDOW, stride=STRIDE, places=places)
 
     def scan(**options: Any) -> list[Any]:
-        import numpy as np
-
         toy = lambda texts: np.array([hash(text) % 1000 / 1000 for text in texts], np.float32)  # noqa: E731
         given = {"window": WINDOW, "stride": STRIDE, "strands": ("+",), "places": places, "predict": toy}
         return list(scan_promoters(home / "genome.fa", lengths, chunk_bases=100, **given, **options))
@@ -263,11 +261,9 @@ def test_sets_that_are_not_all_of_one_job_are_refused(
 
 
 def test_the_same_names_with_another_content_are_another_job(run: Run, home: Path, tmp_path: Path) -> None:
-    for name in ("promoter", "genome.fa"):
-        kept = tmp_path / name.replace(".", "-")
-        copy = shutil.copytree if (home / name).is_dir() else shutil.copy
-        copy(home / name, kept)
-    fasta, model = tmp_path / "genome-fa", tmp_path / "promoter"
+    fasta, model = tmp_path / "genome.fa", tmp_path / "model"
+    shutil.copy(home / "genome.fa", fasta)
+    shutil.copytree(home / "promoter", model)
     words = ("score-promoters", model, fasta, "--piece")
     assert run(*words, "1/2", "-o", tmp_path / "1").code == 0
     text = fasta.read_text()
@@ -322,10 +318,9 @@ def test_options_that_make_no_sense_are_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"1.piece", "2.piece", "3.piece"}
 
 
-def test_a_bigwig_without_any_score_is_refused_as_a_whole_run_does(
+def test_a_bigwig_without_any_score_is_refused_when_it_is_merged(
     run: Run, home: Path, tmp_path: Path
 ) -> None:
-    words = ("score-promoters", home / "promoter", home / "genome.fa", "--contig", "tiny", "--max-n", 0)
     fasta = tmp_path / "n.fa"
     fasta.write_text(">n\n" + "N" * 200 + "\n")
     words = ("score-promoters", home / "promoter", fasta, "--format", "bigwig")
