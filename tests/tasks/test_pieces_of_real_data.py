@@ -1,0 +1,77 @@
+"""The scan of yeast and the variants of chromosome 22, in eight pieces and in one."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bigbird_dna
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
+from tests.toys import random_model, small_tokenizer
+
+OF = 8
+STRIDE = 400  # bp, so that a scan of 12 Mb takes a minute and not four
+
+
+def compare(job: Callable[..., Any], directory: Path, name: str) -> int:
+    """Do a job in one and in eight pieces, and assert that the files are the same; gives their bytes."""
+    began = time.perf_counter()
+    (directory / "whole").mkdir()
+    (directory / "merged").mkdir()
+    job(output=directory / "whole" / name)
+    print(f"{name}: whole {time.perf_counter() - began:.0f} s")
+    pieces = [directory / f"{number}.piece" for number in range(1, OF + 1)]
+    for number, path in enumerate(pieces, start=1):
+        began = time.perf_counter()
+        job(output=path, piece=f"{number}/{OF}", batch_size=5 * number)
+        print(f"{name}: piece {number} {time.perf_counter() - began:.0f} s, {path.stat().st_size:,} bytes")
+    began = time.perf_counter()
+    bigbird_dna.merge_pieces(pieces, directory / "merged" / name)
+    print(f"{name}: merged in {time.perf_counter() - began:.1f} s")
+    whole, merged = (
+        {path.name: path.read_bytes() for path in (directory / which).iterdir()}
+        for which in ("whole", "merged")
+    )
+    assert whole == merged
+    return len(whole[name])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("format", ["tsv", "bigwig"])
+def test_the_scan_of_yeast(shared_data: Path, tmp_path: Path, format: str) -> None:
+    fasta = next((shared_data / "yeast").glob("Saccharomyces*.fa.gz"))
+
+    def scan(**options: Any) -> None:
+        bigbird_dna.score_promoters(
+            "yeast-promoters", fasta, stride=STRIDE, format=format, threads=1, **options
+        )
+
+    assert compare(scan, tmp_path, {"tsv": "x.tsv.gz", "bigwig": "x.bw"}[format]) > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_variants_of_chromosome_22(shared_data: Path, tmp_path: Path) -> None:
+    hg19 = shared_data / "hg19"
+    prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
+    tokenizer = small_tokenizer()
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=512, block_size=16
+    )
+    tracks = tuple(NamedTrack(track=name, group="TF") for name in ("CTCF", "MAX"))
+    settings = ChromatinSettings(window=1000, bin=200, pooling="bin", bin_layers=1, members=1, tracks=tracks)
+    save(tmp_path / "model", random_model(tokenizer, config, settings, scale=3), {}, {}, {})
+    vcf = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
+
+    def score(**options: Any) -> None:
+        words = tmp_path / "model", vcf, tmp_path / "chr22.fa.gz"
+        bigbird_dna.score_variants(*words, format="vcf", tracks="*", offsets=2, threads=1, **options)
+
+    assert compare(score, tmp_path, "x.vcf.gz") > 50_000
+    assert (tmp_path / "merged/x.vcf.gz.tbi").exists()
