@@ -31,7 +31,6 @@ _FORMAT = 1
 _DESCRIPTION, _ROWS = "piece.json", "rows.txt"
 _LARGEST = 1 << 28  # bytes of a description, which has a genome's contigs and maybe a BED file's regions
 _ERRORS = "surrogateescape"  # bytes of a VCF that aren't UTF-8
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 _FAULT = "damaged, or not a piece of a job (what a command with --piece writes)"
 
 
@@ -96,7 +95,7 @@ class PieceWriter:
     def write_rows(self, lines: Iterable[str]) -> None:
         """Write lines without their ends; once a piece."""
         with (
-            self._archive.open(_member(_ROWS), "w", force_zip64=True) as stream,
+            self._archive.open(_ROWS, "w", force_zip64=True) as stream,
             TextIOWrapper(stream, encoding="utf-8", errors=_ERRORS, newline="\n") as text,
         ):
             for line in lines:
@@ -107,7 +106,7 @@ class PieceWriter:
         """Write an array under a name of its own."""
         import numpy as np
 
-        with self._archive.open(_member(f"{name}.npy"), "w", force_zip64=True) as stream:
+        with self._archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
             np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
 
 
@@ -138,13 +137,8 @@ def write_piece(output: Path, kind: str, piece: Piece, job: Mapping[str, Any]) -
             "rows": writer.count,
             "job": job,
         }
-        archive.writestr(_member(_DESCRIPTION), json.dumps(description))
-
-
-def _member(name: str) -> zipfile.ZipInfo:
-    member = zipfile.ZipInfo(name, _EPOCH)
-    member.compress_type = zipfile.ZIP_DEFLATED
-    return member
+        with archive.open(_DESCRIPTION, "w") as stream:  # which, unlike `writestr`, notes no time of day
+            stream.write(json.dumps(description).encode())
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def test_a_whole_run_in_pieces_ends_in_the_same_files(tmp_path: Path) -> None:
     for name, changed in (("whole", {}), ("pieces", PIECES)):
         home = tmp_path / name
         home.mkdir()
-        (home / "run.yaml").write_text(yaml.safe_dump({"results": "out", **tiny_run.WHOLE}))
+        (home / "run.yaml").write_text(yaml.safe_dump({**tiny_run.WHOLE, "results": "out", "processes": 1}))
         (home / "changed.yaml").write_text(yaml.safe_dump(changed))
         command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
         command += ["--configfile", "run.yaml", "changed.yaml"]

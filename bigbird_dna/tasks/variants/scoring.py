@@ -201,7 +201,7 @@ class _Request:
             elif self.piece is not None and self.output is not None and summary is not None:
                 content = self._content(engine, vcf, path, reference)
                 write_variant_piece(self.output, self.piece, rows, info, self.format, summary, content)
-        if not counts["records"] and keep is not None:
+        if keep is not None and not (summary.records if summary else counts["records"]):
             log(f"warning: {vcf}: no records there")
         notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
         return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
