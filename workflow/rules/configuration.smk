@@ -72,6 +72,16 @@ def sequence_options():
     return options + [f"--negative-set={name}" for name in windows.negative_sets]
 
 
+def piece_option(of):
+    """The option that says to a command which piece it makes."""
+    return lambda wildcards: [f"--piece={wildcards.piece}/{of}"]
+
+
+def pieces_of(file, of):
+    """All pieces of a job; wildcards of the file's name stay."""
+    return [PATHS.piece(file, number, of) for number in range(1, of + 1)]
+
+
 def study_settings(wildcards, section):
     """What a model of a study has otherwise than the task's own: words for the command that trains it."""
     study = CONFIG.study

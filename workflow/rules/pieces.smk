@@ -5,16 +5,6 @@ piece there is nothing here, and the rules of the other files do the work.
 """
 
 
-def piece_option(of):
-    """The option that says to a command which piece it makes."""
-    return lambda wildcards: [f"--piece={wildcards.piece}/{of}"]
-
-
-def pieces_of(file, of):
-    """All pieces of a job; wildcards of the file's name stay."""
-    return [PATHS.piece(file, number, of) for number in range(1, of + 1)]
-
-
 if CONFIG.scoring.pieces > 1:
     SCORE_PIECES = CONFIG.scoring.pieces
 
