@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import DataError
@@ -43,7 +44,8 @@ def write_label_piece(
     numbers = piece.rows(count_bins(reference, labelling))
     candidates = label_contigs(reference, placed.peaks, splits, labelling, placed.banned, numbers)
     labelled = Labelled.join(candidates, len(tracks))
-    values = (*labelled[:4], labelled.labels.packed, labelled.dropped)
+    owners, starts, splits, sampled, labels, dropped = labelled
+    values: tuple[npt.NDArray[Any], ...] = (owners, starts, splits, sampled, labels.packed, dropped)
     with write_piece(output, KIND, piece, _stored(job)) as writer:
         for name, array in zip(_ARRAYS, values, strict=True):
             writer.write_array(name, array)

@@ -142,7 +142,7 @@ def count_windows(
 ) -> int:
     """How many windows a strand a scan has, exactly; of regions this takes as long as finding them does."""
     grid = _Grid(window, stride, places)
-    return sum(grid.count(contig, length) for contig, length in contigs.items())
+    return sum(grid.number(contig, length) for contig, length in contigs.items())
 
 
 class _Grid(NamedTuple):
@@ -160,7 +160,7 @@ class _Grid(NamedTuple):
         size, overlaps = min(self.size, length), self.places.overlaps
         return (start for start in starts if overlaps(contig, start, start + size))
 
-    def count(self, contig: str, length: int) -> int:
+    def number(self, contig: str, length: int) -> int:
         """How many they are."""
         if self.places is None or self.places.whole(contig):
             return count_tiles(length, self.size, self.stride)
@@ -188,7 +188,7 @@ def _windows(
             if before >= numbers.stop:
                 return
             starts = islice(starts, max(numbers.start - before, 0), max(numbers.stop - before, 0))
-            before += grid.count(contig, length)
+            before += grid.number(contig, length)
             if before <= numbers.start:
                 continue
         for start, sequence in _cut(pieces, starts, min(grid.size, length)):
