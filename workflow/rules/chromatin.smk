@@ -41,10 +41,7 @@ rule chromatin_data:
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        bins=PATHS.chromatin_data / "bins.parquet",
-        labels=PATHS.chromatin_data / "labels.npz",
-        tracks=PATHS.chromatin_data / "tracks.tsv",
-        description=PATHS.chromatin_data / "dataset.json",
+        **DATA_FILES,
     log:
         PATHS.log("chromatin-data"),
     benchmark:
@@ -72,8 +69,8 @@ rule chromatin_data:
 rule finetune_chromatin:
     input:
         config=PATHS.stage("chromatin"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
@@ -130,8 +127,8 @@ rule combine_chromatin:
 rule chromatin_predictions:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         models=expand(
@@ -162,8 +159,8 @@ rule chromatin_predictions:
 rule chromatin_baseline:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
@@ -198,7 +195,7 @@ rule auc_report:
         ),
         kmers=rules.chromatin_baseline.output.predictions,
         labels=rules.chromatin_baseline.output.labels,
-        tracks=rules.chromatin_data.output.tracks,
+        tracks=DATA_FILES["tracks"],
     output:
         tracks=report(
             PATHS.report / "chromatin/tracks.tsv",
@@ -284,7 +281,7 @@ rule score_variants:
 
 rule variant_report:
     input:
-        rules.score_variants.output[0],
+        PATHS.scored_variants,
     output:
         table=report(
             PATHS.report / "variants.tsv",

@@ -56,6 +56,18 @@ SET_ALIASES = (
 )
 
 
+# By name and not as a rule's output: of work in pieces it is another rule that makes them.
+DATA_FILES = {
+    name: PATHS.chromatin_data / file
+    for name, file in (
+        ("bins", "bins.parquet"),
+        ("labels", "labels.npz"),
+        ("tracks", "tracks.tsv"),
+        ("description", "dataset.json"),
+    )
+}
+
+
 def sequence_options():
     """The options of prepare-sequences that the configuration says."""
     if not SEQUENCES:

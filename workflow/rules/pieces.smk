@@ -4,7 +4,6 @@ A piece is made by the rule of the whole job, with its resources, under the rule
 piece there is nothing here, and the rules of the other files do the work.
 """
 
-
 if CONFIG.scoring.pieces > 1:
     SCORE_PIECES = CONFIG.scoring.pieces
 
@@ -63,10 +62,7 @@ if CHROMATIN.pieces.data > 1:
         input:
             pieces_of(PATHS.chromatin_data, DATA_PIECES),
         output:
-            bins=PATHS.chromatin_data / "bins.parquet",
-            labels=PATHS.chromatin_data / "labels.npz",
-            tracks=PATHS.chromatin_data / "tracks.tsv",
-            description=PATHS.chromatin_data / "dataset.json",
+            **DATA_FILES,
         log:
             PATHS.log("merge-chromatin-data"),
         benchmark:
