@@ -1,7 +1,7 @@
 """Commands that use a trained model: promoters along sequences, tracks of regions, effects of variants."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from bigbird_dna.cli.options import (
 from bigbird_dna.cli.options import output as result
 from bigbird_dna.console import log
 from bigbird_dna.tasks.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
+
+if TYPE_CHECKING:  # slow to import
+    from bigbird_dna.tasks.variants.scoring import VariantCounts
 
 
 def score_promoters(
@@ -197,16 +200,21 @@ def score_variants(
         device=device,
         threads=threads,
     )
-    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
-    if counts.not_scored:
-        text += f", {counts.not_scored:,} not"
-    if counts.notes:
-        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    text = _told(counts)
     if counts.seem_foreign:
         text += "; warning: most of them don't fit the reference: is it of another assembly?"
         if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
             text += f" If the contigs have other names there, {ALIAS_HINT}"
     log(text)
+
+
+def _told(counts: "VariantCounts") -> str:
+    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
+    if counts.not_scored:
+        text += f", {counts.not_scored:,} not"
+    if counts.notes:
+        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    return text
 
 
 def merge_pieces(
