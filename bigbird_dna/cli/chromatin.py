@@ -14,6 +14,7 @@ from bigbird_dna.cli.options import (
     ChromatinData,
     Config,
     Device,
+    PieceOption,
     Pretrained,
     RunReference,
     RunTokenizer,
@@ -26,7 +27,7 @@ from bigbird_dna.cli.options import (
     read_run,
 )
 from bigbird_dna.config import DEEPSEA
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, UsageError
 
 Array = Annotated[Path, output("FILE", "Probabilities to write, bins × tracks (.npy).")]
 HeldOut = Annotated[
@@ -79,6 +80,7 @@ def prepare_chromatin(
         Path | None, option("BED", "Regions whose bins are left out.", "chromatin.data.blacklist")
     ] = None,
     reference: RunReference = None,
+    piece: PieceOption = None,
     output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.chromatin_data)] = None,
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and divide them into splits.
@@ -90,6 +92,8 @@ def prepare_chromatin(
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = read_run(config, [*(overrides or ()), *published])
+    if piece is not None and output is None:
+        raise UsageError("--piece: name a file for it with -o")
     prepare_data(
         settings,
         reference or paths.reference,
@@ -98,6 +102,7 @@ def prepare_chromatin(
         blacklist=blacklist,
         bundle=bundle,
         bins=bins,
+        piece=piece,
     )
 
 
@@ -156,6 +161,7 @@ def predict_bins(
     data: ChromatinData = None,
     reference: RunReference = None,
     labels: HeldOut = None,
+    piece: PieceOption = None,
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
@@ -173,6 +179,7 @@ def predict_bins(
             reference=reference or paths.reference,
             output=output,
             labels=labels,
+            piece=piece,
             batch_size=batch_size,
             device=device,
         )

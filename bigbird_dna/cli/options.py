@@ -112,6 +112,15 @@ Contigs = Annotated[
 Regions = Annotated[
     Path | None, option("BED", "Only what lies in these regions, with --contig only on that contig.", "all")
 ]
+PieceOption = Annotated[
+    str | None,
+    option(
+        "K/N",
+        "Only piece K of N, into a file that merge-pieces reads; -o names it, whatever its ending.",
+        "the whole",
+        "--piece",
+    ),
+]
 Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
 NegativeSet = Annotated[str, option(None, "substituted, permuted, genomic or given.", "", "--negative-set")]
 ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]

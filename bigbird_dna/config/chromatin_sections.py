@@ -147,6 +147,14 @@ class ChromatinEvaluationConfig(EvaluationConfig):
     )
 
 
+class ChromatinPiecesConfig(Section):
+    """Jobs that long work is divided into; the results are the same bytes for every number."""
+
+    data: int = Field(default=1, ge=1, le=10_000, description="of labelling the bins of the data set")
+    predictions: int = Field(default=1, ge=1, le=10_000, description="of predicting the test bins")
+    variants: int = Field(default=1, ge=1, le=10_000, description="of scoring the variants")
+
+
 class ChromatinConfig(Section):
     """Chromatin: what is made of its models, and a section a stage."""
 
@@ -161,10 +169,19 @@ class ChromatinConfig(Section):
     processes: int = Field(
         default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for the training of a model"
     )
+    pieces: ChromatinPiecesConfig = ChromatinPiecesConfig()
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()
     training: ChromatinTrainingConfig = ChromatinTrainingConfig()
     evaluation: ChromatinEvaluationConfig = ChromatinEvaluationConfig()
+
+    @model_validator(mode="after")
+    def _bundle_is_one_piece(self) -> Self:
+        if self.data.tracks == DEEPSEA and self.pieces.data > 1:
+            raise ValueError(
+                f"tracks {DEEPSEA} have published labels, not made in pieces: pieces.data must be 1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

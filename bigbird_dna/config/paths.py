@@ -95,6 +95,10 @@ class RunPaths:
         """Probabilities of the test bins from a chromatin model of a study."""
         return self.study_model("chromatin", start, share, seed).with_name("predictions.npy")
 
+    def piece(self, file: Path, number: int | str, of: int) -> Path:
+        """A piece of the job that writes a file or directory, until all are merged."""
+        return file.with_name(f"{file.name}.piece-{number}-of-{of}")
+
     def stage(self, stage: str) -> Path:
         """The sections of the configuration that a stage reads."""
         return self.results / f"config/{stage}.yaml"

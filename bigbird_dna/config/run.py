@@ -26,6 +26,9 @@ class ScoringConfig(Section):
     max_megabases: float = Field(
         default=0.2, gt=0, description="how much of the first test contig or region is scored"
     )
+    pieces: int = Field(
+        default=1, ge=1, le=10_000, description="jobs that the windows are divided into; changes no byte"
+    )
 
 
 class Config(Section):

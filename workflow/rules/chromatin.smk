@@ -39,10 +39,7 @@ rule chromatin_data:
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        bins=PATHS.chromatin_data / "bins.parquet",
-        labels=PATHS.chromatin_data / "labels.npz",
-        tracks=PATHS.chromatin_data / "tracks.tsv",
-        description=PATHS.chromatin_data / "dataset.json",
+        **DATA_FILES,
     log:
         PATHS.log("chromatin-data"),
     benchmark:
@@ -57,19 +54,20 @@ rule chromatin_data:
         blacklist=lambda wildcards, input: (
             ["--blacklist", input.blacklist] if input.blacklist else []
         ),
-        directory=subpath(output.bins, parent=True),
+        target=subpath(output.bins, parent=True),
+        piece=[],
         aliases=SET_ALIASES,
     shell:
         "bigbird-dna prepare-chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
-        " {params.blacklist:q} {params.aliases:q}"
-        " --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
+        " {params.blacklist:q} {params.aliases:q} {params.piece:q}"
+        " --reference {input.reference:q} -o {params.target:q} > {log:q} 2>&1"
 
 
 rule finetune_chromatin:
     input:
         config=PATHS.stage("chromatin"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
@@ -126,8 +124,8 @@ rule combine_chromatin:
 rule chromatin_predictions:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         models=expand(
@@ -146,18 +144,19 @@ rule chromatin_predictions:
         runtime=720,
     params:
         data=subpath(input.bins, parent=True),
+        piece=[],
         device=DEVICE,
     shell:
         "bigbird-dna predict-bins {input.config:q} {input.models:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output:q} --threads {threads}"
+        " --reference {input.reference:q} {params.piece:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule chromatin_baseline:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
@@ -192,7 +191,7 @@ rule auc_report:
         ),
         kmers=rules.chromatin_baseline.output.predictions,
         labels=rules.chromatin_baseline.output.labels,
-        tracks=rules.chromatin_data.output.tracks,
+        tracks=DATA_FILES["tracks"],
     output:
         tracks=report(
             PATHS.report / "chromatin/tracks.tsv",
@@ -267,16 +266,17 @@ rule score_variants:
     params:
         contigs=lambda wildcards: [f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
         aliases=["--aliases", str(ALIASES)] if ALIASES else [],
+        piece=[],
         device=DEVICE,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
-        " --reference {input.reference:q} {params.aliases:q} --tracks '*' -o {output:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.piece:q} -o {output:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule variant_report:
     input:
-        rules.score_variants.output[0],
+        PATHS.scored_variants,
     output:
         table=report(
             PATHS.report / "variants.tsv",

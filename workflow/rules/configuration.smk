@@ -68,6 +68,18 @@ SET_ALIASES = (
 )
 
 
+# By name and not as a rule's output: of work in pieces it is another rule that makes them.
+DATA_FILES = {
+    name: PATHS.chromatin_data / file
+    for name, file in (
+        ("bins", "bins.parquet"),
+        ("labels", "labels.npz"),
+        ("tracks", "tracks.tsv"),
+        ("description", "dataset.json"),
+    )
+}
+
+
 def sequence_options():
     """The options of prepare-sequences that the configuration says."""
     if not SEQUENCES:
@@ -82,6 +94,16 @@ def sequence_options():
     }
     options = [f"--{name}={value}" for name, value in named.items() if value is not None]
     return options + [f"--negative-set={name}" for name in windows.negative_sets]
+
+
+def piece_option(of):
+    """The option that says to a command which piece it makes."""
+    return lambda wildcards: [f"--piece={wildcards.piece}/{of}"]
+
+
+def pieces_of(file, of):
+    """All pieces of a job; wildcards of the file's name stay."""
+    return [PATHS.piece(file, number, of) for number in range(1, of + 1)]
 
 
 def study_settings(wildcards, section):

@@ -49,8 +49,9 @@ rule score_promoters:
         stride=CONFIG.scoring.stride,
         # Sequences are read as they are given.
         strand=["--strand=+"] if SEQUENCES else [],
+        piece=[],
         device=DEVICE,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} {params.piece:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"

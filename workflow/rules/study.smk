@@ -53,8 +53,8 @@ rule study_promoter:
 rule study_chromatin:
     input:
         config=PATHS.stage("chromatin"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
@@ -94,8 +94,8 @@ rule study_chromatin:
 rule study_predictions:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         model=rules.study_chromatin.output[0],
