@@ -27,6 +27,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.packed import PackedReference
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.model.device import cpu_threads
@@ -90,7 +91,7 @@ def _tokenizer(reference: Reference, path: Path | None, vocabulary: int, home: P
     if path is not None:
         return load_tokenizer(path)
     log(f"learning {vocabulary:,} pieces")
-    sentences = sample_sentences(reference, reference.contigs, CORPUS)
+    sentences = sample_sentences(reference, whole_contigs(reference.contigs), CORPUS)
     return DnaTokenizer.train(sentences, home / "tokenizer.model", vocabulary)
 
 

@@ -44,8 +44,8 @@ def write_label_piece(
     numbers = piece.rows(count_bins(reference, labelling))
     candidates = label_contigs(reference, placed.peaks, splits, labelling, placed.banned, numbers)
     labelled = Labelled.join(candidates, len(tracks))
-    owners, starts, splits, sampled, labels, dropped = labelled
-    values: tuple[npt.NDArray[Any], ...] = (owners, starts, splits, sampled, labels.packed, dropped)
+    owners, starts, assigned, sampled, labels, dropped = labelled
+    values: tuple[npt.NDArray[Any], ...] = (owners, starts, assigned, sampled, labels.packed, dropped)
     with write_piece(output, KIND, piece, _stored(job)) as writer:
         for name, array in zip(_ARRAYS, values, strict=True):
             writer.write_array(name, array)
