@@ -21,8 +21,8 @@ rule unpack_deepsea:
     benchmark:
         PATHS.benchmark("unpack-deepsea")
     resources:
-        mem_mb=growing(1000),
-        runtime=growing(60),
+        mem_mb=1000,
+        runtime=60,
     params:
         version=VERSION,
     shell:
