@@ -1,6 +1,6 @@
 """Start a training on several processes, each with a card of its own where it runs on GPUs.
 
-    python -m bigbird_dna.cli.launch --processes 16 --nodes 2 --threads 32 -- pretrain CONFIG …
+    python -m bigbird_dna.cli.launch --processes 16 --nodes 2 --cpus 32 -- pretrain CONFIG …
 
 One process is the command itself. Several on one node are started by `torchrun`. For several nodes, in a job
 of Slurm that has them, `srun` starts one `torchrun` on each, and these meet on the node of the first. What is
@@ -26,15 +26,15 @@ def command_line(
     *,
     processes: int,
     nodes: int,
-    threads: int,
+    cpus: int,
     meeting: str,
 ) -> list[str]:
     """The command that runs `bigbird-dna` with these words as `processes` processes on `nodes` nodes.
 
     Parameters
     ----------
-    threads
-        CPU threads of each node, shared by its processes.
+    cpus
+        CPUs of the job on each of several nodes.
     meeting
         HOST:PORT where processes on several nodes find each other.
 
@@ -48,7 +48,7 @@ def command_line(
             f"processes {processes}, nodes {nodes}: each node must get the same number of processes"
         )
     here = processes // nodes
-    training = [*COMMAND, *words, "--threads", str(max(1, threads // here))]
+    training = [*COMMAND, *words]
     if processes == 1:
         return [sys.executable, *training]
     many = [f"--nproc-per-node={here}"]
@@ -58,7 +58,7 @@ def command_line(
     if job is None:
         raise UsageError(f"nodes {nodes}: several nodes need a job of Slurm, and $SLURM_JOB_ID isn't set")
     step = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-    step += [f"--cpus-per-task={threads}", "--kill-on-bad-exit=1"]
+    step += [f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"]
     meet = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={meeting}", f"--rdzv-id={job}"]
     return [*step, sys.executable, *TORCHRUN, *meet, *many, *training]
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     )
     parser.add_argument("--processes", type=int, default=1, help="over all nodes, on GPUs one for each")
     parser.add_argument("--nodes", type=int, default=1, help="of the Slurm job that this runs in")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each node")
+    parser.add_argument("--cpus", type=int, default=1, help="CPUs of the job on each of several nodes")
     parser.add_argument("words", nargs="+", help="words of bigbird-dna, after --", metavar="WORD")
     given = parser.parse_args(arguments)
     try:
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             os.environ,
             processes=given.processes,
             nodes=given.nodes,
-            threads=given.threads,
+            cpus=given.cpus,
             meeting=f"{os.uname().nodename}:{_free_port()}" if given.nodes > 1 else "",
         )
         os.execvp(line[0], line)

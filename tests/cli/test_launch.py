@@ -13,22 +13,19 @@ from bigbird_dna.errors import UsageError
 WORDS = ["pretrain", "a b.yaml"]
 
 
-def line(processes: int, nodes: int, threads: int, job: str | None = None) -> list[str]:
+def line(processes: int, nodes: int, job: str | None = None) -> list[str]:
     environment = {} if job is None else {"SLURM_JOB_ID": job}
-    made = command_line(
-        WORDS, environment, processes=processes, nodes=nodes, threads=threads, meeting="n1:29000"
-    )
+    made = command_line(WORDS, environment, processes=processes, nodes=nodes, cpus=32, meeting="n1:29000")
     return ["python" if word == sys.executable else word for word in made]
 
 
 def test_one_process_is_the_command_itself() -> None:
-    assert line(1, 1, 8) == ["python", "-m", "bigbird_dna.cli.main", *WORDS, "--threads", "8"]
+    assert line(1, 1) == ["python", "-m", "bigbird_dna.cli.main", *WORDS]
 
 
-def test_several_on_a_node_are_torchrun_s_and_share_its_threads() -> None:
+def test_several_on_a_node_are_torchrun_s() -> None:
     command = "python -m torch.distributed.run --standalone --nproc-per-node=8 -m bigbird_dna.cli.main"
-    assert line(8, 1, 32) == [*command.split(), *WORDS, "--threads", "4"]
-    assert line(8, 1, 1)[-2:] == ["--threads", "1"]
+    assert line(8, 1) == [*command.split(), *WORDS]
 
 
 def test_on_several_nodes_srun_starts_one_torchrun_each_which_meet() -> None:
@@ -37,7 +34,7 @@ def test_on_several_nodes_srun_starts_one_torchrun_each_which_meet() -> None:
         " torch.distributed.run --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29000 --rdzv-id=77"
         " --nproc-per-node=8 -m bigbird_dna.cli.main"
     )
-    assert line(16, 2, 32, job="77") == [*srun.split(), *WORDS, "--threads", "4"]
+    assert line(16, 2, job="77") == [*srun.split(), *WORDS]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +47,7 @@ def test_on_several_nodes_srun_starts_one_torchrun_each_which_meet() -> None:
 )
 def test_what_cannot_be_started_is_refused(processes: int, nodes: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        line(processes, nodes, 1)
+        line(processes, nodes)
 
 
 def launch(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -64,7 +61,7 @@ def launch(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_takes_its_place_with_its_words_and_exit_code(tmp_path: Path) -> None:
     missing = tmp_path / "no such.yaml"
-    done = launch("--threads", "2", "--", "pretrain", str(missing))
+    done = launch("--", "pretrain", str(missing))
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("bigbird-dna: error: ") and str(missing) in done.stderr
     done = launch("--processes", "3", "--nodes", "2", "--", "pretrain")
