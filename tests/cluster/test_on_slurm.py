@@ -1,4 +1,4 @@
-"""The workflow on a Slurm of its own, set up from scratch: `make test-cluster`; a quarter of an hour on 2 cores.
+"""The workflow on a Slurm that is set up from scratch: `make test-cluster`; a quarter of an hour on 2 cores.
 
 Two devices that aren't GPUs stand in for some: Slurm hands them out by number, and models run on the CPU.
 """
@@ -234,9 +234,9 @@ def test_pretraining_on_two_nodes(two_nodes: None, tmp_path: Path) -> None:
     done = snakemake(tmp_path, profile)
     log = tmp_path / "pretrain.log"
     assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
+    words = [*("pretrain", config, "--output", tmp_path / "alone"), *("--checkpoints", tmp_path / "others")]
     subprocess.run(
-        [sys.executable, "-m", "bigbird_dna.cli.main", "pretrain", config, "--output", tmp_path / "alone"]
-        + ["--checkpoints", tmp_path / "others", "--threads", "1", "--device", "cpu"],
+        [sys.executable, "-m", "bigbird_dna.cli.main", *words, "--threads", "1", "--device", "cpu"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         check=True,
