@@ -1,4 +1,4 @@
-"""The image's two definitions and the conda environment: as far as they can be checked without building them."""
+"""The image's two definitions and the conda environment, as far as they can be checked without building."""
 
 import re
 from typing import NamedTuple
