@@ -49,8 +49,8 @@ rule evaluate_pretraining:
     resources:
         gpu=1,
         # n-grams over tokens stop at 4 GB, tables over bases take 1.
-        mem_mb=growing(12000),
-        runtime=growing(480),
+        mem_mb=12000,
+        runtime=480,
     params:
         tokens=subpath(input.tokenizer, parent=True),
         order=CONFIG.pretraining.ngram_order,
