@@ -82,11 +82,12 @@ def _check(plan: Asked, partition: str, gpu_type: str | None, account: str | Non
 def test_the_table_of_the_documentation_is_the_plan(paper: Asked) -> None:
     page = (REPOSITORY / "docs/cluster.md").read_text(encoding="utf-8")
     head = "| rule | partition | GPUs | threads | memory, MB | minutes |\n" + "| --- " * 6 + "|\n"
-    order = sorted(paper, key=lambda rule: (rule not in asking(), rule))
+    local = {name for name, rule in rules().items() if "localrule: True" in rule} | {"all"}
+    order = sorted({*paper} - local, key=lambda rule: (rule not in asking(), rule))
     expected = "".join(
         f"| `{rule}` | {asked['slurm_partition']} | {asked.get('gpu', '')} | {asked['threads']} "
         f"| {int(asked['mem_mb']):,} | {int(asked['runtime']):,} |\n"
-        for rule, asked in ((rule, paper[rule]) for rule in order if rule != "all")
+        for rule, asked in ((rule, paper[rule]) for rule in order)
     )
     found = page.partition(head)[2].partition("\n\n")[0] + "\n"
     assert found == expected, f"docs/cluster.md must have:\n{head}{expected}"
@@ -96,7 +97,7 @@ def test_a_job_that_failed_gets_more_and_a_training_no_more_time(tmp_path: Path,
     again = planned(tmp_path, filled_in(), *configured("grch37"), "--attempt", "2")
     for rule in ("train_tokenizer", "tokenize", "promoter_windows", "chromatin_baseline", "summary"):
         for resource in ("mem_mb", "runtime"):
-            assert int(again[rule][resource]) == 1.5 * int(paper[rule][resource]), rule
+            assert int(again[rule][resource]) == round(1.5 * int(paper[rule][resource])), rule
     for rule in site_keys()["trainings"]:
         if rule in paper:
             assert again[rule]["runtime"] == paper[rule]["runtime"] == "1440", rule
