@@ -119,7 +119,7 @@ def test_several_nodes(tmp_path: Path) -> None:
         **{"gpu": "16", "nodes": "2", "tasks": "2", "tasks_per_gpu": "0"},
         **{"mpi": "srun", "mem_mb_per_cpu": "5000"},
     }
-    assert asked["slurm_extra"] == "--gpus-per-node=8"
+    assert asked["slurm_extra"] == "--gpus-per-node=h100:8"
 
 
 def test_the_plugin_knows_jobs_with_several_gpus() -> None:
