@@ -169,10 +169,11 @@ def test_a_demo_whose_jobs_are_preempted_and_cancelled_ends_in_the_same_files(
     one_node: None, tmp_path: Path
 ) -> None:
     assert MARKER  # what `files` leaves out besides logs of training
-    profile = filled_in(**SITE) | QUICK | {"resources": {"gpu": 0}}
+    profile = filled_in(**SITE) | QUICK
     for rule in gpu_rules(profile):
+        # `gpu` says where models run, `gres` what Slurm hands out. In a job no cap on all of `gpu` is known.
         cards = 2 if rule == "pretrain" else 1
-        profile["set-resources"][rule]["gres"] = f"'gpu:standin:{cards}'"
+        profile["set-resources"][rule] |= {"gpu": 0, "gres": f"'gpu:standin:{cards}'"}
     alone = {key: value for key, value in profile.items() if key not in EXECUTOR and key not in QUICK}
     homes = {}
     for name, values in {"alone": alone | {"cores": 2}, "cluster": profile}.items():
