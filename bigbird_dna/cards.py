@@ -83,7 +83,7 @@ def visible_cards(environment: Mapping[str, str], count: int) -> list[str]:
 
 
 def _leased(names: list[str], first: int, together: int) -> int:
-    places = [*range(len(names))]
+    places = list(range(len(names)))
     order = places[first:] + places[:first]
     began = time.monotonic()
     remind = began
