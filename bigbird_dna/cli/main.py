@@ -82,6 +82,7 @@ def main() -> NoReturn:
     guard_streams()
     from typer.main import get_command
 
+    from bigbird_dna.cards import lease_cards, release_card
     from bigbird_dna.cli.app import app
     from bigbird_dna.scratch import remove_left
 
@@ -89,8 +90,10 @@ def main() -> NoReturn:
     # Where an exception can't go on, as in a finaliser, Python and Cython print it with its traceback.
     sys.unraisablehook, sys.excepthook = signals.unraisable, signals.printed
     signals.working = True
+    lease_cards()
     code = _ended(command, signals)
     remove_left()
+    release_card()
     if signals.received is None:
         code = end_output(code)
     signals.leave()

@@ -169,8 +169,8 @@ rule chromatin_baseline:
         PATHS.benchmark("chromatin-baseline")
     threads: 1
     resources:
-        mem_mb=16000,
-        runtime=240,
+        mem_mb=growing(16000),
+        runtime=growing(240),
     params:
         data=subpath(input.bins, parent=True),
         held_out=subpath(output.labels, parent=True),
@@ -217,8 +217,8 @@ rule auc_report:
         PATHS.benchmark("auc-report")
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         directory=subpath(output.page, parent=True),
         narrow=lambda wildcards, input: (
@@ -295,8 +295,8 @@ rule variant_report:
     benchmark:
         PATHS.benchmark("variant-report")
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         directory=subpath(output.table, parent=True),
         version=VERSION,

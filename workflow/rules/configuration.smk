@@ -80,6 +80,11 @@ DATA_FILES = {
 }
 
 
+def growing(amount):
+    """A resource of which an attempt after a failure gets more: half as much again, then twice as much."""
+    return lambda wildcards, attempt: round(amount * (1 + min(attempt, 3)) / 2)
+
+
 def sequence_options():
     """The options of prepare-sequences that the configuration says."""
     if not SEQUENCES:

@@ -13,8 +13,8 @@ rule simulate:
     benchmark:
         PATHS.benchmark("simulate")
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         directory=subpath(output.reference, parent=True),
         seed=CONFIG.seed,
@@ -54,8 +54,8 @@ rule prepare_reference:
     benchmark:
         PATHS.benchmark("prepare-reference")
     resources:
-        mem_mb=2000,
-        runtime=60,
+        mem_mb=growing(2000),
+        runtime=growing(60),
     params:
         naming=NAMING,
     shell:
@@ -78,8 +78,8 @@ rule prepare_promoters:
     benchmark:
         PATHS.benchmark("prepare-promoters")
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         naming=NAMING,
         lift=lambda wildcards, input: (

@@ -17,8 +17,8 @@ rule promoter_windows:
     benchmark:
         PATHS.benchmark("promoter-windows")
     resources:
-        mem_mb=8000,
-        runtime=120,
+        mem_mb=growing(8000),
+        runtime=growing(120),
     params:
         directory=subpath(output.windows, parent=True),
         aliases=SET_ALIASES,
@@ -55,8 +55,8 @@ rule promoter_sequences:
     benchmark:
         PATHS.benchmark("promoter-sequences")
     resources:
-        mem_mb=8000,
-        runtime=120,
+        mem_mb=growing(8000),
+        runtime=growing(120),
     params:
         directory=subpath(output.windows, parent=True),
         files=lambda wildcards, input: [
@@ -127,8 +127,8 @@ rule promoter_baseline:
     benchmark:
         PATHS.benchmark("promoter-baseline-{negative_set}")
     resources:
-        mem_mb=16000,
-        runtime=120,
+        mem_mb=growing(16000),
+        runtime=growing(120),
     params:
         windows=subpath(input.windows, parent=True),
         version=VERSION,

@@ -13,8 +13,8 @@ rule extract_contig:
     benchmark:
         PATHS.benchmark("extract-contig")
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         contig=CONFIG.genome.test[:1],
         # Of a pattern the first contig that isn't held out otherwise.

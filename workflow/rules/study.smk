@@ -108,8 +108,8 @@ rule study_predictions:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=720,
+        mem_mb=growing(16000),
+        runtime=growing(720),
     params:
         data=subpath(input.bins, parent=True),
         device=DEVICE,
@@ -155,8 +155,8 @@ rule study_report:
     benchmark:
         PATHS.benchmark("study-report")
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         labels=lambda wildcards, input: ["--labels", input.labels] if input.labels else [],
         pretrained=lambda wildcards, input: (
@@ -198,8 +198,8 @@ rule probe_promoters:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=240,
+        mem_mb=growing(16000),
+        runtime=growing(240),
     params:
         negative_set=CONFIG.study.negative_set if CONFIG.study else "",
         windows=subpath(input.windows, parent=True),
