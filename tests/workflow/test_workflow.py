@@ -617,6 +617,10 @@ def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
         "finetune_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
         "study_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
     }
+    nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
+    spread = dry_run(tmp_path, "--printshellcmds", *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
+    words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
+    assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 --device cuda ", spread)
     single = dry_run(tmp_path, *overlay(tmp_path, {"processes": 1}))
     assert "torchrun" not in single and "Shell command: bigbird-dna pretrain " in single
 

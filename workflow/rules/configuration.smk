@@ -48,16 +48,10 @@ WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 VERSION = version("bigbird-dna")
 # For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
 DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
-# Likewise the program that trains, and the threads of each of its processes: their number decides no weights.
-LAUNCH = lambda wildcards, resources: (
-    [
-        *("torchrun", "--standalone", f"--nproc-per-node={resources.processes}"),
-        *("-m", "bigbird_dna.cli.main"),
-    ]
-    if resources.processes > 1
-    else ["bigbird-dna"]
+# Likewise the threads of each process of a training: their number decides no weights.
+THREADS_EACH = lambda wildcards, threads, resources: max(
+    1, threads * resources.get("nodes", 1) // resources.processes
 )
-THREADS_EACH = lambda wildcards, threads, resources: max(1, threads // resources.processes)
 # Words of commands that name contigs by the assembly …
 ASSEMBLY = ["--assembly", CONFIG.genome.assembly]
 # … with its alias file as an input, wherever that is found. What reads a stage's file gets the path there.
@@ -78,6 +72,18 @@ DATA_FILES = {
         ("description", "dataset.json"),
     )
 }
+
+
+def LAUNCH(wildcards, threads, resources):
+    """The program that trains, on as many processes and nodes as the job has: words before the command."""
+    processes, nodes = resources.processes, resources.get("nodes", 1)
+    if nodes > 1:
+        of_all = (f"--processes={processes}", f"--nodes={nodes}", f"--cpus={threads}", "--")
+        return ["python", "-m", "bigbird_dna.cli.launch", *of_all]
+    if processes > 1:
+        many = ("--standalone", f"--nproc-per-node={processes}")
+        return ["torchrun", *many, "-m", "bigbird_dna.cli.main"]
+    return ["bigbird-dna"]
 
 
 def growing(amount):
