@@ -15,11 +15,17 @@ Asked = dict[str, dict[str, str]]
 
 # A study has rules that GRCh37's configurations don't run.
 STUDIED = {"study": STUDY}
+# Other rules make pieces.
+DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, "variants": 2}}}
 
 
 def asking() -> set[str]:
     """The rules that ask for GPUs."""
-    return {name for name, rule in rules().items() if "\n        gpu=" in rule}
+    found = {name for name, rule in rules().items() if "\n        gpu=" in rule}
+    pieces = (REPOSITORY / "workflow/rules/pieces.smk").read_text()
+    made_of = re.findall(r"use rule (\w+) as (\w+) with:", pieces)
+    assert made_of
+    return found | {name for whole, name in made_of if whole in found}
 
 
 def planned(directory: Path, profile: dict[str, Any], *words: str | Path) -> Asked:
@@ -53,14 +59,15 @@ def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
 
 
-@pytest.mark.parametrize("name", ["grch37-short", "demo"])
-def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: Path, name: str) -> None:
+def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: Path) -> None:
     profile = filled_in(gpu_partition="accelerated", gpu_type="h100", account="12")
-    words = overlay(tmp_path, STUDIED) if name == "demo" else configured(name)
-    plan = planned(tmp_path, profile, *words)
-    _check(plan, partition="accelerated", gpu_type="h100", account="12")
-    if name == "demo":
-        assert {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))} == asking()
+    found = set()
+    for changes in (None, STUDIED, STUDIED | DIVIDED):
+        words = configured("grch37-short") if changes is None else overlay(tmp_path, changes)
+        plan = planned(tmp_path, profile, *words)
+        _check(plan, partition="accelerated", gpu_type="h100", account="12")
+        found |= {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))}
+    assert found == asking()
 
 
 def test_the_paper_s_plan(paper: Asked) -> None:
