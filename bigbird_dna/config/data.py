@@ -83,9 +83,9 @@ class TokensConfig(Section):
 
     vocabulary: int = Field(
         default=256,
-        ge=16,
+        ge=10,
         le=1_000_000,
-        description="pieces of the tokenizer, its 5 special tokens among them",
+        description="pieces of the tokenizer, 5 special ones among them; 10 with max_piece_length 1: bases",
     )
     corpus_megabases: float = Field(default=20.0, gt=0, description="sampled to train the tokenizer")
     max_piece_length: int = Field(default=16, ge=1, le=512, description="bp of the longest piece")
