@@ -248,7 +248,7 @@ def _difference(first: PieceFile, other: PieceFile) -> str:
             continue
         if isinstance(one, dict) and isinstance(two, dict):
             inner = next((name for name in [*one, *two] if one.get(name) != two.get(name)), "")
-            return f"it differs in {key} ({shortened(inner)})"
+            return f"it differs in {key} ({shortened(inner, 300)})"
         if isinstance(one, str) and isinstance(two, str):
             return f"its {key} is {shortened(two, 300)}, not {shortened(one, 300)}"
         return f"it differs in {key}"

@@ -242,7 +242,8 @@ def test_keys_of_no_stage() -> None:
         *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
         *("promoters.processes", "chromatin.processes"),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
-        *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "study"),
+        *("chromatin.pieces.data", "chromatin.pieces.predictions", "chromatin.pieces.variants"),
+        *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "scoring.pieces", "study"),
     }
 
 
