@@ -161,7 +161,7 @@ class Disturber(threading.Thread):
 def results(home: Path) -> dict[str, str]:
     """A run's files but those that say how long something took, or where."""
     found = files(home / "results")
-    timed = ("logs", "benchmarks", "report.html")
+    timed = ("logs", "benchmarks", "report.html", "report/held_out.svg")
     return {name: sum for name, sum in found.items() if not name.startswith(timed)}
 
 
