@@ -603,7 +603,7 @@ def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
         if launched := re.search(
             r"torchrun --standalone --nproc-per-node=(\d) -m bigbird_dna\.cli\.main ([\w-]+) .*"
-            r" --threads (\d) --device cuda ",
+            r" --threads (\d) +--device cuda ",
             job,
         ):
             threads = re.search(r"^    threads: (\d+)$", job, re.MULTILINE)
@@ -620,7 +620,7 @@ def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
     nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
     spread = dry_run(tmp_path, "--printshellcmds", *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
     words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
-    assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 --device cuda ", spread)
+    assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
     single = dry_run(tmp_path, *overlay(tmp_path, {"processes": 1}))
     assert "torchrun" not in single and "Shell command: bigbird-dna pretrain " in single
 

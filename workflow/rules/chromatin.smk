@@ -21,8 +21,8 @@ rule unpack_deepsea:
     benchmark:
         PATHS.benchmark("unpack-deepsea")
     resources:
-        mem_mb=1000,
-        runtime=60,
+        mem_mb=growing(1000),
+        runtime=growing(60),
     shell:
         "bigbird-dna unpack-deepsea {input:q} -o {output:q} > {log:q} 2>&1"
 
@@ -45,8 +45,8 @@ rule chromatin_data:
     benchmark:
         PATHS.benchmark("chromatin-data")
     resources:
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         bundle=lambda wildcards, input: (
             ["--bundle", *input.bundle, "--bed", input.bins] if input.bundle else []
@@ -86,7 +86,7 @@ rule finetune_chromatin:
     resources:
         processes=CHROMATIN.processes,
         gpu=CHROMATIN.processes,
-        mem_mb=16000 * CHROMATIN.processes,
+        mem_mb=growing(16000 * CHROMATIN.processes),
         runtime=2880,
     params:
         start=lambda wildcards, input: (
@@ -96,12 +96,13 @@ rule finetune_chromatin:
         checkpoints=str(PATHS.checkpoints),
         launch=LAUNCH,
         threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
     shell:
         "{params.launch:q} finetune-chromatin {input.config:q} --window {wildcards.window:q}"
         " --member {wildcards.member:q} --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -140,8 +141,8 @@ rule chromatin_predictions:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=720,
+        mem_mb=growing(16000),
+        runtime=growing(720),
     params:
         data=subpath(input.bins, parent=True),
         piece=[],
@@ -261,8 +262,8 @@ rule score_variants:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=720,
+        mem_mb=growing(16000),
+        runtime=growing(720),
     params:
         contigs=lambda wildcards: [f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
         aliases=["--aliases", str(ALIASES)] if ALIASES else [],

@@ -52,6 +52,14 @@ DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
 THREADS_EACH = lambda wildcards, threads, resources: max(
     1, threads * resources.get("nodes", 1) // resources.processes
 )
+# A training stops before the time of its job is over, of which some minutes have passed when it begins; without jobs never.
+LIMIT = lambda wildcards, resources: (
+    [
+        f"--time-limit={max(2, resources.runtime - 5) // 60}:{max(2, resources.runtime - 5) % 60:02}:00"
+    ]
+    if resources.get("slurm_partition")
+    else []
+)
 # Words of commands that name contigs by the assembly …
 ASSEMBLY = ["--assembly", CONFIG.genome.assembly]
 # … with its alias file as an input, wherever that is found. What reads a stage's file gets the path there.

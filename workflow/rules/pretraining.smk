@@ -16,7 +16,7 @@ rule pretrain:
     resources:
         processes=CONFIG.processes,
         gpu=CONFIG.processes,
-        mem_mb=16000 * CONFIG.processes,
+        mem_mb=growing(16000 * CONFIG.processes),
         runtime=2880,
     params:
         tokens=subpath(input.tokenizer, parent=True),
@@ -24,11 +24,12 @@ rule pretrain:
         checkpoints=str(PATHS.checkpoints),
         launch=LAUNCH,
         threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
     shell:
         "{params.launch:q} pretrain {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -45,8 +46,8 @@ rule pretraining_baseline:
         PATHS.benchmark("pretraining-baseline")
     resources:
         # n-grams over tokens stop at 4 GB, tables over bases take 1.
-        mem_mb=12000,
-        runtime=480,
+        mem_mb=growing(12000),
+        runtime=growing(480),
     params:
         tokens=subpath(input.tokenizer, parent=True),
     shell:
@@ -68,8 +69,8 @@ rule evaluate_pretraining:
         PATHS.benchmark("evaluate-pretraining")
     resources:
         gpu=1,
-        mem_mb=12000,
-        runtime=120,
+        mem_mb=growing(12000),
+        runtime=growing(120),
     params:
         tokens=subpath(input.tokenizer, parent=True),
         length=CONFIG.pretraining.sequence_tokens,

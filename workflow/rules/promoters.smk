@@ -89,7 +89,7 @@ rule finetune_promoter:
     resources:
         processes=CONFIG.promoters.processes,
         gpu=CONFIG.promoters.processes,
-        mem_mb=16000 * CONFIG.promoters.processes,
+        mem_mb=growing(16000 * CONFIG.promoters.processes),
         runtime=1440,
     params:
         task=lambda wildcards: (
@@ -104,12 +104,13 @@ rule finetune_promoter:
         checkpoints=str(PATHS.checkpoints),
         launch=LAUNCH,
         threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
     shell:
         "{params.launch:q} finetune-promoter {input.config:q} {params.task:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 

@@ -43,8 +43,8 @@ rule score_promoters:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         stride=CONFIG.scoring.stride,
         # Sequences are read as they are given.

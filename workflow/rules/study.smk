@@ -29,7 +29,7 @@ rule study_promoter:
     resources:
         processes=CONFIG.promoters.processes,
         gpu=CONFIG.promoters.processes,
-        mem_mb=16000 * CONFIG.promoters.processes,
+        mem_mb=growing(16000 * CONFIG.promoters.processes),
         runtime=1440,
     params:
         settings=lambda wildcards: study_settings(wildcards, "promoters"),
@@ -41,12 +41,13 @@ rule study_promoter:
         checkpoints=STUDY_CHECKPOINTS,
         launch=LAUNCH,
         threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
     shell:
         "{params.launch:q} finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
         " {params.settings:q} --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -71,7 +72,7 @@ rule study_chromatin:
     resources:
         processes=CONFIG.chromatin.processes,
         gpu=CONFIG.chromatin.processes,
-        mem_mb=16000 * CONFIG.chromatin.processes,
+        mem_mb=growing(16000 * CONFIG.chromatin.processes),
         runtime=2880,
     params:
         settings=lambda wildcards: study_settings(wildcards, "chromatin"),
@@ -82,12 +83,13 @@ rule study_chromatin:
         checkpoints=STUDY_CHECKPOINTS,
         launch=LAUNCH,
         threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
     shell:
         "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
