@@ -27,6 +27,10 @@ from bigbird_dna.cli.options import (
     read_run,
 )
 
+TokenStores = Annotated[
+    Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
@@ -42,9 +46,7 @@ def register(app: typer.Typer) -> None:
 def pretrain(
     config: Config,
     overrides: Set = None,
-    tokens: Annotated[
-        Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
-    ] = None,
+    tokens: TokenStores = None,
     tokenizer: RunTokenizer = None,
     output: Annotated[
         Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.pretrained)
@@ -82,9 +84,7 @@ def pretrain(
 def fit_pretraining_baseline(
     config: Config,
     overrides: Set = None,
-    tokens: Annotated[
-        Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
-    ] = None,
+    tokens: TokenStores = None,
     tokenizer: RunTokenizer = None,
     sequences: Annotated[int, option("N", "Inputs of each split that are judged, at most.", least=1)] = 1000,
     output: Annotated[

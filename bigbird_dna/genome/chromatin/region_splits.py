@@ -70,6 +70,11 @@ class RegionSplits:
         if overlap := find_overlap(named):
             one, other = (f"{format_named_region(each.interval)} of {each.kind}" for each in overlap)
             raise ConfigError(f"chromatin: {one} and {other} overlap")
+        return cls.from_regions(named)
+
+    @classmethod
+    def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
+        """Regions that were read already; those of two kinds don't overlap."""
         kinds = ("valid", "test", "exclude")
         return cls(
             **{kind: _by_contig([each.interval for each in named if each.kind == kind]) for kind in kinds}

@@ -13,7 +13,6 @@ from bigbird_dna.genome.chromatin.region_splits import RegionSplits
 from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.deepsea.dataset import build_deepsea
-from bigbird_dna.genome.named_regions import format_named_region
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources.local import chromatin_files, find_assembly
 from bigbird_dna.genome.sources.public import deepsea_sources
@@ -105,10 +104,7 @@ def _splits(config: Config, genome: Reference, assembly: Assembly) -> RegionSpli
         valid_regions=data.valid_regions,
         test_regions=data.test_regions,
     )
-    texts: dict[str, list[str]] = {"valid": [], "test": [], "exclude": []}
-    for region in named:
-        texts[region.kind].append(format_named_region(region.interval))
-    return RegionSplits.from_names(genome.contigs, assembly, **texts)
+    return RegionSplits.from_regions(named)
 
 
 def _published(config: Config, reference: Path, output: Path, given: dict[str, Path | None]) -> None:
