@@ -85,6 +85,11 @@ def contents(*paths: Path | str | None, names: Mapping[Path, str] | None = None)
     return {called.get(Path(path), str(path)): checksum(Path(path)) for path in paths if path is not None}
 
 
+def text_job(origin: Mapping[str, str], content: dict[str, str], format: str) -> dict[str, Any]:
+    """What every job says that a model makes a text of: `origin` is the head of its result."""
+    return {"command": origin["command"], "model": origin["model"], "content": content, "format": format}
+
+
 class PieceWriter:
     """An open piece that takes up rows and arrays."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bigbird_dna.outputs import provenance
-from bigbird_dna.pieces import Piece, PieceFile, all_rows, write_piece
+from bigbird_dna.pieces import Piece, PieceFile, all_rows, text_job, write_piece
 from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Region
 from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo
 from bigbird_dna.tasks.formats import TRACK_FORMATS, check_merged, open_destination
@@ -25,10 +25,7 @@ def write_region_piece(
 ) -> None:
     """Write the regions of a piece; `content` has the checksums of the job's files."""
     job = {
-        "command": info.provenance["command"],
-        "model": info.provenance["model"],
-        "content": content,
-        "format": format,
+        **text_job(info.provenance, content, format),
         "tracks": list(info.names),
         "contigs": dict(info.contigs),
     }

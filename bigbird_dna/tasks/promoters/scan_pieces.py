@@ -10,7 +10,7 @@ from bigbird_dna.genome.chromatin.peaks import Intervals
 from bigbird_dna.genome.intervals import Strand
 from bigbird_dna.genome.places import Places
 from bigbird_dna.outputs import provenance
-from bigbird_dna.pieces import Piece, PieceFile, all_rows, write_piece
+from bigbird_dna.pieces import Piece, PieceFile, all_rows, text_job, write_piece
 from bigbird_dna.tasks.formats import SCORE_FORMATS, check_merged, open_destination
 from bigbird_dna.tasks.promoters.scan import ScoredWindow
 from bigbird_dna.tasks.promoters.writers import SIGNALS, WRITERS, ScanInfo
@@ -28,10 +28,7 @@ def write_scan_piece(
 ) -> None:
     """Write the windows of a piece of a scan; `content` has the checksums of its files."""
     job = {
-        "command": info.provenance["command"],
-        "model": info.provenance["model"],
-        "content": content,
-        "format": format,
+        **text_job(info.provenance, content, format),
         "contigs": dict(info.contigs),
         "sizes": [info.upstream, info.downstream, info.stride],
         "strands": list(info.strands),

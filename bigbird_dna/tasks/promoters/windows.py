@@ -67,8 +67,7 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
     It has positives and the named negative sets; also counts of what was left out and why. A training
     promoter has `negatives` of each set, any other promoter one. Left out are promoters on excluded contigs
     and regions, those whose window leaves the contig or its split, and those whose window is more than 10 %
-    N. `promoters` are loci on
-    the reference, as `prepare-promoters` writes them.
+    N. `promoters` are loci on the reference, as `prepare-promoters` writes them.
 
     Raises
     ------

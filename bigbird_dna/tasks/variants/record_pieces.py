@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.genome.vcf import VcfSummary
-from bigbird_dna.pieces import Piece, PieceFile, all_rows, write_piece
+from bigbird_dna.pieces import Piece, PieceFile, all_rows, text_job, write_piece
 from bigbird_dna.tasks.formats import VARIANT_FORMATS, check_merged
 from bigbird_dna.tasks.variants.output import variant_output
 from bigbird_dna.tasks.variants.writers import WRITERS, Scored, VariantInfo, write_lines
@@ -29,10 +29,7 @@ def write_variant_piece(
     """
     layout = WRITERS[format]
     job = {
-        "command": info.origin["command"],
-        "model": info.origin["model"],
-        "content": content,
-        "format": format,
+        **text_job(info.origin, content, format),
         "summary": [summary.records, summary.is_sorted, summary.furthest],
         "header": list(layout.header(info)),
     }
