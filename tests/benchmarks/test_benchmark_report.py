@@ -9,11 +9,14 @@ import pytest
 
 from benchmarks.batches import batches_page
 from benchmarks.figure import draw
+from benchmarks.models import models_page
 from benchmarks.page import markdown, seconds
 from tests.conftest import REPOSITORY
 
 FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
-MEASURED = [path for path in FILES if not path.stem.endswith("batches")]
+MODELS = [path for path in FILES if "models" in path.stem]
+BATCHES = [path for path in FILES if path.stem.endswith("batches")]
+MEASURED = [path for path in FILES if path not in MODELS + BATCHES]
 
 
 def row(contender: str, length: int, median: float, **changes: Any) -> dict[str, Any]:
@@ -124,9 +127,23 @@ def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: P
 
 
 def test_what_the_documentation_says_of_batches_was_measured() -> None:
-    (path,) = (path for path in FILES if path not in MEASURED)
+    (path,) = BATCHES
     found = batches_page(json.loads(path.read_text()))
     said = (REPOSITORY / "docs/cluster.md").read_text()
     rate, times = re.findall(r"(3,728) windows of 8,000 bp a second.* is (11) times", said, re.DOTALL)[0]
     assert re.search(rf"^\| 8,000 bp \|.*\| {rate} \| {times} \|", found, re.MULTILINE)
     assert path.name in said
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_what_the_documentation_says_of_models_was_measured(path: Path) -> None:
+    benchmark = json.loads(path.read_text())
+    said = (REPOSITORY / "docs/results.md").read_text()
+    assert path.name in said
+    if benchmark["machine"]["threads"] == 2:
+        rows = models_page(benchmark).splitlines()[4:]
+        assert all(row in said for row in rows if row.startswith("|"))
+    else:
+        (scoring,) = (row for row in benchmark["results"] if row["work"].startswith("scoring"))
+        assert f"{scoring['share']:.0%}".replace("%", " %") in said
+        assert f"{scoring['per_second']:.0f} windows a second" in said
