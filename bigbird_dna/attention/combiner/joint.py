@@ -1,0 +1,110 @@
+"""Scores, the joint softmax, and how a sequence is cut so that neither takes much room."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout, pad
+from torch.utils.checkpoint import checkpoint
+
+# Axes: B batch, H heads, L tokens, K head width, S tokens of a block, N blocks.
+
+# Numbers that one part of the work holds at once, about: 16 MiB in float32 on a CPU, which stay in or near
+# its cache. On other devices only a bound of memory.
+ELEMENTS = {"cpu": 1 << 22}
+ELEMENTS_ELSEWHERE = 1 << 28
+
+
+class Problem(NamedTuple):
+    """Attention of some sequences and heads; all but `there` are (B, H, L, K)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    pooled_q: Tensor  # what summaries are pooled of
+    pooled_k: Tensor
+    there: Tensor  # (B, 1, L): not padding
+    largest: bool  # pooling by maximum, else by mean
+    causal: bool
+    dropout: float
+    clusters: Tensor | None = None  # (B, H, L) numbers, where a plan goes by clusters
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Problem":
+        """The problem with its five tensors of vectors changed."""
+        q, k, v, pooled_q, pooled_k = map(change, self[:5])
+        return self._replace(q=q, k=k, v=v, pooled_q=pooled_q, pooled_k=pooled_k)
+
+    def in_blocks(self, size: int) -> "Problem":
+        """Cut into blocks, (B, H, N, S, K) and `there` (B, 1, N, S), the last one filled up."""
+        return self.map(lambda x: in_blocks(x, size))._replace(
+            there=in_blocks(self.there[..., None], size)[..., 0]
+        )
+
+
+def in_blocks(x: Tensor, size: int) -> Tensor:
+    """(B, H, L, K) → (B, H, N, S, K), zero where there is no token."""
+    missing = -x.shape[2] % size
+    x = pad(x, (0, 0, 0, missing)) if missing else x
+    return x.unflatten(2, (-1, size))
+
+
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    """q · k / √K, (…, M, K) and (…, N, K) → (…, M, N)."""
+    return (q * q.shape[-1] ** -0.5) @ k.mT
+
+
+def hide(scores: Tensor, seen: Tensor) -> Tensor:
+    """Scores whose weight will be exactly 0 where `seen` is false, unless a row has no other."""
+    return scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+
+
+def weigh(scores: Tensor, probability: float = 0.0) -> Tensor:
+    """Softmax over the last axis, in float32 at least, of which weights are dropped."""
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.softmax(-1, dtype=wide).to(scores.dtype)
+    return dropout(weights, probability) if probability else weights
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    """Plain attention under a mask: what summaries have as values, (…, M, K)."""
+    return weigh(hide(scores(q, k), seen)) @ v
+
+
+def triangle(size: int, like: Tensor, diagonal: int = 0) -> Tensor:
+    """(S, S), true from the first column up to `diagonal` columns beside the own."""
+    return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
+
+
+def others(size: int, like: Tensor) -> Tensor:
+    """(S, S), true but on the diagonal."""
+    return ~torch.eye(size, dtype=torch.bool, device=like.device)
+
+
+def recomputed(attend: Callable[..., Tensor], *arguments: object) -> Tensor:
+    """What a function gives, which is called again in the backward pass rather than its steps kept."""
+    if torch.is_grad_enabled():
+        return checkpoint(attend, *arguments, use_reentrant=False)  # type: ignore[no-any-return]
+    return attend(*arguments)
+
+
+def by_parts(
+    attend: Callable[[slice, slice], Tensor], batch: int, heads: int, each: int, device: torch.device
+) -> Tensor:
+    """What `attend` gives for slices of batch and heads, put together, (B, H, L, K).
+
+    `each` is about how many numbers it holds for one head of one sequence.
+    """
+    fit = max(1, ELEMENTS.get(device.type, ELEMENTS_ELSEWHERE) // each)
+    if fit >= batch * heads:
+        return attend(slice(0, batch), slice(0, heads))
+    rows = [
+        torch.cat([recomputed(attend, row, some) for some in _slices(heads, fit)], dim=1)
+        for row in _slices(batch, max(1, fit // heads))
+    ]
+    return torch.cat(rows)
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
