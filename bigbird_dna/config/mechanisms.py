@@ -83,8 +83,8 @@ class Mechanism:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in OF_PATTERNS:
             raise ValueError(
-                f"{self.name!r} can't name a mechanism: a name has small letters, digits and '_', begins with "
-                f"a letter and isn't {' or '.join(OF_PATTERNS)}"
+                f"{self.name!r} can't name a mechanism: a name has small letters, digits and '_', begins "
+                f"with a letter and isn't {' or '.join(OF_PATTERNS)}"
             )
 
     def checked(self, options: Mapping[str, Option]) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.attention.native_layer import PackedLayer, can_pack, run_layers
 from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.model.rotary import Rotation
 
 
@@ -64,12 +65,15 @@ def prepared(network: nn.Module, longest: int) -> Iterator[None]:
             encoder.packed = None
 
 
-def _packed(encoder: Encoder, joined: Mapping[Layer, tuple[Tensor, Tensor]], longest: int) -> PackedLayers | None:
+def _packed(
+    encoder: Encoder, joined: Mapping[Layer, tuple[Tensor, Tensor]], longest: int
+) -> PackedLayers | None:
     """None: a layer has a part that the kernel has not, or there is no kernel."""
     config = encoder.config
     kernel = pointwise(*encoder.parameters())
     plain = (
-        config.activation == "gelu_tanh"
+        goes_by_pattern(config)
+        and config.activation == "gelu_tanh"
         and not config.extra_globals
         and not config.relative_radius
         and config.random_seed < 1 << 63

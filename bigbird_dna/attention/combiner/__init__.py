@@ -24,11 +24,11 @@ With tokens in blocks of s, b(i) = i div s; or on a grid of m columns, row = i d
 | routing | own cluster | other clusters | other clusters up to i |
 
 Rowmajor's summaries differ by column through q_Ω, which is the query of the span's token in the own column
-(pooled as elsewhere in a last row that has none); k_Ω is pooled. Routing's clusters are those of the nearest of
-learnt directions; one of more than `span` tokens is cut, in the order of its tokens, so that the cost holds
-whatever the clusters are. A mixture is the mean of two plans' outputs.
+(pooled as elsewhere in a last row that has none); k_Ω is pooled. Routing's clusters are those of the nearest
+of learnt directions; one of more than `span` tokens is cut, in the order of its tokens, so that the cost
+holds whatever the clusters are. A mixture is the mean of two plans' outputs.
 
 Pooling is the maximum or mean of each component, of the tokens' own queries and keys or, with DeepSets, of
-relu(W x), W being learnt, one for queries and one for keys, the same for all heads of a layer. Dropout acts on
-the joint softmax.
+relu(W x), W being learnt, one for queries and one for keys, the same for all heads of a layer. Dropout acts
+on the joint softmax.
 """

@@ -28,7 +28,7 @@ def _attention_over_columns(problem: Problem, prefixes: bool) -> Tensor:
     """
     q, k, v, *_, there, _, causal, dropout, _ = problem
     rows, columns = q.shape[2:4]
-    span_q, span_k, span_v, exists = _summaries(problem, prefixes)
+    span_k, span_v, exists = _summaries(problem, prefixes)
 
     in_row, aside = there[..., None, :], others(columns, q)
     in_column = _turned(there)[..., None, :] & others(rows, q)  # the own token counts in its row
@@ -45,8 +45,8 @@ def _attention_over_columns(problem: Problem, prefixes: bool) -> Tensor:
     return along_row @ v + through @ span_v + _turned(_turned(along_column) @ _turned(v))
 
 
-def _summaries(problem: Problem, prefixes: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, keys and values of spans by row and column, (B, H, R, C, K), and whether they have tokens."""
+def _summaries(problem: Problem, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys and values of spans by row and column, (B, H, R, C, K), and which have tokens, (B, 1, R, C)."""
     _, k, v, pooled_q, pooled_k, there, largest, _, _, _ = problem
     rows = k.shape[2]
     pooled_q, pooled_k, k, v = map(_turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
@@ -60,7 +60,7 @@ def _summaries(problem: Problem, prefixes: bool) -> tuple[Tensor, Tensor, Tensor
         seen = there[..., None, :] & others(rows, k)
         exists = seen.any(-1)
     span_v = attended(span_q, k, v, seen)
-    return _turned(span_q), _turned(span_k), _turned(span_v), _turned(exists)
+    return _turned(span_k), _turned(span_v), _turned(exists)
 
 
 def _turned(x: Tensor) -> Tensor:
