@@ -92,12 +92,12 @@ def draw_attention(
     These are of random queries and keys, and of weights as before training.
     """
     from bigbird_dna.config import load_config
-    from bigbird_dna.model.directory import read_encoder_config
     from bigbird_dna.config.mechanisms import OF_PATTERNS
+    from bigbird_dna.model.directory import read_encoder_config
     from bigbird_dna.model.graph import attention_graph, attention_weights
     from bigbird_dna.reporting.attention_figure import save_attention_figure
-    from bigbird_dna.reporting.weights_figure import save_weights_figure
     from bigbird_dna.reporting.style import check_format
+    from bigbird_dna.reporting.weights_figure import save_weights_figure
 
     check_format(output)
     if matrix is not None and matrix.suffix != ".npy":
