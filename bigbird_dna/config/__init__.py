@@ -14,7 +14,7 @@ from bigbird_dna.config.chromatin_sections import (
     ChromatinTrainingConfig,
 )
 from bigbird_dna.config.data import GenomeConfig
-from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, mechanisms
+from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, known_mechanisms
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import (
@@ -68,8 +68,8 @@ __all__ = [
     "check_stages",
     "complete",
     "find_mechanism",
+    "known_mechanisms",
     "load_config",
-    "mechanisms",
     "parse_config",
     "read_values",
     "share_name",

@@ -104,14 +104,14 @@ class Mechanism:
 
 def find_mechanism(name: str) -> Mechanism:
     """The mechanism of a name; `ValueError` with the names that there are."""
-    found = mechanisms()
+    found = known_mechanisms()
     if name not in found:
         raise ValueError(f"{name!r} is not one of {', '.join((*OF_PATTERNS, *sorted(found)))}")
     return found[name]
 
 
 @cache
-def mechanisms() -> Mapping[str, Mechanism]:
+def known_mechanisms() -> Mapping[str, Mechanism]:
     """All that are installed, by name; `ValueError` if two have the same one."""
     found: dict[str, tuple[Mechanism, str]] = {}
     for module in _modules():

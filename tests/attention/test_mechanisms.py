@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import bigbird_dna
 from bigbird_dna.attention import mechanisms as folder
-from bigbird_dna.config import EncoderConfig, Mechanism, Section, load_config, mechanisms, parse_config
+from bigbird_dna.config import EncoderConfig, Mechanism, Section, known_mechanisms, load_config, parse_config
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.model.device import cpu_threads
@@ -26,7 +26,7 @@ from bigbird_dna.training.loop import Batch
 from tests.cli.command import Run, invoke, refused
 from tests.toys import random_dna, random_model, small_tokenizer
 
-COMBINERS = sorted(name for name in mechanisms() if name.startswith("combiner_"))
+COMBINERS = sorted(name for name in known_mechanisms() if name.startswith("combiner_"))
 SMALL = EncoderConfig(vocabulary=40, layers=2, hidden=16, heads=2, positions=128, dropout=0.0)
 
 # A mechanism of one's own is one file: `docs/attention.md` shows this one.
@@ -70,9 +70,9 @@ MECHANISMS = (Mechanism("decaying", Options, Decaying, cost="L²", causal=False)
 @pytest.fixture
 def found_anew() -> Iterator[None]:
     """Mechanisms are looked for in this test, and again after it."""
-    mechanisms.cache_clear()
+    known_mechanisms.cache_clear()
     yield
-    mechanisms.cache_clear()
+    known_mechanisms.cache_clear()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_every_mechanism_is_there_with_its_options() -> None:
         "routing",
     )
     assert [f"combiner_{plan}" for plan in plans] == COMBINERS
-    for name, mechanism in mechanisms().items():
+    for name, mechanism in known_mechanisms().items():
         assert mechanism.name == name and mechanism.cost
         assert mechanism.checked({}) is not None
         for key, field in mechanism.options.model_fields.items():
@@ -163,7 +163,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 def test_two_of_one_name_are_refused(own: Path) -> None:
     (own.parent / "again.py").write_text(DECAYING)
     with pytest.raises(ValueError, match=r"again and .*decaying both have a mechanism 'decaying'"):
-        mechanisms()
+        known_mechanisms()
 
 
 def test_another_package_offers_a_mechanism(
@@ -176,7 +176,7 @@ def test_another_package_offers_a_mechanism(
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: their-attention\nVersion: 1.0\n")
     (described / "entry_points.txt").write_text("[bigbird_dna.attention]\ndecaying = their_attention\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert mechanisms()["decaying"].build.__module__ == "their_attention"
+    assert known_mechanisms()["decaying"].build.__module__ == "their_attention"
 
 
 # One of one's own
@@ -205,8 +205,8 @@ def test_a_model_whose_mechanism_is_not_installed_is_refused(
     save(tmp_path / "model", model, {}, {}, {})
     assert load(tmp_path / "model").config == config
     monkeypatch.undo()
-    mechanisms.cache_clear()
-    with pytest.raises(ModelError, match="not a model description: .*'decaying' is not one of") as caught:
+    known_mechanisms.cache_clear()
+    with pytest.raises(ModelError, match=r"not a model description: .*'decaying' is not one of") as caught:
         load(tmp_path / "model")
     assert "\n" not in str(caught.value)
 
@@ -225,7 +225,7 @@ def test_queries_may_be_the_keys_and_the_layers_input_is_given(
             seen.append("pass")
 
     probe = Mechanism("probe", Section, lambda shape, options: Probe(), cost="L", shares_keys=True)
-    monkeypatch.setattr("bigbird_dna.config.mechanisms.mechanisms", lambda: {"probe": probe})
+    monkeypatch.setattr("bigbird_dna.config.mechanisms.known_mechanisms", lambda: {"probe": probe})
     config = SMALL.model_copy(update={"attention": "probe", "dropout": 0.0, "position": "rotary"})
     encoder = Encoder(config)
     assert not [name for name in encoder.state_dict() if ".key." in name]
