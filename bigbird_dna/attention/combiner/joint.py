@@ -55,8 +55,11 @@ def scores(q: Tensor, k: Tensor) -> Tensor:
 
 
 def hide(scores: Tensor, seen: Tensor) -> Tensor:
-    """Scores whose weight will be exactly 0 where `seen` is false, unless a row has no other."""
-    return scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    """Scores, changed in place, whose weight will be exactly 0 where `seen` is false.
+
+    A row without any that is seen has some weights or other: nothing makes use of them.
+    """
+    return scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)
 
 
 def weigh(scores: Tensor, probability: float = 0.0) -> Tensor:
