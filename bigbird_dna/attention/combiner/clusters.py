@@ -32,6 +32,12 @@ class Pieces(NamedTuple):
         """Place and piece as one number, (B, H, L, 1)."""
         return (self.number * self.size + self.place)[..., None]
 
+    def used(self) -> "Pieces":
+        """Without the pieces that no sequence or head has a token in; how many that are depends on all."""
+        none = self.number == self.count
+        count = int(self.number.masked_fill(none, 0).max()) + 1
+        return self._replace(number=self.number.masked_fill(none, count), count=count)
+
     def spread(self, x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, P, S, K), zero where there is no token."""
         room = x.new_zeros(*x.shape[:2], self.count * self.size + 1, x.shape[3])
@@ -68,6 +74,7 @@ def cluster_attention(problem: Problem, count: int, size: int) -> Tensor:
     """Attention by the numbers below `count` of `problem.clusters`, (B, H, L, K) → (B, H, L, K)."""
     assert problem.clusters is not None
     pieces = make_pieces(problem.clusters, problem.there, count, size)
+    pieces = pieces if problem.causal else pieces.used()
     laid = problem.map(pieces.spread)
     here = problem.there.expand_as(problem.clusters)[..., None].to(problem.q.dtype)
     laid = laid._replace(there=pieces.spread(here)[..., 0] > 0)
