@@ -246,7 +246,7 @@ def test_queries_may_be_the_keys_and_the_layers_input_is_given(
 
 
 def promoter_model(config: EncoderConfig) -> bigbird_dna.Model:
-    settings = PromoterSettings(upstream=100, downstream=60, pooling="mean", jitter=4, views=2)
+    settings = PromoterSettings(upstream=100, downstream=60, pooling="cls", jitter=4, views=2)
     return random_model(small_tokenizer(), config, settings, scale=3)
 
 
