@@ -258,7 +258,7 @@ def test_a_cluster_that_holds_everything_costs_no_more_and_drops_nothing() -> No
     q, k = q.abs(), k.abs()
     assert (module.clusters(q, k, torch.ones(1, 1, 30, dtype=torch.bool)) == 2).all()
     pieces = routing.make_pieces(torch.full((1, 1, 30), 2), torch.ones(1, 1, 30, dtype=torch.bool), 4, 8)
-    assert pieces.number.flatten().tolist() == [j // 8 for j in range(30)] and pieces.count == 4 + 3
+    assert pieces.number.flatten().tolist() == [j // 8 for j in range(30)] and pieces.total == 4 + 3
     fixed = build("fixed", size=8, heads=1)
     torch.testing.assert_close(module(q, k, v), fixed(q, k, v), rtol=0, atol=1e-12)
 
@@ -272,7 +272,7 @@ def test_pieces_hold_every_token_once_and_a_prefix_has_the_same(
     there = torch.arange(clusters.shape[2])[None, None] < len(numbers)
     pieces = routing.make_pieces(clusters, there, 5, size)
     slots = pieces.slots[0, 0, : len(numbers), 0].tolist()
-    assert len(set(slots)) == len(numbers) and max(slots) < pieces.count * size
+    assert len(set(slots)) == len(numbers) and max(slots) < pieces.total * size
     placed = list(zip(pieces.number[0, 0].tolist(), pieces.place[0, 0].tolist(), strict=True))[: len(numbers)]
     for j, (number, place) in enumerate(placed):
         piece = [i for i in range(len(numbers)) if placed[i][0] == number]

@@ -31,10 +31,13 @@ def block_attention(problem: Problem, by_column: bool = False) -> Tensor:
     near = hide(scores(q, k), seen)  # (B, H, N, S, S)
     further = triangle(blocks, q, -1) if causal else others(blocks, q)
     seen = there.any(-1)[:, :, None] & further  # (B, 1 or H, N, N)
-    far = hide(scores(q.flatten(2, 3), span_k).unflatten(2, (blocks, size)), seen[..., None, :])
+    far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
+    far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
 
-    near, far = weigh(torch.cat([near, far], -1), dropout).split([size, blocks], -1)
+    weights = weigh(torch.cat([near, far], -1), dropout)
+    near, far = torch.split(weights, [size, blocks], -1)
     if by_column:
         summed = far.transpose(2, 3) @ span_v.transpose(2, 3)  # (B, H, S, N, K)
         return near @ v + summed.transpose(2, 3)
-    return near @ v + (far.flatten(2, 3) @ span_v[..., 0, :]).unflatten(2, (blocks, size))
+    summed = far.flatten(2, 3) @ span_v[..., 0, :]
+    return near @ v + torch.unflatten(summed, 2, (blocks, size))

@@ -6,6 +6,7 @@ depends on none after it. Nothing is dropped. Axes: B batch, H heads, L tokens, 
 K head width. Time and memory for a head are L (S + P), and P is at most clusters + L / S.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ class Pieces(NamedTuple):
 
     number: Tensor  # (B, H, L) of each token's piece; P, which is none, for padding
     place: Tensor  # (B, H, L) in its piece
-    count: int  # P
+    total: int  # P
     size: int  # S
 
     @property
@@ -34,19 +35,19 @@ class Pieces(NamedTuple):
 
     def used(self) -> "Pieces":
         """Without the pieces that no sequence or head has a token in; how many that are depends on all."""
-        none = self.number == self.count
-        count = int(self.number.masked_fill(none, 0).max()) + 1
-        return self._replace(number=self.number.masked_fill(none, count), count=count)
+        none = self.number == self.total
+        total = int(self.number.masked_fill(none, 0).max()) + 1
+        return self._replace(number=self.number.masked_fill(none, total), total=total)
 
     def spread(self, x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, P, S, K), zero where there is no token."""
-        room = x.new_zeros(*x.shape[:2], self.count * self.size + 1, x.shape[3])
+        room = x.new_zeros(*x.shape[:2], self.total * self.size + 1, x.shape[3])
         spread = room.scatter(2, self.slots.expand_as(x), x)
-        return spread[:, :, :-1].unflatten(2, (self.count, self.size))
+        return torch.unflatten(spread[:, :, :-1], 2, (self.total, self.size))
 
     def collect(self, x: Tensor) -> Tensor:
         """The way back, (B, H, P, S, K) → (B, H, L, K); of padding some token's."""
-        slots = self.slots.clamp(max=self.count * self.size - 1)
+        slots = self.slots.clamp(max=self.total * self.size - 1)
         return x.flatten(2, 3).gather(2, slots.expand(-1, -1, -1, x.shape[4]))
 
 
@@ -91,17 +92,18 @@ def _up_to_each(problem: Problem, laid: Problem, pieces: Pieces) -> Tensor:
     span_v = attended(span_q, laid.k, laid.v, before)  # (B, H, P, S, K)
     near = pieces.collect(hide(scores(laid.q, laid.k), before))  # (B, H, L, S)
     span_k, span_v = span_k.flatten(2, 3), span_v.flatten(2, 3)
-    own = pieces.number[..., None] == torch.arange(pieces.count, device=span_k.device)  # (B, H, L, P)
+    own = pieces.number[..., None] == torch.arange(pieces.total, device=span_k.device)  # (B, H, L, P)
     met = own.cumsum(2)  # tokens of each piece up to each query
-    latest = torch.arange(pieces.count, device=span_k.device) * size + met - 1  # slots
+    latest = torch.arange(pieces.total, device=span_k.device) * size + met - 1  # slots
     aside = (met > 0) & ~own
 
     def attend(q: Tensor, near: Tensor, some: slice) -> Tensor:
         """Weights of direct keys and what comes through summaries, (B, H, M, S + K)."""
         slots = latest[:, :, some].clamp(min=0)
-        far = (_taken(span_k, slots) @ q[..., None])[..., 0] * width**-0.5
+        far = (_taken(span_k, slots) @ q[..., None])[..., 0] / math.sqrt(width)
         far = hide(far, aside[:, :, some])
-        near, far = weigh(torch.cat([near, far], -1), problem.dropout).split([size, pieces.count], -1)
+        weights = weigh(torch.cat([near, far], -1), problem.dropout)
+        near, far = torch.split(weights, [size, pieces.total], -1)
         through = far[..., None, :] @ _taken(span_v, slots)
         return torch.cat([near, through[..., 0, :]], -1)
 
@@ -109,11 +111,11 @@ def _up_to_each(problem: Problem, laid: Problem, pieces: Pieces) -> Tensor:
     for start in range(0, problem.q.shape[2], QUERIES):
         some = slice(start, start + QUERIES)
         parts.append(recomputed(attend, problem.q[:, :, some], near[:, :, some], some))
-    near, through = torch.cat(parts, 2).split([size, width], -1)
+    near, through = torch.split(torch.cat(parts, 2), [size, width], -1)
     return through + pieces.collect(pieces.spread(near) @ laid.v)
 
 
 def _taken(x: Tensor, places: Tensor) -> Tensor:
     """Vectors (B, H, ·, K) at places (B, H, M, N): (B, H, M, N, K)."""
     index = places.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
-    return x.gather(2, index).unflatten(2, places.shape[2:])
+    return torch.unflatten(x.gather(2, index), 2, places.shape[2:])

@@ -32,13 +32,13 @@ def dyadic_attention(problem: Problem) -> Tensor:
         seen = _siblings(there[..., None])[..., 0]
         if problem.causal:
             seen = seen & (torch.arange(blocks, device=q.device) % 2 == 1)
-        column = scores(q.unflatten(2, (blocks, -1)), key[..., None, :])  # (B, H, N, S, 1)
+        column = scores(torch.unflatten(q, 2, (blocks, -1)), key[..., None, :])  # (B, H, N, S, 1)
         columns.append(hide(column, seen[..., None, None]).flatten(2, 3))
         values.append(value[..., None, :])
     weights = weigh(torch.cat(columns, -1), problem.dropout)
     out = torch.zeros_like(q)
-    for weight, value in zip(weights.split(1, -1), values, strict=True):
-        out = out + (weight.unflatten(2, (value.shape[2], -1)) * value).flatten(2, 3)
+    for weight, value in zip(torch.split(weights, 1, -1), values, strict=True):
+        out = out + (torch.unflatten(weight, 2, (value.shape[2], -1)) * value).flatten(2, 3)
     return out[:, :, :tokens]
 
 
@@ -54,4 +54,4 @@ def _levels(problem: Problem, levels: int) -> Iterator[tuple[Tensor, Tensor, Ten
 
 def _siblings(x: Tensor) -> Tensor:
     """What the other block of each pair has, (B, H, N, …)."""
-    return x.unflatten(2, (-1, 2)).flip(3).flatten(2, 3)
+    return torch.unflatten(x, 2, (-1, 2)).flip(3).flatten(2, 3)

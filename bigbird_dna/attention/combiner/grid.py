@@ -41,7 +41,7 @@ def _attention_over_columns(problem: Problem, prefixes: bool) -> Tensor:
     along_column = _turned(hide(scores(_turned(q), _turned(k)), in_column))  # (B, H, R, C, R)
 
     weights = weigh(torch.cat([along_row, through, along_column], -1), dropout)
-    along_row, through, along_column = weights.split([columns, columns, rows], -1)
+    along_row, through, along_column = torch.split(weights, [columns, columns, rows], -1)
     return along_row @ v + through @ span_v + _turned(_turned(along_column) @ _turned(v))
 
 

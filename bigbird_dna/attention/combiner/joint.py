@@ -1,5 +1,6 @@
 """Scores, the joint softmax, and how a sequence is cut so that neither takes much room."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -46,12 +47,12 @@ def in_blocks(x: Tensor, size: int) -> Tensor:
     """(B, H, L, K) → (B, H, N, S, K), zero where there is no token."""
     missing = -x.shape[2] % size
     x = pad(x, (0, 0, 0, missing)) if missing else x
-    return x.unflatten(2, (-1, size))
+    return torch.unflatten(x, 2, (-1, size))
 
 
 def scores(q: Tensor, k: Tensor) -> Tensor:
     """q · k / √K, (…, M, K) and (…, N, K) → (…, M, N)."""
-    return (q * q.shape[-1] ** -0.5) @ k.mT
+    return (q / math.sqrt(q.shape[-1])) @ k.mT
 
 
 def hide(scores: Tensor, seen: Tensor) -> Tensor:

@@ -68,11 +68,23 @@ class Combiner(nn.Module):
         clusters = self.clusters(q, k, there)
 
         def attend(rows: slice, some: slice) -> Tensor:
-            part = [x[rows, some] for x in (q, k, v)]
-            pooled = part[:2] if self.features is None else self.features(*part[:2])
+            query, key, value = (x[rows, some] for x in (q, k, v))
+            pooled_q, pooled_k = (query, key) if self.features is None else self.features(query, key)
             own = None if clusters is None else clusters[rows, some]
-            settings = (self.largest, self.shape.causal, dropout)
-            return self.plan.attend(Problem(*part, *pooled, there[rows], *settings, own))
+            return self.plan.attend(
+                Problem(
+                    query,
+                    key,
+                    value,
+                    pooled_q,
+                    pooled_k,
+                    there[rows],
+                    self.largest,
+                    self.shape.causal,
+                    dropout,
+                    own,
+                )
+            )
 
         each = tokens * (self.plan.scores(tokens) + _TEMPORARIES * width)
         return call.uncut(by_parts(attend, batch, heads, each, q.device))
