@@ -69,8 +69,9 @@ class LayerShape(NamedTuple):
 class Mechanism:
     """What a name stands for; see the module's beginning for what `build` gives.
 
-    `cost` is of time and memory for L tokens and heads of width K, in the words of tables. `options` is a section whose keys, all
-    with defaults, are what `encoder.attention_options` may have: truth values, numbers and texts.
+    `cost` is of time and memory for L tokens and heads of width K, in the words of tables. `options` is a
+    section whose keys, all with defaults, are what `encoder.attention_options` may have: truth values,
+    numbers and texts.
     """
 
     name: str
