@@ -1,8 +1,8 @@
 """Scores, the joint softmax, and how a sequence is cut so that neither takes much room."""
 
 import math
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -92,21 +92,32 @@ def recomputed(attend: Callable[..., Tensor], *arguments: object) -> Tensor:
     return attend(*arguments)
 
 
-def by_parts(
-    attend: Callable[[slice, slice], Tensor], batch: int, heads: int, each: int, device: torch.device
-) -> Tensor:
-    """What `attend` gives for slices of batch and heads, put together, (B, H, L, K).
+Vectors = tuple[Tensor, Tensor, Tensor]  # q, k and v
+Part = tuple[slice, slice]  # of batch and heads
+
+
+def by_parts(attend: Callable[[Part, Tensor, Tensor, Tensor], Tensor], qkv: Vectors, each: int) -> Tensor:
+    """What `attend` gives for parts of q, k and v, (B, H, L, K) each, put together.
 
     `each` is about how many numbers it holds for one head of one sequence.
     """
-    fit = max(1, ELEMENTS.get(device.type, ELEMENTS_ELSEWHERE) // each)
+    batch, heads, *_ = qkv[0].shape
+    fit = max(1, ELEMENTS.get(qkv[0].device.type, ELEMENTS_ELSEWHERE) // each)
     if fit >= batch * heads:
-        return attend(slice(0, batch), slice(0, heads))
-    rows = [
-        torch.cat([recomputed(attend, row, some) for some in _slices(heads, fit)], dim=1)
-        for row in _slices(batch, max(1, fit // heads))
-    ]
-    return torch.cat(rows)
+        return attend((slice(0, batch), slice(0, heads)), *qkv)
+    outs = []
+    # Split rather than sliced: a slice's gradient is as large as what it was cut from.
+    for rows, *of_rows in zip(*_split(qkv, max(1, fit // heads), 0), strict=True):
+        parts = zip(*_split(of_rows, fit, 1), strict=True)
+        outs.append(torch.cat([recomputed(attend, (rows, some), *part) for some, *part in parts], 1))
+    return torch.cat(outs) if len(outs) > 1 else outs[0]
+
+
+def _split(tensors: Sequence[Tensor], size: int, axis: int) -> Iterator[Iterable[Any]]:
+    """Slices of an axis by `size`, and what each tensor has there."""
+    yield _slices(tensors[0].shape[axis], size)
+    for x in tensors:
+        yield torch.split(x, size, axis)
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from bigbird_dna.attention.call import checked_call, real_positions
 from bigbird_dna.attention.combiner.clusters import cluster_attention
-from bigbird_dna.attention.combiner.joint import Problem, by_parts
+from bigbird_dna.attention.combiner.joint import Part, Problem, by_parts
 from bigbird_dna.attention.combiner.plans import Plan
 from bigbird_dna.attention.combiner.pooling import Pooling
 from bigbird_dna.attention.pattern import Pattern
@@ -63,14 +63,13 @@ class Combiner(nn.Module):
             return torch.zeros_like(call.v)
         cut = call.cut()
         q, k, v = cut.q, cut.k, cut.v
-        batch, heads, tokens, width = q.shape
+        tokens, width = q.shape[2:]
         there = real_positions(call.lengths, tokens, q.device)[:, None]  # (B, 1, L)
         clusters = self.clusters(q, k, there)
 
-        def attend(rows: slice, some: slice) -> Tensor:
-            query, key, value = (x[rows, some] for x in (q, k, v))
+        def attend(part: Part, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             pooled_q, pooled_k = (query, key) if self.features is None else self.features(query, key)
-            own = None if clusters is None else clusters[rows, some]
+            own = None if clusters is None else clusters[part]
             return self.plan.attend(
                 Problem(
                     query,
@@ -78,7 +77,7 @@ class Combiner(nn.Module):
                     value,
                     pooled_q,
                     pooled_k,
-                    there[rows],
+                    there[part[0]],
                     self.largest,
                     self.shape.causal,
                     dropout,
@@ -87,7 +86,7 @@ class Combiner(nn.Module):
             )
 
         each = tokens * (self.plan.scores(tokens) + _TEMPORARIES * width)
-        return call.uncut(by_parts(attend, batch, heads, each, q.device))
+        return call.uncut(by_parts(attend, (q, k, v), each))
 
     def clusters(self, q: Tensor, k: Tensor, there: Tensor) -> Tensor | None:
         """Numbers of tokens (B, H, L) that the plan goes by; none here."""
