@@ -81,7 +81,7 @@ def expected(
 )
 @example(pooling="max", lengths=[17, 9], size=4, elements=1 << 22)
 @example(pooling="deepsets_mean", lengths=[12], size=4, elements=1)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_output_and_gradients_are_those_of_the_effective_matrix(
     plan: str, causal: bool, pooling: str, lengths: list[int], size: int, elements: int
 ) -> None:

@@ -29,7 +29,7 @@ from tests.toys import random_dna, random_model, small_tokenizer
 COMBINERS = sorted(name for name in known_mechanisms() if name.startswith("combiner_"))
 SMALL = EncoderConfig(vocabulary=40, layers=2, hidden=16, heads=2, positions=128, dropout=0.0)
 
-# A mechanism of one's own is one file: `docs/attention.md` shows this one.
+# A mechanism of one's own is one file.
 DECAYING = '''
 """Tokens count less with their distance: softmax over -distance / reach, reach being learnt by each head."""
 
@@ -315,6 +315,7 @@ def test_compiled_layers_leave_a_mechanism_to_the_layers() -> None:
             torch.testing.assert_close(encoder(ids), expected)
 
 
+@pytest.mark.slow
 def test_what_torch_compiles_has_a_mechanism_beside_it() -> None:
     torch.compiler.reset()
     torch.manual_seed(0)
