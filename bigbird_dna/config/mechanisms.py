@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bigbird_dna.config.section import Section
+from bigbird_dna.errors import shortened
 
 OF_PATTERNS = ("bigbird", "full")
 """Functions of a block pattern."""
@@ -69,9 +70,9 @@ class LayerShape(NamedTuple):
 class Mechanism:
     """What a name stands for; see the module's beginning for what `build` gives.
 
-    `cost` is of time and memory for L tokens and heads of width K, in the words of tables. `options` is a
-    section whose keys, all with defaults, are what `encoder.attention_options` may have: truth values,
-    numbers and texts.
+    `cost` is the order of the time that a head of width K takes for L tokens, in the words of tables, where
+    options stand under their names. `options` is a section whose keys, all with defaults, are what
+    `encoder.attention_options` may have: truth values, numbers and texts.
     """
 
     name: str
@@ -113,14 +114,21 @@ def find_mechanism(name: str) -> Mechanism:
 
 @cache
 def known_mechanisms() -> Mapping[str, Mechanism]:
-    """All that are installed, by name; `ValueError` if two have the same one."""
+    """All that are installed, by name; `ValueError` if two have the same one, or a file can't be loaded."""
     found: dict[str, tuple[Mechanism, str]] = {}
     for module in _modules():
-        for one in import_module(module).MECHANISMS:
+        for one in _mechanisms(module):
             if one.name in found:
                 raise ValueError(f"{found[one.name][1]} and {module} both have a mechanism {one.name!r}")
             found[one.name] = one, module
     return {name: one for name, (one, _) in found.items()}
+
+
+def _mechanisms(module: str) -> tuple[Mechanism, ...]:
+    try:
+        return tuple(import_module(module).MECHANISMS)
+    except Exception as error:  # whatever is wrong with a file of someone's own
+        raise ValueError(f"the mechanisms of {module} can't be loaded: {shortened(str(error))}") from error
 
 
 def _modules() -> Iterator[str]:

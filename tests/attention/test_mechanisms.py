@@ -24,47 +24,16 @@ from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.training.loop import Batch
 from tests.cli.command import Run, invoke, refused
+from tests.conftest import REPOSITORY
+from tests.docs.blocks import blocks
 from tests.toys import random_dna, random_model, small_tokenizer
 
 COMBINERS = sorted(name for name in known_mechanisms() if name.startswith("combiner_"))
 SMALL = EncoderConfig(vocabulary=40, layers=2, hidden=16, heads=2, positions=128, dropout=0.0)
 
-# A mechanism of one's own is one file.
-DECAYING = '''
-"""Tokens count less with their distance: softmax over -distance / reach, reach being learnt by each head."""
-
-import torch
-from pydantic import Field
-from torch import Tensor, nn
-
-from bigbird_dna.config import LayerShape, Mechanism, Section
-
-
-class Options(Section):
-    """Where it begins."""
-
-    reach: float = Field(default=8.0, gt=0, description="tokens")
-
-
-class Decaying(nn.Module):
-    """Values (B, H, L, K), weighted by their distance alone."""
-
-    def __init__(self, shape: LayerShape, options: Options) -> None:
-        super().__init__()
-        self.reach = nn.Parameter(torch.full((shape.heads,), options.reach))
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, *, lengths, dropout: float, hidden: Tensor) -> Tensor:
-        place = torch.arange(v.shape[2], device=v.device)
-        scores = -(place[:, None] - place).abs() / self.reach[:, None, None]  # (H, L, L)
-        scores = scores.expand(len(v), -1, -1, -1)
-        if lengths is not None:
-            padded = place >= lengths.to(v.device)[:, None]  # (B, L)
-            scores = scores.masked_fill(padded[:, None, None], float("-inf"))
-        return torch.dropout(scores.softmax(-1), dropout, self.training).to(v.dtype) @ v
-
-
-MECHANISMS = (Mechanism("decaying", Options, Decaying, cost="L²", causal=False),)
-'''
+PAGE = "docs/attention.md"
+(DECAYING,) = (block.text for block in blocks(PAGE, "py"))
+"""A mechanism of one's own, as the documentation shows it: one file."""
 
 
 @pytest.fixture
@@ -106,6 +75,21 @@ def test_every_mechanism_is_there_with_its_options() -> None:
         assert mechanism.checked({}) is not None
         for key, field in mechanism.options.model_fields.items():
             assert field.description, f"{name}: {key}"
+
+
+def test_the_documentation_tells_of_every_mechanism() -> None:
+    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
+    for name, mechanism in known_mechanisms().items():
+        options = ", ".join(f"`{key}` ({value})" for key, value in mechanism.checked({}))
+        causal = "yes" if mechanism.causal else "no"
+        assert f"\n| `{name}` | {options} | {mechanism.cost} | {causal} |\n" in text
+
+
+def test_a_file_that_cannot_be_loaded_is_named(own: Path) -> None:
+    own.write_text("import nothing_of_this_name\n")
+    with pytest.raises(ConfigError, match=r"mechanisms\.decaying can't be loaded: No module named") as caught:
+        parse_config({"encoder": {"attention": "decaying"}}, "run.yaml")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_configuration_has_all_options_of_its_mechanism() -> None:
