@@ -107,8 +107,8 @@ def _cells(row: Mapping[str, Any], benchmark: Mapping[str, Any]) -> dict[str, st
         "ratio": f"{ratio['paired']:.2f}" if ratio else "–",
         "of medians": f"{ratio['medians']:.2f}" if ratio else "–",
         "tokens/s": speed,
-        "GFLOP/s": three(row["rate"] / 1e9) if row["operations"] else "–",
-        "share": f"{row['share']:.0%}" if row["operations"] else "–",
+        "GFLOP/s": three(row["rate"] / 1e9) if row["rate"] else "–",
+        "share": f"{row['share']:.0%}" if row["rate"] else "–",
         "MiB": "–" if row["peak_mib"] is None else three(row["peak_mib"]),
         "difference": "" if row["difference"] is None else f"{row['difference']:.1e}",
     }
