@@ -1,10 +1,11 @@
 """`bigbird-dna benchmark attention`: attention alone, on random queries, keys and values.
 
-Contenders are our routes, torch's fused attention, and HuggingFace's block-sparse one. Shapes: B batch, H
-heads, L tokens, K head width.
+Contenders are our routes, torch's fused attention, HuggingFace's block-sparse one, and the mechanisms that go
+by no block pattern, under their names. Shapes: B batch, H heads, L tokens, K head width.
 """
 
 import importlib
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, cast
@@ -17,8 +18,10 @@ from benchmarks.contenders import Benchmark, Call, Case, Contender, Outputs, rel
 from benchmarks.counts import BACKWARD
 from benchmarks.options import AttentionOptions
 from bigbird_dna.attention import Route, bigbird_attention
+from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+SIZES = ("span", "columns", "clusters")  # options of mechanisms that are best near √L
 
 
 class AttentionBenchmark(Benchmark):
@@ -35,6 +38,7 @@ class AttentionBenchmark(Benchmark):
         "sdpa-mask": Contender("pattern", 2, 2, longest=8192),
         "huggingface": Contender("huggingface", 2, 2),
         "auto": Contender("pattern", 1, routed=True),
+        **{name: Contender("own", 2) for name in known_mechanisms()},
     }
     passes = ("forward", "training")
 
@@ -65,6 +69,8 @@ class AttentionBenchmark(Benchmark):
         pattern = self.options.pattern
         if case.contender == "huggingface":
             return _huggingface(self.options, case, self.dtype(case))
+        if self.known[case.contender].graph == "own":
+            return _mechanism(self.options, case, self.dtype(case))
         if case.contender == "sdpa":
             return lambda q, k, v: scaled_dot_product_attention(q, k, v)
         if case.contender == "sdpa-mask":
@@ -78,6 +84,8 @@ class AttentionBenchmark(Benchmark):
 
     def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
         """Of the output, or of the gradients, to the first contender that computes the same graph."""
+        if self.known[case.contender].graph == "own":
+            return None
         first = kept.setdefault(self.known[case.contender].graph, outputs)
         return None if first is outputs else relative_difference(outputs, first)
 
@@ -88,6 +96,17 @@ def _random_inputs(options: AttentionOptions, length: int, dtype: torch.dtype) -
     shape = (options.batch, options.heads, length, options.width)
     draw: dict[str, Any] = {"generator": generator, "device": options.device, "dtype": dtype}
     return [torch.randn(shape, **draw) for _ in range(4)]
+
+
+def _mechanism(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
+    """A mechanism with fresh weights, its spans, columns and clusters √L each, in evaluation mode."""
+    mechanism = find_mechanism(case.contender)
+    root = math.isqrt(case.length - 1) + 1
+    sizes = {size: root for size in SIZES if size in mechanism.options.model_fields}
+    shape = LayerShape(of.heads, of.width)
+    module = mechanism.build(shape, mechanism.checked(sizes)).to(of.device, dtype).eval()
+    hidden = torch.zeros(of.batch, case.length, shape.hidden, dtype=dtype, device=of.device)
+    return lambda q, k, v: module(q, k, v, lengths=None, dropout=0.0, hidden=hidden)
 
 
 def _huggingface(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:

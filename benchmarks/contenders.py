@@ -40,7 +40,7 @@ class Case(NamedTuple):
 class Contender(NamedTuple):
     """How a contender computes."""
 
-    graph: Literal["pattern", "full", "huggingface"]  # the pairs of tokens that it scores
+    graph: Literal["pattern", "full", "huggingface", "own"]  # the pairs of tokens that it scores
     order: int  # the power of the length with which time grows
     memory_order: int = 1  # and with which memory does
     longest: int | None = None  # tokens; it isn't meant for more
@@ -120,6 +120,8 @@ class Benchmark(ABC):
             return of.batch * sparse_pairs(of.pattern, case.length, of.heads)
         if graph == "full":
             return of.batch * of.heads * case.length**2
+        if graph == "own":
+            return 0  # not counted
         return of.batch * huggingface_pairs(case.length, of.heads, of.block_size, of.random_blocks)
 
     def _choice(self, case: Case) -> Choice | None:

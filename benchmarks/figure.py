@@ -23,6 +23,12 @@ LOOKS = {
     "bigbird": (style.BLUE, "o", "-"),
     "full": (style.ORANGE, "^", "--"),
 }
+# Of contenders by any other name, in the order of the figure.
+OTHER_LOOKS = [
+    (colour, marker, line)
+    for line, marker in (("-", "o"), ("--", "s"))
+    for colour in (style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION, style.SKY, style.PURPLE)
+]
 QUANTITIES = {"median": "seconds a call", "peak_mib": "peak memory, MiB"}
 
 
@@ -56,9 +62,9 @@ def draw(benchmark: Mapping[str, Any], path: Path) -> None:
 
 def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     axis.set(xscale="log", yscale="log", xlabel="tokens", ylabel=QUANTITIES[key])
-    for name in dict.fromkeys(row["contender"] for row in rows):
+    names = list(dict.fromkeys(row["contender"] for row in rows))
+    for name, (colour, marker, line) in zip(names, _looks(names), strict=True):
         points = [(row["length"], row[key]) for row in rows if row["contender"] == name]
-        colour, marker, line = LOOKS[name]
         looks: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5}
         axis.plot(*zip(*points, strict=True), label=label(name), **looks)
     lengths = sorted({row["length"] for row in rows})
@@ -69,10 +75,15 @@ def _draw_lines(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
+def _looks(names: list[str]) -> list[tuple[str, str, str]]:
+    others = [name for name in names if name not in LOOKS]
+    return [LOOKS.get(name) or OTHER_LOOKS[others.index(name) % len(OTHER_LOOKS)] for name in names]
+
+
 def _draw_bars(axis: Axes, rows: list[Mapping[str, Any]], key: str) -> None:
     rows = rows[::-1]  # the first on top
     names, numbers = [row["contender"] for row in rows], [row[key] for row in rows]
-    axis.barh(range(len(rows)), numbers, height=0.62, color=[LOOKS[name][0] for name in names])
+    axis.barh(range(len(rows)), numbers, height=0.62, color=[look[0] for look in _looks(names)])
     for place, number in enumerate(numbers):
         text = seconds(number) if key == "median" else f"{number:,.0f} MiB"
         axis.text(number, place, f" {text}", va="center", fontsize=9)

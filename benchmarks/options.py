@@ -40,7 +40,8 @@ class Options(BaseModel, frozen=True):
     """What both benchmarks are told; in `benchmark.json` they are the settings.
 
     Without a `reference` ratios refer to the first contender that is there. `max_seconds` is the longest that
-    one call may take, by prediction from what was measured before. Without `threads` torch has its choice,
+    one call may take, by prediction from what was measured before. Growth with length is fitted to lengths of
+    `growth_from` tokens on. Without `threads` torch has its choice,
     without `memory` no processes are started to measure its peak.
     """
 
@@ -61,6 +62,7 @@ class Options(BaseModel, frozen=True):
     repeats: int = 7
     max_seconds: float = Field(default=30.0, gt=0)
     memory: bool = True
+    growth_from: int = 4096
     seed: int = 0
 
     @classmethod

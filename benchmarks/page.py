@@ -45,7 +45,7 @@ def markdown(benchmark: Mapping[str, Any]) -> str:
         measured = [_cells(row, benchmark) for row in rows if row["status"] == "measured"]
         parts.append(f"### {title(benchmark, work)}")
         parts += filter(None, (_table(measured), _left_out(rows)))
-    return "\n\n".join([*parts, legend]) + "\n"
+    return "\n\n".join([*parts, legend, *_growth(benchmark)]) + "\n"
 
 
 def title(benchmark: Mapping[str, Any], work: str) -> str:
@@ -107,8 +107,8 @@ def _cells(row: Mapping[str, Any], benchmark: Mapping[str, Any]) -> dict[str, st
         "ratio": f"{ratio['paired']:.2f}" if ratio else "–",
         "of medians": f"{ratio['medians']:.2f}" if ratio else "–",
         "tokens/s": speed,
-        "GFLOP/s": three(row["rate"] / 1e9),
-        "share": f"{row['share']:.0%}",
+        "GFLOP/s": three(row["rate"] / 1e9) if row["rate"] else "–",
+        "share": f"{row['share']:.0%}" if row["rate"] else "–",
         "MiB": "–" if row["peak_mib"] is None else three(row["peak_mib"]),
         "difference": "" if row["difference"] is None else f"{row['difference']:.1e}",
     }
@@ -126,6 +126,23 @@ def _table(rows: list[dict[str, str]]) -> str:
             columns.append([f"{cell:{'<' if left else '>'}{width}}" for cell in (name, *cells)])
             columns[-1].insert(1, rule)
     return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))
+
+
+def _growth(benchmark: Mapping[str, Any]) -> list[str]:
+    """With which power of the length time and memory grow, where that was fitted."""
+    fits = benchmark.get("growth", ())
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for fit in fits:
+        row = cells.setdefault((fit["pass"], fit["contender"]), {"time": "–", "memory": "–"})
+        row["time" if fit["quantity"] == "seconds" else "memory"] = f"{fit['exponent']:.2f}"
+    rows = [
+        {"pass": title(benchmark, work), "contender": label(name), **row}
+        for (work, name), row in cells.items()
+    ]
+    if not rows:
+        return []
+    start = min(fit["base"] for fit in fits)
+    return [f"Power of the length that time and memory grow with, from {start:,} tokens on:", _table(rows)]
 
 
 def _left_out(rows: list[Mapping[str, Any]]) -> str:

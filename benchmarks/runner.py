@@ -84,7 +84,7 @@ def run(benchmark: Benchmark, notes: Mapping[str, Any] | None = None) -> dict[st
                 if calls:
                     products.append(_in_turns(benchmark, rows, calls, reference))
                 results += rows.values()
-    fits = _growth(results)
+    fits = _growth(results, options.growth_from)
     return {**header, "matrix_products": products, "results": results, "growth": fits}
 
 
@@ -156,14 +156,14 @@ def _new_row(case: Case) -> Row:
     return {**place, "status": MEASURED, **unknown}
 
 
-def _growth(results: Sequence[Row]) -> list[Row]:
-    """How time and memory of each contender grow from 4,096 tokens on."""
+def _growth(results: Sequence[Row], start: int) -> list[Row]:
+    """How time and memory of each contender grow from `start` tokens on."""
     values: dict[tuple[str, str, str], dict[int, float]] = {}
     for row in results:
         for quantity, key in (("seconds", "median"), ("peak_mib", "peak_mib")):
             if row.get(key):
                 place = (row["contender"], row["pass"], quantity)
                 values.setdefault(place, {})[row["length"]] = row[key]
-    fits = {place: growth(by_length) for place, by_length in values.items()}
+    fits = {place: growth(by_length, start) for place, by_length in values.items()}
     names = ("contender", "pass", "quantity")
     return [{**dict(zip(names, place, strict=True)), **fit} for place, fit in fits.items() if fit]

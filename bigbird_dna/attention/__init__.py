@@ -2,7 +2,8 @@
 
 `bigbird_attention(q, k, v, pattern, *, lengths, layer, dropout, route, relative)` is the sparse attention
 of BigBird, and `full_attention` the reference with the same signature. `ATTENTIONS` maps the names that a
-configuration may use to these functions; another mechanism joins by an entry there.
+configuration may use to these functions. Mechanisms that go by no block pattern, or learn something, are
+modules: each joins by a file in `mechanisms`, as `config.mechanisms` says.
 """
 
 from collections.abc import Sequence
@@ -55,4 +56,4 @@ class Attention(Protocol):
 
 
 ATTENTIONS: dict[str, Attention] = {"bigbird": bigbird_attention, "full": full_attention}
-"""Attention functions by the names that `encoder.attention` takes; each is called as `bigbird_attention`."""
+"""Attention functions of a block pattern by their names; each is called as `bigbird_attention`."""

@@ -58,7 +58,7 @@ def attention(
         option(
             None,
             "Our routes (also auto), torch's full attention without and with the pattern as a mask, "
-            "and HuggingFace's BigBird.",
+            "HuggingFace's BigBird; and attention mechanisms by their names, their sizes √tokens.",
         ),
     ] = "native,blocked,flex,dense,sdpa,sdpa-mask,huggingface",
     reference: Reference = None,
@@ -66,6 +66,7 @@ def attention(
     threads: Threads = None,
     max_seconds: MaxSeconds = 30.0,
     memory: Memory = True,
+    growth_from: Annotated[int, option(None, "Tokens that growth is fitted from.", least=1)] = 4096,
     output: Output = None,
 ) -> None:
     """Time attention alone, on random queries, keys and values.

@@ -75,28 +75,40 @@ def draw_attention(
     layer: Annotated[int, option(None, "Random blocks differ by layer and head.", least=0)] = 0,
     heads: Annotated[int, option(None, "Draw this many heads.", least=1)] = 3,
     tokens: Annotated[
-        int | None, option(None, "Length of the input.", "the encoder's longest", least=1)
+        int | None,
+        option(None, "Length of the input.", "the encoder's longest, of weights at most 256", least=1),
     ] = None,
     matrix: Annotated[
         Path | None,
         option(
             "FILE.npy",
-            "Also write the graph of all heads: (heads, blocks, blocks) of 0 not seen, 1 global, "
-            "2 window, 3 random.",
+            "Also write what is drawn, of all heads: (heads, blocks, blocks) of 0 not seen, 1 global, "
+            "2 window, 3 random; or (heads, tokens, tokens) of weights.",
         ),
     ] = None,
 ) -> None:
-    """Draw which key blocks each query block attends to."""
+    """Draw which key blocks each query block attends to; of other mechanisms the weights, token by token.
+
+    These are of random queries and keys, and of weights as before training.
+    """
     from bigbird_dna.config import load_config
+    from bigbird_dna.config.mechanisms import OF_PATTERNS
     from bigbird_dna.model.directory import read_encoder_config
-    from bigbird_dna.model.graph import attention_graph
+    from bigbird_dna.model.graph import attention_graph, attention_weights
     from bigbird_dna.reporting.attention_figure import save_attention_figure
     from bigbird_dna.reporting.style import check_format
+    from bigbird_dna.reporting.weights_figure import save_weights_figure
 
     check_format(output)
     if matrix is not None and matrix.suffix != ".npy":
         raise UsageError(f"--matrix {matrix}: its name must end in .npy")
     encoder = read_encoder_config(source) if source.is_dir() else load_config(source).encoder
+    if encoder.attention not in OF_PATTERNS:
+        found = attention_weights(encoder, layer, tokens)
+        if matrix is not None:
+            write_array(matrix, found.weights)
+        save_weights_figure(found.weights[:heads], output, title=found.title)
+        return
     graph = attention_graph(encoder, layer, tokens)
     if matrix is not None:
         write_array(matrix, graph.kinds)

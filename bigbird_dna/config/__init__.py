@@ -14,6 +14,7 @@ from bigbird_dna.config.chromatin_sections import (
     ChromatinTrainingConfig,
 )
 from bigbird_dna.config.data import GenomeConfig
+from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, known_mechanisms
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import (
@@ -48,6 +49,8 @@ __all__ = [
     "Config",
     "EncoderConfig",
     "GenomeConfig",
+    "LayerShape",
+    "Mechanism",
     "NegativeSet",
     "OptimizerConfig",
     "PretrainingConfig",
@@ -64,6 +67,8 @@ __all__ = [
     "TrainingConfig",
     "check_stages",
     "complete",
+    "find_mechanism",
+    "known_mechanisms",
     "load_config",
     "parse_config",
     "read_values",

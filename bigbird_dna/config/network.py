@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from bigbird_dna.config.mechanisms import OF_PATTERNS, Option, find_mechanism
 from bigbird_dna.config.section import COMPUTING, Section
 
 
@@ -48,8 +49,12 @@ class EncoderConfig(Section):
     rescale_embeddings: bool = Field(
         default=False, description="token embeddings times √hidden, as some imported models have it"
     )
-    attention: Literal["bigbird", "full"] = Field(
-        default="bigbird", description="bigbird: block-sparse; full: every token sees every other"
+    attention: str = Field(
+        default="bigbird",
+        description="bigbird: block-sparse; full: every token sees every other; or a mechanism's name",
+    )
+    attention_options: dict[str, Option] = Field(
+        default={}, validate_default=True, description="of a mechanism, by name; left out: its defaults"
     )
     compatibility: Literal["none", "huggingface"] = Field(
         default="none", description="huggingface: the evaluation arithmetic of its BigBird"
@@ -73,6 +78,35 @@ class EncoderConfig(Section):
     gradient_checkpointing: Annotated[bool, COMPUTING] = Field(
         default=False, description="recompute layers in the backward pass: less memory, a third more time"
     )
+
+    @field_validator("attention")
+    @classmethod
+    def _attention_is_known(cls, name: str) -> str:
+        if name not in OF_PATTERNS:
+            find_mechanism(name)
+        return name
+
+    @field_validator("attention_options")
+    @classmethod
+    def _options_fit_the_attention(
+        cls, options: dict[str, Option], info: ValidationInfo
+    ) -> dict[str, Option]:
+        name = info.data.get("attention", OF_PATTERNS[0])
+        if name in OF_PATTERNS:
+            if options:
+                raise ValueError(f"attention {name} has no options of this kind: its keys are the encoder's")
+            return options
+        # With the defaults, so that a model is what it was when a later version has others.
+        return find_mechanism(name).checked(options).model_dump()  # type: ignore[no-any-return]
+
+    @model_validator(mode="after")
+    def _only_patterns_have_them(self) -> Self:
+        if self.attention in OF_PATTERNS:
+            return self
+        for key in ("extra_globals", "relative_radius", "compatibility", "route"):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} {getattr(self, key)} doesn't go with attention {self.attention}")
+        return self
 
     @model_validator(mode="after")
     def _shapes_fit(self) -> Self:

@@ -136,6 +136,11 @@ def _inverse(table: dict[str, str]) -> dict[str, str]:
 
 
 def _check_exportable(config: EncoderConfig, source: str) -> None:
+    if config.attention not in _ATTENTIONS.values():
+        known = " and ".join(_ATTENTIONS.values())
+        raise ModelError(
+            f"{source}: encoder.attention {config.attention}: HuggingFace's BigBird has {known} only"
+        )
     needed: dict[str, Any] = {
         "position": "learned",
         "extra_globals": 0,

@@ -79,6 +79,7 @@ class BinLayers(nn.Module):
         super().__init__()
         plain = {
             "attention": "full",
+            "attention_options": {},
             "relative_radius": 0,
             "extra_globals": 0,
             "route": "auto",

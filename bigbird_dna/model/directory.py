@@ -23,8 +23,9 @@ from bigbird_dna.model import checksums
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
-from bigbird_dna.model.encoder import Encoder, attention_pattern
+from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import BareEncoder, Classifier, PretrainingNetwork, QuestionAnswerer
+from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.positions import Extension, extend_positions
 from bigbird_dna.model.promoter_model import PromoterModel

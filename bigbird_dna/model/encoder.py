@@ -17,11 +17,18 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
-from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
 from bigbird_dna.model.dropout import Dropout
 from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
+from bigbird_dna.model.mechanism import (
+    attend_by,
+    attention_pattern,
+    begin_pass,
+    build_mechanism,
+    goes_by_pattern,
+    has_keys,
+)
 from bigbird_dna.model.neighbours import watch_neighbours
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 
@@ -30,19 +37,6 @@ from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 # time). On other devices only a bound of memory: launching many small kernels costs time.
 INNER_ELEMENTS = {"cpu": 3 << 20}
 INNER_ELEMENTS_ELSEWHERE = 1 << 28
-
-
-def attention_pattern(config: EncoderConfig) -> Pattern:
-    """The block pattern that `config` describes."""
-    return Pattern(
-        block_size=config.block_size,
-        global_blocks=config.global_blocks,
-        window_blocks=config.window_blocks,
-        random_blocks=config.random_blocks,
-        seed=config.random_seed,
-        extra_globals=config.extra_globals,
-        huggingface=config.compatibility == "huggingface",
-    )
 
 
 class Embeddings(nn.Module):
@@ -112,12 +106,13 @@ class Layer(nn.Module):
         self.index = index
         self.heads = config.heads
         self.route = config.route
-        self.attend = ATTENTIONS[config.attention]
+        self.mechanism = build_mechanism(config, index)
+        self.attend = ATTENTIONS[config.attention if goes_by_pattern(config) else "full"]
         self.attend_uncompiled: Attention = torch.compiler.disable(self.attend)  # type: ignore[no-untyped-call]
         self.pattern = attention_pattern(config)
         self.attention_dropout = config.attention_dropout
         self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden) if has_keys(config) else None
         self.value = nn.Linear(hidden, hidden)
         self.attention_output = nn.Linear(hidden, hidden)
         self.attention_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
@@ -147,17 +142,22 @@ class Layer(nn.Module):
         q, k, v, dtype = self._queries_keys_values(x, turns)
         widened = q.dtype != dtype
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
-            context = self._attention(lengths)(
-                q,
-                k,
-                v,
-                self.pattern,
-                lengths=lengths,
-                layer=self.index,
-                dropout=self.attention_dropout if self.training else 0.0,
-                route=self.route,
-                relative=self._relative_keys(owners, q.dtype),
-            ).to(dtype)
+            dropout = self.attention_dropout if self.training else 0.0
+            if self.mechanism is not None:
+                context = attend_by(self.mechanism, q, k, v, lengths=lengths, dropout=dropout, hidden=x)
+            else:
+                context = self._attention(lengths)(
+                    q,
+                    k,
+                    v,
+                    self.pattern,
+                    lengths=lengths,
+                    layer=self.index,
+                    dropout=dropout,
+                    route=self.route,
+                    relative=self._relative_keys(owners, q.dtype),
+                )
+            context = context.to(dtype)
         del q, k, v
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._after_attention(x, context)
@@ -173,7 +173,7 @@ class Layer(nn.Module):
         self, x: Tensor, turns: Rotation | None
     ) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
         """What attention takes, (B, H, L, K) each, and the type that its result is to have."""
-        parts = (self.query, self.key, self.value)
+        parts = (self.query, self.key or self.query, self.value)
         on_cpu, compiling = x.device.type == "cpu", torch.compiler.is_compiling()
         if compiling or (torch.is_grad_enabled() and not on_cpu):
             projected = tuple(part(x) for part in parts)
@@ -193,7 +193,7 @@ class Layer(nn.Module):
 
     def join(self) -> tuple[Tensor, Tensor]:
         """Weights (3D, D) and biases (3D,) of queries, keys and values, one below the other."""
-        parts = (self.query, self.key, self.value)
+        parts = (self.query, self.key or self.query, self.value)
         return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
 
     def _attention_type(self, x: Tensor) -> torch.dtype:
@@ -309,6 +309,8 @@ class Encoder(nn.Module):
             if self.config.relative_radius:
                 owners = token_owners(lengths, len(ids), ids.shape[1], extra).to(ids.device)
             lengths = None if lengths is None else lengths + extra
+        if self.training and not goes_by_pattern(self.config):
+            begin_pass(self)
         x = self.embeddings(ids, segments, true_lengths)
         turns = self._turns(x)
         packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile

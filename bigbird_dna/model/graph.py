@@ -1,14 +1,19 @@
-"""The graph of an encoder's attention, block by block, for figures and comparisons."""
+"""What an encoder's tokens attend to, for figures and comparisons: block by block, or token by token."""
 
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from bigbird_dna.attention.effective import effective_matrix
 from bigbird_dna.attention.pattern import GLOBAL
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
-from bigbird_dna.model.encoder import attention_pattern
+from bigbird_dna.model.mechanism import attention_pattern, build_mechanism
+
+MOST_TOKENS = 256
+"""Of a matrix of weights, unless more are asked for: a token is a pixel or two."""
 
 
 class AttentionGraph(NamedTuple):
@@ -30,8 +35,7 @@ def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None =
     UsageError
         The encoder has no such layer.
     """
-    if not 0 <= layer < encoder.layers:
-        raise UsageError(f"layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")
+    _check_layer(encoder, layer)
     tokens = tokens or encoder.positions
     pattern = attention_pattern(encoder)
     blocks = pattern.blocks(tokens + encoder.extra_globals)
@@ -41,3 +45,39 @@ def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None =
         kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
     name = "Full" if encoder.attention == "full" else "BigBird"
     return AttentionGraph(kinds, f"{name} attention, layer {layer}, {tokens:,} tokens")
+
+
+class AttentionWeights(NamedTuple):
+    """How much of each key's value a query takes, (H, L, L) float32 whose rows sum to 1, and its name."""
+
+    weights: npt.NDArray[np.float32]
+    title: str
+
+
+def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None = None) -> AttentionWeights:
+    """The effective matrix of a mechanism that goes by no pattern of blocks, in one layer.
+
+    Queries and keys are random, each component of unit variance, and so is what the mechanism learns; always
+    the same. `tokens`: None: the encoder's longest input, at most `MOST_TOKENS`. `UsageError` as of
+    `attention_graph`.
+    """
+    _check_layer(encoder, layer)
+    tokens = tokens or min(encoder.positions, MOST_TOKENS)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(layer)
+        mechanism = build_mechanism(encoder, layer)
+        assert mechanism is not None
+        mechanism.eval()
+        heads, width = encoder.heads, encoder.hidden // encoder.heads
+        q, k = torch.randn(2, 1, heads, tokens, width)
+        hidden = torch.randn(1, tokens, encoder.hidden)
+        matrix = effective_matrix(
+            lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
+        )
+    title = f"{encoder.attention}, layer {layer}, {tokens:,} tokens"
+    return AttentionWeights(matrix[0].numpy(), title)
+
+
+def _check_layer(encoder: EncoderConfig, layer: int) -> None:
+    if not 0 <= layer < encoder.layers:
+        raise UsageError(f"layer {layer}: the encoder has layers 0 to {encoder.layers - 1}")

@@ -37,18 +37,19 @@ class Projections(Protocol):
     """What a layer makes queries and keys by."""
 
     query: nn.Linear
-    key: nn.Linear
+    key: nn.Linear | None  # none: queries are the keys
 
 
 def watch_neighbours(config: EncoderConfig, layers: Sequence[Projections], token: nn.Embedding) -> None:
     """Let the heads of an encoder's first layer begin by looking at neighbouring tokens.
 
     The weights must be as `initialise` and `initialise_positions` leave them. An only layer stays as it is:
-    heads that look nearby have nothing to tell [CLS], and there is no other layer that does.
+    heads that look nearby have nothing to tell [CLS], and there is no other layer that does. So do layers
+    whose queries are the keys: such a head looks at its own token first.
     """
-    if token.weight.is_meta or len(layers) == 1:  # of meta tensors shapes alone are asked for
-        return
     first = layers[0]
+    if token.weight.is_meta or len(layers) == 1 or first.key is None:  # of meta tensors shapes alone matter
+        return
     if config.position == "rotary":
         width = config.hidden // config.heads
         turn_rates = (rates(width, config.rotary_base) / config.rotary_scale).float()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bigbird_dna.attention.native import pointwise
 from bigbird_dna.attention.native_layer import PackedLayer, can_pack, run_layers
 from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.mechanism import goes_by_pattern
 from bigbird_dna.model.rotary import Rotation
 
 
@@ -71,7 +72,8 @@ def _packed(
     config = encoder.config
     kernel = pointwise(*encoder.parameters())
     plain = (
-        config.activation == "gelu_tanh"
+        goes_by_pattern(config)
+        and config.activation == "gelu_tanh"
         and not config.extra_globals
         and not config.relative_radius
         and config.random_seed < 1 << 63

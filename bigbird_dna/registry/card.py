@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import shortened
 from bigbird_dna.genome.sources.catalogue import load_sources
 from bigbird_dna.model.chromatin_model import ChromatinModel
@@ -97,8 +99,8 @@ def _identity(
     yield (
         "Encoder",
         f"{config.layers:,} layers, {config.hidden:,} wide, {config.heads:,} heads; at most "
-        f"{config.positions:,} tokens; {config.position} positions; {config.attention} attention in blocks "
-        f"of {config.block_size:,} tokens",
+        f"{config.positions:,} tokens; {config.position} positions; {_text(config.attention)} attention "
+        f"{_attention(config)}",
     )
     if isinstance(model, PromoterModel):
         settings = model.settings
@@ -118,6 +120,13 @@ def _identity(
         used = [f"{key} {software[key]}" for key in ("bigbird_dna", "torch") if key in software]
         yield "Made with", _text(", ".join(used))
     yield "Licence", _text(publication.licence)
+
+
+def _attention(config: EncoderConfig) -> str:
+    if config.attention in OF_PATTERNS:
+        return f"in blocks of {config.block_size:,} tokens"
+    options = ", ".join(f"{key} {value}" for key, value in config.attention_options.items())
+    return f"({_text(options)})" if options else ""
 
 
 def _example(model: Model) -> str:

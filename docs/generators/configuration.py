@@ -103,6 +103,7 @@ def _type(schema: dict[str, Any]) -> str:
             return f"list of {len(schema['prefixItems'])} {_plural(schema['prefixItems'][0])}"
         return f"list of {_plural(schema.get('items', {}))}"
     names = {"string": "text", "number": "number", "integer": "integer", "boolean": "true or false"}
+    names["object"] = "values by name"
     return names.get(schema.get("type", ""), str(schema.get("type", "value"))) + _bounds(schema)
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.reporting.attention_figure import COLOURS, save_attention_figure
+from bigbird_dna.reporting.weights_figure import save_weights_figure
+from tests.cli.command import Run, invoke, refused
 
 
 def test_svg_shows_each_kind_in_its_colour_and_is_reproducible(tmp_path: Path) -> None:
@@ -52,3 +54,38 @@ def test_other_arrays_are_refused(tmp_path: Path, kinds: np.ndarray, message: st
     with pytest.raises(ValueError, match=message):
         save_attention_figure(kinds, tmp_path / "p.svg", block_size=64)
     assert not list(tmp_path.iterdir())
+
+
+# Weights
+
+
+def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path, run: Run) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "encoder: {layers: 2, hidden: 8, heads: 2, positions: 512, attention: combiner_fixed, "
+        "attention_options: {span: 16}}\npretraining: {sequence_tokens: 512}\n"
+    )
+    for name, layer in (("a", 0), ("b", 0), ("c", 1)):
+        files = ("-o", tmp_path / f"{name}.svg", "--matrix", tmp_path / f"{name}.npy")
+        invoke("draw-attention", config, "--layer", layer, *files)
+    a, b, c = ((tmp_path / f"{name}.svg").read_bytes() for name in "abc")
+    assert a == b != c
+    weights = np.load(tmp_path / "a.npy")
+    assert weights.shape == (2, 256, 256)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+    block = weights[0, 32:48, 64:80]  # seen through a summary
+    assert np.linalg.svd(block, compute_uv=False)[1] < 1e-6 < np.linalg.svd(weights[0, :16, :16])[1][1]
+    result = run("draw-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
+    refused(result, 2, "layer 2: the encoder has layers 0 to 1")
+
+
+def test_weights_that_are_no_square_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"weights must be .*, not \(1, 2, 3\)"):
+        save_weights_figure(np.ones((1, 2, 3)), tmp_path / "p.svg")
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_of_zero_and_of_one_are_drawn(tmp_path: Path) -> None:
+    save_weights_figure(np.tril(np.ones((1, 3, 3))) / np.arange(1, 4)[:, None], tmp_path / "a.png")
+    save_weights_figure(np.ones((2, 1, 1)), tmp_path / "b.png", title="one")
+    assert all((tmp_path / f"{name}.png").stat().st_size > 1000 for name in "ab")

@@ -47,6 +47,18 @@ def test_attention_writes_numbers_table_and_figure(tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == files
 
 
+def test_mechanisms_take_part_and_their_growth_is_told(tmp_path: Path) -> None:
+    names = ["sdpa", "combiner_fixed", "combiner_routing"]
+    words = ["attention", "--lengths", "32,64,128", "--width", "8", *TINY, "--contenders", ",".join(names)]
+    options = ["--passes", "forward", "--no-memory", "--growth-from", "32", "--threads", "1"]
+    text = run(*words, *options, "-o", str(tmp_path / "out"))
+    result = json.loads((tmp_path / "out/benchmark.json").read_text())
+    assert [row["status"] for row in result["results"]] == ["measured"] * 9
+    assert [fit["contender"] for fit in result["growth"]] == names
+    assert {fit["base"] for fit in result["growth"]} == {32}
+    assert "from 32 tokens on" in text and "| Forward | combiner_routing" in text
+
+
 def test_encoder_prints_tokens_a_second() -> None:
     text = run(*ENCODER, "--contenders", "bigbird,full", "--passes", "inference", "--no-memory")
     assert "tokens/s" in text

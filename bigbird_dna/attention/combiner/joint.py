@@ -1,0 +1,125 @@
+"""Scores, the joint softmax, and how a sequence is cut so that neither takes much room."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout, pad
+from torch.utils.checkpoint import checkpoint
+
+# Axes: B batch, H heads, L tokens, K head width, S tokens of a block, N blocks.
+
+# Numbers that one part of the work holds at once, about: 16 MiB in float32 on a CPU, which stay in or near
+# its cache. On other devices only a bound of memory.
+ELEMENTS = {"cpu": 1 << 22}
+ELEMENTS_ELSEWHERE = 1 << 28
+
+
+class Problem(NamedTuple):
+    """Attention of some sequences and heads; all but `there` are (B, H, L, K)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    pooled_q: Tensor  # what summaries are pooled of
+    pooled_k: Tensor
+    there: Tensor  # (B, 1, L): not padding
+    largest: bool  # pooling by maximum, else by mean
+    causal: bool
+    dropout: float
+    clusters: Tensor | None = None  # (B, H, L) numbers, where a plan goes by clusters
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Problem":
+        """The problem with its five tensors of vectors changed."""
+        q, k, v, pooled_q, pooled_k = map(change, self[:5])
+        return self._replace(q=q, k=k, v=v, pooled_q=pooled_q, pooled_k=pooled_k)
+
+    def in_blocks(self, size: int) -> "Problem":
+        """Cut into blocks, (B, H, N, S, K) and `there` (B, 1, N, S), the last one filled up."""
+        return self.map(lambda x: in_blocks(x, size))._replace(
+            there=in_blocks(self.there[..., None], size)[..., 0]
+        )
+
+
+def in_blocks(x: Tensor, size: int) -> Tensor:
+    """(B, H, L, K) → (B, H, N, S, K), zero where there is no token."""
+    missing = -x.shape[2] % size
+    x = pad(x, (0, 0, 0, missing)) if missing else x
+    return torch.unflatten(x, 2, (-1, size))
+
+
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    """q · k / √K, (…, M, K) and (…, N, K) → (…, M, N)."""
+    return (q / math.sqrt(q.shape[-1])) @ k.mT
+
+
+def hide(scores: Tensor, seen: Tensor) -> Tensor:
+    """Scores, changed in place, whose weight will be exactly 0 where `seen` is false.
+
+    A row without any that is seen has some weights or other: nothing makes use of them.
+    """
+    return scores.masked_fill_(~seen, torch.finfo(scores.dtype).min)
+
+
+def weigh(scores: Tensor, probability: float = 0.0) -> Tensor:
+    """Softmax over the last axis, in float32 at least, of which weights are dropped."""
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.softmax(-1, dtype=wide).to(scores.dtype)
+    return dropout(weights, probability) if probability else weights
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    """Plain attention under a mask: what summaries have as values, (…, M, K)."""
+    return weigh(hide(scores(q, k), seen)) @ v
+
+
+def triangle(size: int, like: Tensor, diagonal: int = 0) -> Tensor:
+    """(S, S), true from the first column up to `diagonal` columns beside the own."""
+    return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
+
+
+def others(size: int, like: Tensor) -> Tensor:
+    """(S, S), true but on the diagonal."""
+    return ~torch.eye(size, dtype=torch.bool, device=like.device)
+
+
+def recomputed(attend: Callable[..., Tensor], *arguments: object) -> Tensor:
+    """What a function gives, which is called again in the backward pass rather than its steps kept."""
+    if torch.is_grad_enabled():
+        return checkpoint(attend, *arguments, use_reentrant=False)  # type: ignore[no-any-return]
+    return attend(*arguments)
+
+
+Vectors = tuple[Tensor, Tensor, Tensor]  # q, k and v
+Part = tuple[slice, slice]  # of batch and heads
+
+
+def by_parts(attend: Callable[[Part, Tensor, Tensor, Tensor], Tensor], qkv: Vectors, each: int) -> Tensor:
+    """What `attend` gives for parts of q, k and v, (B, H, L, K) each, put together.
+
+    `each` is about how many numbers it holds for one head of one sequence.
+    """
+    batch, heads, *_ = qkv[0].shape
+    fit = max(1, ELEMENTS.get(qkv[0].device.type, ELEMENTS_ELSEWHERE) // each)
+    if fit >= batch * heads:
+        return attend((slice(0, batch), slice(0, heads)), *qkv)
+    outs = []
+    # Split rather than sliced: a slice's gradient is as large as what it was cut from.
+    for rows, *of_rows in zip(*_split(qkv, max(1, fit // heads), 0), strict=True):
+        parts = zip(*_split(of_rows, fit, 1), strict=True)
+        outs.append(torch.cat([recomputed(attend, (rows, some), *part) for some, *part in parts], 1))
+    return torch.cat(outs) if len(outs) > 1 else outs[0]
+
+
+def _split(tensors: Sequence[Tensor], size: int, axis: int) -> Iterator[Iterable[Any]]:
+    """Slices of an axis by `size`, and what each tensor has there."""
+    yield _slices(tensors[0].shape[axis], size)
+    for x in tensors:
+        yield torch.split(x, size, axis)
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

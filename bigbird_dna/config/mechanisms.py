@@ -1,0 +1,138 @@
+"""Attention mechanisms by the names that `encoder.attention` takes, beside those of a block pattern.
+
+"bigbird" and "full" are functions of a block pattern, whose keys the encoder's section has. Every other
+mechanism says what it is in a `Mechanism`: its name, its options with their defaults, and how it is built for
+a layer. A file of the folder `bigbird_dna/attention/mechanisms` has one or several of these in `MECHANISMS`;
+so has a module that another installed package names in the entry points `bigbird_dna.attention`. To add one
+is to add such a file: nothing else lists them. They are looked for only when a configuration asks for a name
+that isn't known here, so that reading others needs no torch. A model directory names a mechanism and its
+options, never code.
+
+What is built is a module that every layer owns (`LayerShape` says for which one), called as
+
+    module(q, k, v, lengths=lengths, dropout=dropout, hidden=hidden)
+
+with q, k, v (B, H, L, K), after rotary positions where there are any; `lengths` (B,) the true lengths of rows
+padded on the right, or None; `dropout` the probability of dropping an attention weight, 0 in evaluation;
+`hidden` (B, L, D) the layer's input. It gives (B, H, L, K), a row's values independent of its padding and of
+the other rows. In evaluation it is a pure function of its arguments, parameters and buffers.
+
+* Parameters and buffers of floating point are stored with the model. There can be none of integers, nor any
+  that aren't stored: a network is built without numbers and then filled.
+* Projections of its own (such as Longformer's for global tokens) it makes from `hidden`.
+* What selects keys at random or learns as it goes (Performer's redrawn features, Routing's centroids)
+  changes in `begin_pass()`, if the module has one, which the encoder calls once before each pass in training,
+  and nowhere else. So a layer whose forward pass is computed a second time (gradient checkpointing,
+  reversible layers) selects the same keys again, which torch's restored random state alone doesn't promise
+  where inputs are recomputed with other rounding.
+* Where keys are the queries (Reformer), `shares_keys` leaves out the layer's projection of keys; k is q.
+* `causal` in `LayerShape` asks for a mechanism in which no bit of a token's result depends on later tokens.
+  One that can't promise that says `causal=False` in its `Mechanism`, and is refused there.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from bigbird_dna.config.section import Section
+from bigbird_dna.errors import shortened
+
+OF_PATTERNS = ("bigbird", "full")
+"""Functions of a block pattern."""
+FOLDER = "bigbird_dna.attention.mechanisms"
+ENTRY_POINTS = "bigbird_dna.attention"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+Option = bool | int | float | str
+
+
+class LayerShape(NamedTuple):
+    """The layer that a mechanism is built for."""
+
+    heads: int
+    width: int  # of a head
+    layer: int = 0  # its number
+    causal: bool = False
+
+    @property
+    def hidden(self) -> int:
+        """Width of the layer's input."""
+        return self.heads * self.width
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What a name stands for; see the module's beginning for what `build` gives.
+
+    `cost` is the order of the time that a head of width K takes for L tokens, in the words of tables, where
+    options stand under their names. `options` is a section whose keys, all with defaults, are what
+    `encoder.attention_options` may have: truth values, numbers and texts.
+    """
+
+    name: str
+    options: type[Section]
+    build: Callable[[LayerShape, Any], Any]
+    cost: str
+    causal: bool = True
+    shares_keys: bool = False
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name in OF_PATTERNS:
+            raise ValueError(
+                f"{self.name!r} can't name a mechanism: a name has small letters, digits and '_', begins "
+                f"with a letter and isn't {' or '.join(OF_PATTERNS)}"
+            )
+
+    def checked(self, options: Mapping[str, Option]) -> Any:
+        """The options as a section of the mechanism's; `ValueError` names the first fault."""
+        try:
+            return self.options.model_validate(dict(options))
+        except ValidationError as error:
+            first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(self.options.model_fields) or "none"
+            raise ValueError(f"{self.name} has no option {key!r}; it has: {known}")
+        message = first["msg"].removeprefix("Value error, ")
+        value = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
+        raise ValueError(f"{key}: {message}{value}" if key else message)
+
+
+def find_mechanism(name: str) -> Mechanism:
+    """The mechanism of a name; `ValueError` with the names that there are."""
+    found = known_mechanisms()
+    if name not in found:
+        raise ValueError(f"{name!r} is not one of {', '.join((*OF_PATTERNS, *sorted(found)))}")
+    return found[name]
+
+
+@cache
+def known_mechanisms() -> Mapping[str, Mechanism]:
+    """All that are installed, by name; `ValueError` if two have the same one, or a file can't be loaded."""
+    found: dict[str, tuple[Mechanism, str]] = {}
+    for module in _modules():
+        for one in _mechanisms(module):
+            if one.name in found:
+                raise ValueError(f"{found[one.name][1]} and {module} both have a mechanism {one.name!r}")
+            found[one.name] = one, module
+    return {name: one for name, (one, _) in found.items()}
+
+
+def _mechanisms(module: str) -> tuple[Mechanism, ...]:
+    try:
+        return tuple(import_module(module).MECHANISMS)
+    except Exception as error:  # whatever is wrong with a file of someone's own
+        raise ValueError(f"the mechanisms of {module} can't be loaded: {shortened(str(error))}") from error
+
+
+def _modules() -> Iterator[str]:
+    for info in iter_modules(import_module(FOLDER).__path__):
+        yield f"{FOLDER}.{info.name}"
+    for point in entry_points(group=ENTRY_POINTS):
+        yield point.module

@@ -1,0 +1,337 @@
+"""Attention mechanisms by name: what a configuration may ask for, and one of one's own."""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import bigbird_dna
+from bigbird_dna.attention import mechanisms as folder
+from bigbird_dna.config import EncoderConfig, Mechanism, Section, known_mechanisms, load_config, parse_config
+from bigbird_dna.errors import ConfigError, ModelError
+from bigbird_dna.huggingface.exporting import export_huggingface
+from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.model.directory import load, save
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.prepared import prepared
+from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.training.loop import Batch
+from tests.cli.command import Run, invoke, refused
+from tests.conftest import REPOSITORY
+from tests.docs.blocks import blocks
+from tests.toys import random_dna, random_model, small_tokenizer
+
+COMBINERS = sorted(name for name in known_mechanisms() if name.startswith("combiner_"))
+SMALL = EncoderConfig(vocabulary=40, layers=2, hidden=16, heads=2, positions=128, dropout=0.0)
+
+PAGE = "docs/attention.md"
+(DECAYING,) = (block.text for block in blocks(PAGE, "py"))
+"""A mechanism of one's own, as the documentation shows it: one file."""
+
+
+@pytest.fixture
+def found_anew() -> Iterator[None]:
+    """Mechanisms are looked for in this test, and again after it."""
+    known_mechanisms.cache_clear()
+    yield
+    known_mechanisms.cache_clear()
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_anew: None) -> Path:
+    """The file of a mechanism of one's own, in the folder of all mechanisms."""
+    path = tmp_path / "mechanisms/decaying.py"
+    path.parent.mkdir()
+    path.write_text(DECAYING)
+    monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(path.parent)])
+    monkeypatch.delitem(sys.modules, f"{folder.__name__}.decaying", raising=False)
+    importlib.invalidate_caches()
+    return path
+
+
+# The configuration
+
+
+def test_every_mechanism_is_there_with_its_options() -> None:
+    plans = (
+        "axial_horizontal",
+        "axial_rowmajor",
+        "axial_vertical",
+        "fixed",
+        "logsparse",
+        "mixture",
+        "routing",
+    )
+    assert [f"combiner_{plan}" for plan in plans] == COMBINERS
+    for name, mechanism in known_mechanisms().items():
+        assert mechanism.name == name and mechanism.cost
+        assert mechanism.checked({}) is not None
+        for key, field in mechanism.options.model_fields.items():
+            assert field.description, f"{name}: {key}"
+
+
+def test_the_documentation_tells_of_every_mechanism() -> None:
+    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
+    for name, mechanism in known_mechanisms().items():
+        options = ", ".join(f"`{key}` ({value})" for key, value in mechanism.checked({}))
+        causal = "yes" if mechanism.causal else "no"
+        assert f"\n| `{name}` | {options} | {mechanism.cost} | {causal} |\n" in text
+
+
+def test_a_file_that_cannot_be_loaded_is_named(own: Path) -> None:
+    own.write_text("import nothing_of_this_name\n")
+    with pytest.raises(ConfigError, match=r"mechanisms\.decaying can't be loaded: No module named") as caught:
+        parse_config({"encoder": {"attention": "decaying"}}, "run.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_configuration_has_all_options_of_its_mechanism() -> None:
+    config = parse_config({"encoder": {"attention": "combiner_fixed", "attention_options": {"span": 9}}})
+    assert config.encoder.attention_options == {"span": 9, "pooling": "max"}
+    assert parse_config(config.model_dump()) == config
+    assert parse_config({}).encoder.attention_options == {}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ({"attention": "combined"}, r"encoder\.attention: 'combined' is not one of bigbird, full, combiner_"),
+        (
+            {"attention": "combiner_fixed", "attention_options": {"columns": 3}},
+            r"encoder\.attention_options: combiner_fixed has no option 'columns'; it has: pooling, span",
+        ),
+        (
+            {"attention": "combiner_fixed", "attention_options": {"span": 0}},
+            r"encoder\.attention_options: span: .* greater than or equal to 1, got 0",
+        ),
+        (
+            {"attention": "combiner_routing", "attention_options": {"decay": "much"}},
+            r"encoder\.attention_options: decay: .* number, got 'much'",
+        ),
+        (
+            {"attention_options": {"span": 4}},
+            r"encoder\.attention_options: attention bigbird has no options of this kind",
+        ),
+        (
+            {"attention": "combiner_logsparse", "extra_globals": 4},
+            "extra_globals 4 doesn't go with attention combiner_logsparse",
+        ),
+        ({"attention": "combiner_logsparse", "route": "blocked"}, "route blocked doesn't go with attention"),
+    ],
+)
+def test_what_no_mechanism_has_is_refused_in_one_line(encoder: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_config({"encoder": encoder}, "run.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_command_names_an_unknown_mechanism(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "run.yaml").write_text("encoder: {attention: performed}\n")
+    result = run("draw-attention", tmp_path / "run.yaml", "-o", tmp_path / "a.svg")
+    refused(result, 2, "run.yaml: encoder.attention: 'performed' is not one of bigbird, full, combiner_axial")
+
+
+@pytest.mark.parametrize("name", ["full", "Mine", "my-own", "", "1st", "x" * 41])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="can't name a mechanism"):
+        Mechanism(name, Section, lambda shape, options: nn.Identity(), cost="L")
+
+
+def test_two_of_one_name_are_refused(own: Path) -> None:
+    (own.parent / "again.py").write_text(DECAYING)
+    with pytest.raises(ValueError, match=r"again and .*decaying both have a mechanism 'decaying'"):
+        known_mechanisms()
+
+
+def test_another_package_offers_a_mechanism(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_anew: None
+) -> None:
+    """As whoever installs one without a checkout has it: by its entry points."""
+    (tmp_path / "their_attention.py").write_text(DECAYING)
+    described = tmp_path / "their_attention-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: their-attention\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[bigbird_dna.attention]\ndecaying = their_attention\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert known_mechanisms()["decaying"].build.__module__ == "their_attention"
+
+
+# One of one's own
+
+
+def test_a_file_of_ones_own_is_pretrained_saved_and_loaded(
+    own: Path, tiny_config: Path, tmp_path: Path
+) -> None:
+    options = ("--set", "encoder.attention=decaying", "--set", "encoder.attention_options={reach: 3.0}")
+    output = tmp_path / "model"
+    invoke("pretrain", tiny_config, "-o", output, "--checkpoints", tmp_path / "checkpoints", *options)
+    weights = load_file(output / "model.safetensors")
+    (reach,) = (weight for name, weight in weights.items() if name.endswith("mechanism.reach"))
+    assert reach.shape == (2,) and (reach != 3).all(), "it was learnt"
+    model = load(output)
+    assert (model.config.attention, model.config.attention_options) == ("decaying", {"reach": 3.0})
+    assert model.embed([random_dna(200, 1)]).shape == (1, 16)
+    invoke("draw-attention", output, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy", "--tokens", 30)
+
+
+def test_a_model_whose_mechanism_is_not_installed_is_refused(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EncoderConfig(vocabulary=40, layers=1, hidden=8, heads=2, positions=64, attention="decaying")
+    model = promoter_model(config)
+    save(tmp_path / "model", model, {}, {}, {})
+    assert load(tmp_path / "model").config == config
+    monkeypatch.undo()
+    known_mechanisms.cache_clear()
+    with pytest.raises(ModelError, match=r"not a model description: .*'decaying' is not one of") as caught:
+        load(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+
+
+def test_queries_may_be_the_keys_and_the_layers_input_is_given(
+    monkeypatch: pytest.MonkeyPatch, found_anew: None
+) -> None:
+    seen = []
+
+    class Probe(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, **rest: object) -> Tensor:
+            seen.append((q, k, rest))
+            return v
+
+        def begin_pass(self) -> None:
+            seen.append("pass")
+
+    probe = Mechanism("probe", Section, lambda shape, options: Probe(), cost="L", shares_keys=True)
+    monkeypatch.setattr("bigbird_dna.config.mechanisms.known_mechanisms", lambda: {"probe": probe})
+    config = SMALL.model_copy(update={"attention": "probe", "dropout": 0.0, "position": "rotary"})
+    encoder = Encoder(config)
+    assert not [name for name in encoder.state_dict() if ".key." in name]
+    ids = torch.randint(5, 40, (2, 20))
+    encoder(ids).square().sum().backward()
+    assert [entry == "pass" for entry in seen] == [True, True, False, False], "once for each layer, before"
+    for q, k, rest in (entry for entry in seen if entry != "pass"):
+        assert torch.equal(q, k) and rest["hidden"].shape == (2, 20, 16)  # type: ignore[index]
+        assert rest["lengths"] is None and rest["dropout"] == 0
+    assert all(p.grad is not None for name, p in encoder.named_parameters() if "query" not in name)
+    seen.clear()
+    with torch.inference_mode():
+        encoder.eval()(ids)
+    assert "pass" not in seen
+
+
+# Encoders and models
+
+
+def promoter_model(config: EncoderConfig) -> bigbird_dna.Model:
+    settings = PromoterSettings(upstream=100, downstream=60, pooling="cls", jitter=4, views=2)
+    return random_model(small_tokenizer(), config, settings, scale=3)
+
+
+@pytest.mark.parametrize("name", COMBINERS)
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+def test_hidden_states_depend_neither_on_padding_nor_on_the_batch(name: str, position: str) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(SMALL.model_copy(update={"attention": name, "position": position})).eval()
+    lengths = [128, 40, 97]
+    ids = torch.randint(5, 40, (3, 128))
+    with torch.no_grad():
+        together = encoder(ids, torch.tensor(lengths))
+        for row, length in enumerate(lengths):
+            alone = encoder(ids[row : row + 1, :length])
+            torch.testing.assert_close(together[row, :length], alone[0], atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", COMBINERS)
+def test_gradient_checkpointing_changes_no_gradient(name: str) -> None:
+    """In training, twice: what selects keys may change between the passes, never within one."""
+    results = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        changes = {"attention": name, "gradient_checkpointing": again, "attention_dropout": 0.1}
+        encoder = Encoder(SMALL.model_copy(update=changes)).train()
+        ids = torch.randint(5, 40, (2, 50))
+        for _ in range(2):
+            encoder.zero_grad()
+            encoder(ids, torch.tensor([50, 31])).square().sum().backward()
+        results.append([p.grad for p in encoder.parameters()] + list(encoder.buffers()))
+    for stored, recomputed in zip(*results, strict=True):
+        assert (stored is None) == (recomputed is None)
+        if stored is not None:
+            torch.testing.assert_close(stored, recomputed)
+
+
+@pytest.mark.parametrize("name", COMBINERS)
+def test_a_model_is_saved_loaded_and_predicts_the_same(name: str, tmp_path: Path) -> None:
+    config = SMALL.model_copy(update={"attention": name, "attention_options": {"pooling": "deepsets_max"}})
+    config = EncoderConfig(**config.model_dump())
+    model = promoter_model(config)
+    save(tmp_path / "model", model, {}, {}, {})
+    described = json.loads((tmp_path / "model/config.json").read_text())["encoder"]
+    assert described["attention"] == name and described["attention_options"] == config.attention_options
+    loaded = load(tmp_path / "model")
+    assert loaded.config == config
+    for key, value in model.network.state_dict().items():
+        assert torch.equal(value, loaded.network.state_dict()[key]), key
+    windows = [random_dna(160, seed) for seed in range(3)]
+    first = model.predict(windows)
+    assert (first == loaded.predict(windows)).all() and len(set(first.tolist())) == 3
+    assert first[1] == loaded.predict(windows[1:2])[0], "no company counts"
+    with pytest.raises(ModelError, match=f"encoder.attention {name}: HuggingFace's BigBird has bigbird and"):
+        export_huggingface(tmp_path / "model", tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_compiled_layers_leave_a_mechanism_to_the_layers() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(SMALL.model_copy(update={"attention": "combiner_fixed"})).eval()
+    ids = torch.randint(5, 40, (1, 60))
+    with cpu_threads(1), torch.inference_mode():
+        expected = encoder(ids)
+        with prepared(encoder, 4096):
+            assert encoder.packed is None
+            torch.testing.assert_close(encoder(ids), expected)
+
+
+@pytest.mark.slow
+def test_what_torch_compiles_has_a_mechanism_beside_it() -> None:
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    encoder = Encoder(SMALL.model_copy(update={"attention": "combiner_axial_vertical"})).eval()
+    compiled: Callable[..., Tensor] = torch.compile(encoder, backend="eager")
+    ids, lengths = torch.randint(5, 40, (2, 60)), torch.tensor([60, 33])
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(ids, lengths)[1, :33], encoder(ids, lengths)[1, :33])
+    torch.compiler.reset()
+
+
+def test_a_training_that_was_interrupted_ends_with_the_same_weights(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of routing, whose clusters' directions change as it goes."""
+    options = ("encoder.attention=combiner_routing", "encoder.attention_options={decay: 0.5, clusters: 4}")
+    words = ["--checkpoints", tmp_path / "checkpoints", *(w for option in options for w in ("--set", option))]
+    draw = PretrainingObjective.batch
+
+    def interrupted(self: PretrainingObjective, step: int, first: int, count: int) -> Batch:
+        if step == 7:
+            raise RuntimeError("interrupted")
+        return draw(self, step, first, count)
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="interrupted"):
+        patch.setattr(PretrainingObjective, "batch", interrupted)
+        invoke("pretrain", tiny_config, "-o", tmp_path / "model", *words)
+    invoke("pretrain", tiny_config, "-o", tmp_path / "model", *words)
+    words[1] = tmp_path / "others"
+    invoke("pretrain", tiny_config, "-o", tmp_path / "whole", *words)
+    resumed, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "whole"))
+    directions = [name for name in whole if name.endswith("directions")]
+    assert directions and all(torch.equal(resumed[name], value) for name, value in whole.items())
+    fresh = load_config(tiny_config, options).encoder
+    assert fresh.attention_options["clusters"] == whole[directions[0]].shape[1]
