@@ -1,0 +1,43 @@
+"""Scores as probabilities that keep their order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LEAST_SLOPE = 0.01  # in standard deviations of the scores: a higher score is never a lower probability
+
+
+class Sigmoid(NamedTuple):
+    """Probability 1 / (1 + exp(−slope · score − offset)), with a slope above 0."""
+
+    slope: float
+    offset: float
+
+    def __call__(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probabilities of scores, of any shape."""
+        from scipy.special import expit
+
+        return np.asarray(expit(self.slope * scores + self.offset))
+
+
+def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmoid:
+    """Platt's scaling of scores (N,) with labels (N,), of which any may be missing a class.
+
+    The slope is kept above 0, where higher scores mean fewer positives too.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
+    standard = (scores - mean) / spread
+    # One of each class in the middle: no share is 0 or 1, as with Platt's targets.
+    x, y = np.append(standard, [0.0, 0.0]), np.append(labels, [0, 1])
+    model = LogisticRegression(C=1e3).fit(x[:, None], y)
+    slope = float(model.coef_[0, 0])
+    offset = float(model.intercept_[0])
+    if slope < _LEAST_SLOPE:
+        slope, share = _LEAST_SLOPE, float(y.mean())
+        offset = float(np.log(share / (1 - share)))
+    return Sigmoid(slope / spread, offset - slope * mean / spread)
