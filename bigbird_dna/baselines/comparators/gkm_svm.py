@@ -156,7 +156,7 @@ class GkmSvm(Comparator):
 
 
 def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
-    """Rows of both classes, ascending: of positives `MOST`, and as many negatives; none of one class alone."""
+    """Rows of both classes, ascending: at most `MOST` positives, and as many negatives; none of one class."""
     rng = np.random.default_rng(seed)
     positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
     if not len(positive) or not len(negative):

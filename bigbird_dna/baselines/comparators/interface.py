@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 # Axes: N windows, L bases of a window, T labels of each: its tracks, or one of promoters.
 
 Rows = NDArray[np.intp]
-Probabilities = NDArray[np.float32]
+Probabilities = NDArray[np.floating[Any]]
 
 
 class Windows(Protocol):

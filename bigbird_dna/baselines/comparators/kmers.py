@@ -34,7 +34,7 @@ class PromoterKmers(Comparator):
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Probabilities (n, 1)."""
-        return self.model.predict(sequences)[:, None].astype(np.float32)
+        return self.model.predict(sequences)[:, None]
 
     def chosen(self) -> dict[str, Any]:
         """k and penalty."""

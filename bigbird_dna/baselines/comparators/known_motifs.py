@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.baselines.comparators.names import TAXA
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import reading
 
 RELEASE = "JASPAR2026"
-TAXA = ("vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates")
 
 # Names of factors in public peak sets that JASPAR knows by another name.
 SYNONYMS = {

@@ -5,6 +5,8 @@ from bigbird_dna.errors import UsageError
 KMERS, GC, GKM, MOTIFS = "k-mers", "gc", "gkm-svm", "motifs"
 NETWORK_NAMES = ("cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn")
 NAMES = (*NETWORK_NAMES, KMERS, GC, GKM, MOTIFS)
+TAXA = ("vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates")
+"""Of JASPAR's matrices."""
 
 
 def check_name(name: str) -> None:

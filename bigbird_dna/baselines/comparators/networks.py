@@ -261,9 +261,7 @@ class _Objective:
         """Loss and median AUROC on held-out windows; the weights are kept if they are the best so far."""
         both_strands = self.settings.both_strands
         chances = _probabilities(network, self.judged, self.device, both_strands).astype(np.float64)
-        right = np.where(self.judged_labels == 1, chances, 1 - chances)
-        counted = np.where(self.judged_labels == 1, self.weight.numpy(), 1.0)
-        loss = float(-(counted * np.log(right.clip(1e-7, 1))).mean())
+        loss = _loss(self.judged_labels, chances, self.weight.numpy())
         if loss < self.best.loss:
             weights = {name: value.cpu().clone() for name, value in network.state_dict().items()}
             self.best = _Best(loss, weights)
@@ -276,6 +274,13 @@ def _some(count: int, seed: int) -> Rows:
     if count <= JUDGED_WINDOWS:
         return np.arange(count)
     return np.sort(np.random.default_rng((seed, 5)).choice(count, JUDGED_WINDOWS, replace=False))
+
+
+def _loss(labels: NDArray[np.uint8], chances: NDArray[np.float64], weight: NDArray[np.float32]) -> float:
+    """Mean cross-entropy of probabilities (n, T), positives counted by the weight of their label (T,)."""
+    right = np.where(labels == 1, chances, 1 - chances)
+    counted = np.where(labels == 1, weight, 1.0)
+    return float(-(counted * np.log(right.clip(1e-7, 1))).mean())
 
 
 def _median_auroc(labels: NDArray[np.uint8], chances: NDArray[np.float64]) -> float:
