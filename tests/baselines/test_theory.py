@@ -85,7 +85,8 @@ NETWORK_LEARNT = (6000, 300, 400)
 
 
 @pytest.mark.parametrize(("name", "least", "most"), [
-    ("gc", 0.4, 0.6), ("k-mers", 0.9, 1), ("k-mers on both strands", 0.8, 1), ("gkm-svm", 0.95, 1), ("motifs", 0.99, 1),
+    ("gc", 0.4, 0.6), ("k-mers", 0.9, 1), ("k-mers on both strands", 0.8, 1),
+    ("gkm-svm", 0.95, 1), ("motifs", 0.99, 1),
 ])  # fmt: skip
 def test_a_planted_motif(name: str, least: float, most: float) -> None:
     assert least <= figure(TABLE[name](), task(planted_motif, LEARNT)) <= most

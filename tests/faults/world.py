@@ -222,6 +222,19 @@ _ALL = [
         ],
         "directory",
     ),
+    Command(
+        "fit-promoter-comparator",
+        lambda w, out: [
+            *("fit-promoter-comparator", w.config, "gc", "--negative-set", "genomic", "-o", out),
+            *("--threads", 1),
+        ],
+        "directory",
+    ),
+    Command(
+        "fit-chromatin-comparator",
+        lambda w, out: [*("fit-chromatin-comparator", w.config, "gc", "-o", out), *("--threads", 1)],
+        "directory",
+    ),
     *(
         Command(
             f"score-promoters {format}",

@@ -55,7 +55,7 @@ class KnownMotif(NamedTuple):
         from Bio.motifs import jaspar
 
         letters = dict(zip("ACGT", self.counts.T.tolist(), strict=True))
-        motif = motifs.Motif(alphabet="ACGT", counts=motifs.matrix.FrequencyPositionMatrix("ACGT", letters))
+        motif = motifs.Motif(alphabet="ACGT", counts=letters)
         motif.background = dict(zip("ACGT", background, strict=True))
         motif.pseudocounts = jaspar.calculate_pseudocounts(motif)
         return np.array([motif.pssm[letter] for letter in "ACGT"]).T

@@ -38,7 +38,7 @@ class _Block(nn.Module):
 class ResidualCnn(nn.Module):
     """One-hot windows (B, 4, L) to logits (B, T)."""
 
-    shortest = POOLED
+    shortest = 1
 
     def __init__(
         self, length: int, labels: int, *, channels: int = 128, means: int = 8, dropout: float = 0.1
