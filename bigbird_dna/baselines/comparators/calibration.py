@@ -32,12 +32,15 @@ def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmo
 
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
     standard = (scores - mean) / spread
-    # One of each class in the middle: no share is 0 or 1, as with Platt's targets.
-    x, y = np.append(standard, [0.0, 0.0]), np.append(labels, [0, 1])
-    model = LogisticRegression(C=1e3).fit(x[:, None], y)
+    # Platt's targets, a bit less than sure: what is told apart without error has a slope as well.
+    positive = labels == 1
+    count = int(positive.sum())
+    target = np.where(positive, (count + 1) / (count + 2), 1 / (len(labels) - count + 2))
+    x, y = np.concatenate([standard, standard])[:, None], np.repeat([1, 0], len(labels))
+    model = LogisticRegression(C=1e3).fit(x, y, sample_weight=np.concatenate([target, 1 - target]))
     slope = float(model.coef_[0, 0])
     offset = float(model.intercept_[0])
     if slope < _LEAST_SLOPE:
-        slope, share = _LEAST_SLOPE, float(y.mean())
+        slope, share = _LEAST_SLOPE, float(target.mean())
         offset = float(np.log(share / (1 - share)))
     return Sigmoid(slope / spread, offset - slope * mean / spread)
