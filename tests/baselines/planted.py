@@ -8,7 +8,8 @@ import numpy as np
 from bigbird_dna.baselines.comparators.interface import TextWindows
 from tests.baselines.sources import Source
 
-FIRST, SECOND = "TGACGTCA", "GCCACAGG"
+WORD = "CATAGGACTTGA"
+PAIR = "TGACGTCAATCG", "GCCACAGGTTAC"
 LENGTH = 170  # bp
 APART = 48  # bp between the starts of the two of a pair: further than any filter and any k-mer reaches
 
@@ -21,37 +22,50 @@ class Task(NamedTuple):
     test: TextWindows
 
 
-def random_windows(count: int, rng: np.random.Generator, length: int = LENGTH) -> np.ndarray:
-    return rng.choice(list("ACGT"), (count, length))
-
-
 def _split(texts: list[str], labels: np.ndarray, sizes: tuple[int, int, int]) -> Task:
     bounds = pairwise(np.cumsum((0, *sizes)).tolist())
     return Task(*(TextWindows(texts[first:last], labels[first:last]) for first, last in bounds))
 
 
-def planted_motif(sizes: tuple[int, int, int], seed: int = 0) -> Task:
-    """Positives have a word of 8 bases, anywhere; negatives have its bases in another order."""
+def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
+    """Random bases with two words, always as far from each other, anywhere, and a third between them.
+
+    The first label: the third word is `WORD`, rather than its bases in another order. The second label: the
+    first of the pair comes first.
+    """
     rng = np.random.default_rng(seed)
-    letters = random_windows(sum(sizes), rng)
-    labels = np.arange(len(letters)) % 2
-    for row, label in zip(letters, labels, strict=True):
-        start = rng.integers(0, LENGTH - len(FIRST))
-        word = list(FIRST) if label else list(rng.permutation(list(FIRST)))
-        row[start : start + len(FIRST)] = word
+    letters = rng.choice(list("ACGT"), (sum(sizes), LENGTH))
+    numbers = np.arange(len(letters))
+    labels = np.stack([numbers % 2, numbers // 2 % 2], axis=1)
+    size = len(WORD)
+    for row, (has_word, in_order) in zip(letters, labels.tolist(), strict=True):
+        first = rng.integers(0, LENGTH - APART - size + 1)
+        middle = first + size + rng.integers(0, APART - 2 * size + 1)
+        words = PAIR if in_order else PAIR[::-1]
+        third = WORD if has_word else "".join(rng.permutation(list(WORD)))
+        for place, word in zip((first, middle, first + APART), (words[0], third, words[1]), strict=True):
+            row[place : place + size] = list(word)
     return _split(["".join(row) for row in letters], labels, sizes)
+
+
+def planted_motif(sizes: tuple[int, int, int], seed: int = 0) -> Task:
+    """The first label alone."""
+    return _one_label(planted_both(sizes, seed), 0)
 
 
 def planted_pair(sizes: tuple[int, int, int], seed: int = 0) -> Task:
-    """Two words, always as far from each other, anywhere; in positives the one comes first, or the other."""
-    rng = np.random.default_rng(seed)
-    letters = random_windows(sum(sizes), rng)
-    labels = np.arange(len(letters)) % 2
-    for row, label in zip(letters, labels, strict=True):
-        start = rng.integers(0, LENGTH - APART - len(FIRST))
-        for place, word in zip((start, start + APART), (FIRST, SECOND)[:: 1 if label else -1], strict=True):
-            row[place : place + len(word)] = list(word)
-    return _split(["".join(row) for row in letters], labels, sizes)
+    """The second label alone."""
+    return _one_label(planted_both(sizes, seed), 1)
+
+
+def _one_label(task: Task, label: int) -> Task:
+    rows = [np.arange(part.shape[0]) for part in task]
+    return Task(
+        *(
+            TextWindows(part.sequences(own), part.labels(own)[:, label])
+            for part, own in zip(task, rows, strict=True)
+        )
+    )
 
 
 def markov_sources(sizes: tuple[int, int, int], order: int = 3, seed: int = 0) -> Task:
