@@ -88,7 +88,7 @@ def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_
         and not told["settings"]["both_strands"]
     )
     given = f"substituted={tmp_path / 'one/predictions.parquet'}"
-    assert run("report-promoters", given, "-o", tmp_path / "report").code == 0
+    assert run("report-promoters", "--predictions", given, "-o", tmp_path / "report").code == 0
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert table["auroc"].tolist() == pytest.approx([told["metrics"]["test"]["auroc"]])
 
@@ -169,7 +169,9 @@ def test_promoter_comparators_that_are_refused(
 
 def test_promoter_data_that_are_refused(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     words = of_windows(tiny_config, "gc")
-    refused(run(*words, "--windows", tmp_path, "-o", tmp_path / "out"), 1, "windows.parquet: no such file")
+    (tmp_path / "none").mkdir()
+    result = run(*words, "--windows", tmp_path / "none", "-o", tmp_path / "out")
+    refused(result, 1, "windows.parquet: no such file")
     again = [*words, "--negative-set", "upside"]
     refused(run(*again, "-o", tmp_path / "out"), 1, "has no negative set 'upside'")
     (tmp_path / "file").write_text("mine")
@@ -186,14 +188,15 @@ def test_windows_of_one_class_are_refused(run: Run, tiny_config: Path, tmp_path:
     source = tiny_config.parent / "results/promoters"
     rows = pd.read_parquet(source / "windows.parquet")
     keep = ~((rows["split"] == "valid") & (rows["negative_set"] == "positive"))
-    rows[keep].to_parquet(tmp_path / "windows.parquet", index=False)
+    home = tmp_path / "windows"
+    home.mkdir()
+    rows[keep].to_parquet(home / "windows.parquet", index=False)
     labels = (rows[keep]["negative_set"] == "positive").to_numpy()
-    np.savez(
-        tmp_path / "labels.npz", packed=np.packbits(labels[:, None], axis=1), tracks=np.array(["promoter"])
-    )
-    words = of_windows(tiny_config, "gc", "--windows", tmp_path)
+    packed = np.packbits(labels[:, None], axis=1)
+    np.savez(home / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+    words = of_windows(tiny_config, "gc", "--windows", home)
     part = "the valid windows are not of both classes, which are to be told apart"
-    refused(run(*words, "-o", tmp_path / "out"), 1, tmp_path, part)
+    refused(run(*words, "-o", tmp_path / "out"), 1, home, part)
 
 
 @pytest.mark.parametrize(
