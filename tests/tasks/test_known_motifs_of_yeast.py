@@ -31,8 +31,7 @@ def test_the_scan_reaches_what_it_reaches_elsewhere(shared_data: Path, tmp_path:
     prepare_reference(next((shared_data / "yeast").glob("*.fa.gz")), reference)
     changed = ("minimum_positives=20", "minimum_held_out=1", f"tracks={tmp_path / 'peaks'}")
     config = load_config(
-        REPOSITORY / "workflow/config/yeast_factors.yaml",
-        [*(f"chromatin.data.{one}" for one in changed), "chromatin.evaluation.test_bins=null"],
+        REPOSITORY / "workflow/config/yeast_factors.yaml", [f"chromatin.data.{one}" for one in changed]
     )
     prepare_data(config, reference, tmp_path / "data", tracks=tmp_path / "peaks")
     fit_chromatin_comparator(
@@ -51,7 +50,6 @@ def test_the_scan_reaches_what_it_reaches_elsewhere(shared_data: Path, tmp_path:
     figures = {
         name: auroc(labels[:, one], values[:, one]).value for one, name in enumerate(targets) if enough[one]
     }
-    print(len(figures), np.median(list(figures.values())), {name: round(figures[name], 3) for name in KNOWN})
     assert {name: figures[name] for name in KNOWN} == pytest.approx(KNOWN, abs=0.03)
     assert 40 <= len(figures) <= 60
     assert float(np.median(list(figures.values()))) == pytest.approx(0.68, abs=0.03)

@@ -33,4 +33,5 @@ class CnnProm(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         """Logits (B, T)."""
         found = self.pool(F.relu(self.motifs(windows)))
-        return self.output(F.relu(self.dense(found.flatten(1))))
+        logits: Tensor = self.output(F.relu(self.dense(found.flatten(1))))
+        return logits

@@ -39,4 +39,5 @@ class DeePromoter(nn.Module):
         places = [F.relu(motifs(windows)[..., :length]) for motifs in self.motifs]
         found = [self.dropout(F.max_pool1d(one, POOLED)) for one in places]
         read, _ = self.recurrent(torch.cat(found, 1).transpose(1, 2))  # (B, P, 2 × units)
-        return self.output(self.dropout(F.relu(self.dense(self.dropout(read.flatten(1))))))
+        logits: Tensor = self.output(self.dropout(F.relu(self.dense(self.dropout(read.flatten(1))))))
+        return logits

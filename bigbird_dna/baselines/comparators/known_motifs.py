@@ -55,9 +55,9 @@ class KnownMotif(NamedTuple):
         from Bio.motifs import jaspar
 
         letters = dict(zip("ACGT", self.counts.T.tolist(), strict=True))
-        motif = motifs.Motif(alphabet="ACGT", counts=letters)
+        motif = motifs.Motif(alphabet="ACGT", counts=letters)  # type: ignore[no-untyped-call]
         motif.background = dict(zip("ACGT", background, strict=True))
-        motif.pseudocounts = jaspar.calculate_pseudocounts(motif)
+        motif.pseudocounts = jaspar.calculate_pseudocounts(motif)  # type: ignore[no-untyped-call]
         return np.array([motif.pssm[letter] for letter in "ACGT"]).T
 
 
@@ -100,7 +100,8 @@ def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
 
     fault = "not a file of matrices in JASPAR's format"
     with reading(path, fault, Exception), path.open(encoding="utf-8") as stream:
-        found = tuple(_known(record) for record in motifs.parse(stream, "jaspar"))
+        records = motifs.parse(stream, "jaspar")  # type: ignore[no-untyped-call]
+        found = tuple(_known(record) for record in records)
     if not found:
         raise DataError(f"{path}: holds no matrix")
     for motif in found:

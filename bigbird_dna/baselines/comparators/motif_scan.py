@@ -43,12 +43,12 @@ def best_matches(codes: NDArray[np.uint8], matrices: Sequence[NDArray[np.float64
             if width > codes.shape[1]:
                 found[:, chosen] = lowest[chosen]
                 continue
-            forward = np.stack([matrices[one] for one in chosen])  # (m, W, 4)
+            forward = np.stack([matrices[one] for one in chosen.tolist()])  # (m, W, 4)
             both = np.concatenate([forward, forward[:, ::-1, ::-1]])
             filters = np.pad(both, ((0, 0), (0, 0), (0, 1)), constant_values=_NOWHERE).transpose(0, 2, 1)
             scores = F.conv1d(hot, torch.from_numpy(np.ascontiguousarray(filters)).float()).amax(2).numpy()
             found[:, chosen] = np.maximum(scores[:, : len(chosen)], scores[:, len(chosen) :])
-    return np.maximum(found, lowest).astype(np.float32)
+    return np.asarray(np.maximum(found, lowest), np.float32)
 
 
 class MotifScan(Comparator):

@@ -32,7 +32,8 @@ class _Block(nn.Module):
     def forward(self, places: Tensor) -> Tensor:
         """What is there, and what its surroundings say."""
         change: Tensor = self.mixed(F.gelu(self.around(F.gelu(self.norm(places)))))
-        return places + self.dropout(change)
+        change = self.dropout(change)
+        return places + change
 
 
 class ResidualCnn(nn.Module):

@@ -54,7 +54,11 @@ class Options:
         settings = NetworkSettings(
             seed=seed if self.seed is None else self.seed, both_strands=not directed, balanced=directed
         )
-        given = {"steps": self.steps, "batch_size": self.step_windows, "learning_rate": self.learning_rate}
+        given: dict[str, Any] = {
+            "steps": self.steps,
+            "batch_size": self.step_windows,
+            "learning_rate": self.learning_rate,
+        }
         return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
