@@ -93,7 +93,7 @@ def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_
     assert table["auroc"].tolist() == pytest.approx([told["metrics"]["test"]["auroc"]])
 
 
-@pytest.mark.parametrize("name", ["gc", "gkm-svm"])
+@pytest.mark.parametrize("name", ["gc", pytest.param("gkm-svm", marks=pytest.mark.slow)])
 def test_others_of_promoters(run: Run, tiny_config: Path, tmp_path: Path, name: str) -> None:
     assert run(*of_windows(tiny_config, name), "-o", tmp_path / "out").code == 0
     found = pd.read_parquet(tmp_path / "out/predictions.parquet")

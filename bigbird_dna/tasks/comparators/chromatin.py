@@ -1,12 +1,12 @@
 """Comparators on chromatin bins: arrays of the test bins that `auc-report` reads, as those of the models."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.baselines.comparators.interface import Rows, blocks
+from bigbird_dna.baselines.comparators.interface import Comparator, Rows, blocks
 from bigbird_dna.baselines.comparators.known_motifs import (
     KnownMotif,
     jaspar_motifs,
@@ -101,9 +101,7 @@ def fit_chromatin_comparator(
     evaluation, size = config.chromatin.evaluation, bins.bin_size
     length = _window(window, name, size)
     test, valid = held_out_rows(bins, evaluation), bins.rows("valid")
-    for split, rows in (("training", bins.rows("train")), ("validation", valid)):
-        if not len(rows):
-            raise DataError(f"{data}: has no {split} bins")
+    _check_splits(data, {"training": bins.rows("train"), "validation": valid})
     settings = options.settings(evaluation.seed, directed=False)
     motifs = _motifs(options, bins.tracks, data) if name == MOTIFS else ()
     if name in NETWORK_NAMES:
@@ -127,32 +125,37 @@ def fit_chromatin_comparator(
         device=device,
         motifs=motifs,
     ).fit(*(BinWindows(bins, genome, length, rows) for rows in (learnt, valid)))
-    covered = np.flatnonzero(comparator.covered(len(bins.tracks)))
-    judged = BinWindows(bins, genome, length, test)
-    values = np.empty((len(test), len(covered)), np.float32)
-    parts = -(-len(test) // _AT_ONCE)
-    for rows in progress(blocks(len(test), _AT_ONCE), "predicting", parts, "parts"):
-        values[rows] = comparator.predict(judged.sequences(rows))[:, covered]
+    values = _predicted(comparator, BinWindows(bins, genome, length, test))
+    can = comparator.covered(len(bins.tracks))
+    covered = np.flatnonzero(can)
     with atomic_directory(output) as directory:
-        write_array(directory / PREDICTIONS, values)
+        write_array(directory / PREDICTIONS, values[:, covered])
         bins.bins.iloc[test].to_parquet(directory / "bins.parquet", index=False)
         bins.labels.take(test).select(covered).save(directory / "labels.npz")
         write_tracks(directory / "tracks.tsv", [bins.tracks[one] for one in covered.tolist()])
-        write_description(
-            directory,
-            name,
-            comparator,
-            settings,
-            window=length,
-            training_bins=len(learnt),
-            tracks=len(covered),
-            tracks_left_out=[
-                track.name
-                for track, can in zip(bins.tracks, comparator.covered(len(bins.tracks)), strict=True)
-                if not can
-            ],
-        )
+        told = {
+            "window": length,
+            "training_bins": len(learnt),
+            "tracks": len(covered),
+            "tracks_left_out": [bins.tracks[one].name for one in np.flatnonzero(~can).tolist()],
+        }
+        write_description(directory, name, comparator, settings, **told)
     comparator.finish()
+
+
+def _predicted(comparator: Comparator, windows: BinWindows) -> npt.NDArray[np.float32]:
+    """Probabilities (n, T), some windows at a time."""
+    count, tracks = windows.shape
+    values = np.empty((count, tracks), np.float32)
+    for rows in progress(blocks(count, _AT_ONCE), "predicting", -(-count // _AT_ONCE), "parts"):
+        values[rows] = comparator.predict(windows.sequences(rows))
+    return values
+
+
+def _check_splits(data: Path, splits: Mapping[str, Rows]) -> None:
+    for split, rows in splits.items():
+        if not len(rows):
+            raise DataError(f"{data}: has no {split} bins")
 
 
 def _window(window: int | None, name: str, size: int) -> int:
