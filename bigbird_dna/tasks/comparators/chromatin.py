@@ -129,7 +129,7 @@ def fit_chromatin_comparator(
     can = comparator.covered(len(bins.tracks))
     covered = np.flatnonzero(can)
     with atomic_directory(output) as directory:
-        write_array(directory / PREDICTIONS, values[:, covered])
+        write_array(directory / PREDICTIONS, np.ascontiguousarray(values[:, covered]))
         bins.bins.iloc[test].to_parquet(directory / "bins.parquet", index=False)
         bins.labels.take(test).select(covered).save(directory / "labels.npz")
         write_tracks(directory / "tracks.tsv", [bins.tracks[one] for one in covered.tolist()])
