@@ -14,7 +14,7 @@ FUZZ_READERS ?=
 FUZZ_SEED ?= 0
 FUZZ_TABLE ?=
 
-.PHONY: help install demo docs test test-slow fuzz lint clean
+.PHONY: help install demo docs test test-slow test-cluster fuzz lint clean
 
 help:
 	@echo "make install    set up .venv with the pinned versions of constraints.txt"
@@ -22,6 +22,7 @@ help:
 	@echo "make docs       build the documentation into site/; it opens in a browser without a server"
 	@echo "make test       lint, then all quick tests"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-cluster  the workflow on a Slurm that it sets up here; needs root and Debian or Ubuntu"
 	@echo "make fuzz       damaged files for every reader, FUZZ_SECONDS of CPU each (600); FUZZ_READERS for some"
 	@echo "make lint       formatting, types, import directions, workflow"
 	@echo "make clean      remove caches and the demo's results, not .venv"
@@ -59,6 +60,13 @@ test: lint
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
+
+# Without root, apt-get or the plugin its tests are skipped, and say why.
+test-cluster: $(INSTALLED)
+	@$(BIN)/python -c 'import snakemake_executor_plugin_slurm' 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]' \
+		|| echo "make test-cluster: the Slurm plugin of Snakemake can't be installed here" >&2
+	$(BIN)/python -m pytest -m cluster -rs tests/cluster
 
 # Fails where a reader crashes, hangs, swells or raises what is no error of this software's own.
 fuzz: $(INSTALLED)

@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.alone import Alone, conditions, foresee, left_out, measure_alone
 from benchmarks.attention import AttentionBenchmark
+from benchmarks.batches import batches
 from benchmarks.contenders import Benchmark, Call, Case, LeftOut, Outputs
 from benchmarks.encoder import EncoderBenchmark
 from benchmarks.machine import describe_machine, describe_software
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "attention": attention,
     "encoder": encoder,
     "models": models,
+    "batches": batches,
 }
 
 

@@ -1,7 +1,8 @@
 """Sparse-attention DNA language models: from a reference genome to promoter scores, tracks and variants.
 
 `load` gives a model with `predict`, `embed`, `predict_regions` and `variant_effects`. The functions
-`score_promoters`, `predict_tracks`, `score_variants` and `auc_report` write files, as the commands do.
+`score_promoters`, `predict_tracks`, `score_variants` and `auc_report` write files, as the commands do;
+`merge_pieces` puts together what the first three wrote in pieces.
 
 The names below are imported on first use, so that light commands stay light.
 """
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.reporting.tracks.report import auc_report
     from bigbird_dna.tasks.chromatin.prediction import predict_tracks
+    from bigbird_dna.tasks.merging import merge_pieces
     from bigbird_dna.tasks.promoters.scoring import score_promoters
     from bigbird_dna.tasks.variants.scoring import score_variants
     from bigbird_dna.tokens.tokenizer import DnaTokenizer
@@ -38,6 +40,7 @@ __all__ = [
     "auc_report",
     "bigbird_attention",
     "load",
+    "merge_pieces",
     "predict_tracks",
     "score_promoters",
     "score_variants",
@@ -56,6 +59,7 @@ _HOMES = {
     "auc_report": "bigbird_dna.reporting.tracks.report",
     "bigbird_attention": "bigbird_dna.attention",
     "load": "bigbird_dna.api.loading",
+    "merge_pieces": "bigbird_dna.tasks.merging",
     "predict_tracks": "bigbird_dna.tasks.chromatin.prediction",
     "score_promoters": "bigbird_dna.tasks.promoters.scoring",
     "score_variants": "bigbird_dna.tasks.variants.scoring",

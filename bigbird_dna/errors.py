@@ -40,6 +40,19 @@ class ConfigError(UsageError):
     """A configuration has an unknown key, a wrong type or contradictory values."""
 
 
+class Stopped(BigBirdDnaError):
+    """A training has saved a checkpoint and stopped before its end, as it was told: the same command goes on.
+
+    The exit code is that of a temporary failure (sysexits.h), for who submits the command again.
+    """
+
+    exit_code = 75
+
+    def __init__(self, text: str, *, silent: bool = False) -> None:
+        super().__init__(text)
+        self.silent = silent  # another process says it
+
+
 def error_text(error: BaseException) -> str:
     """What another library's error says, on one line and not too long; its type where it says nothing."""
     return shortened(" ".join(str(error).split()), 300) or type(error).__name__

@@ -11,6 +11,7 @@ from bigbird_dna.config import (
     STAGES,
     ChromatinTrainingConfig,
     Config,
+    EncoderConfig,
     PretrainingConfig,
     PromoterModelConfig,
     RunPaths,
@@ -196,6 +197,8 @@ def test_a_moved_key_comes_before_other_faults() -> None:
 
 TRAINED = {"pretraining", "promoters", "chromatin"}
 READERS: dict[str, set[str]] = {
+    "chromatin.data.valid_regions": {"tokens", "chromatin-data", "chromatin"},
+    "chromatin.data.test_regions": {"tokens", "chromatin-data", "chromatin"},
     "seed": {*TRAINED, "tokens", "windows", "promoter-baseline", "chromatin-data"},
     "genome": {*TRAINED, "tokens", "windows", "chromatin-data"},
     "tokens": {"tokens", "pretraining"},
@@ -224,14 +227,23 @@ def test_a_change_of_a_key_changes_the_files_of_the_stages_that_read_it(key: str
     assert changed == (readers[0] if readers else set()) | shown
 
 
+def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out() -> None:
+    """So it is that of earlier versions, and no run tokenises again because of it."""
+    assert stage_values(Config(), "tokens").keys() == {"seed", "genome", "tokens"}
+    data = {"chromatin": {"data": {"test_regions": ["c:1-9"]}}}
+    assert stage_values(parse_config(data), "tokens")["chromatin"] == {"data": {"test_regions": ["c:1-9"]}}
+
+
 def test_keys_of_no_stage() -> None:
     read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     assert unread == {
         *("results", "local_data", "processes", "simulation.megabases"),
         *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
+        *("promoters.processes", "chromatin.processes"),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
-        *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "study"),
+        *("chromatin.pieces.data", "chromatin.pieces.predictions", "chromatin.pieces.variants"),
+        *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "scoring.pieces", "study"),
     }
 
 
@@ -274,13 +286,14 @@ def test_what_decides_weights() -> None:
     """A training goes on from its checkpoint only if these are the same."""
     aside = {
         kind: set(kind().model_dump()) - set(kind().deciding())
-        for kind in (PretrainingConfig, ChromatinTrainingConfig, PromoterModelConfig)
+        for kind in (PretrainingConfig, ChromatinTrainingConfig, PromoterModelConfig, EncoderConfig)
     }
-    both = {"evaluate_every", "checkpoint_every"}
+    all_trainings = {"evaluate_every", "checkpoint_every", "accumulate", "precision"}
     assert aside == {
-        PretrainingConfig: {*both, "evaluation_sequences", "ngram_order"},
-        ChromatinTrainingConfig: {*both, "evaluation_bins"},
+        PretrainingConfig: {*all_trainings, "evaluation_sequences", "ngram_order"},
+        ChromatinTrainingConfig: {*all_trainings, "evaluation_bins"},
         PromoterModelConfig: {"views"},
+        EncoderConfig: {"route", "gradient_checkpointing"},
     }
 
 
@@ -301,6 +314,7 @@ def test_names_of_a_run_s_files() -> None:
         "tokenizer": "r/tokens/tokenizer.model",
         "token_statistics": "r/tokens/statistics.json",
         "pretrained": "r/models/pretrained",
+        "pretraining_baselines": "r/pretraining/baselines.npz",
         "pretraining_bits": "r/pretraining/bits_per_base.tsv",
         "windows": "r/promoters",
         "sequences": "r/promoters/sequences.fa.gz",

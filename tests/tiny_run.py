@@ -75,6 +75,7 @@ WHOLE: dict[str, Any] = {
         "evaluation": {"baseline_kmer": 2},
     },
     "chromatin": {
+        "processes": 2,
         "data": {
             "tracks": "simulated",
             "window": 1000,

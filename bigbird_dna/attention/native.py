@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention import native_build
+from bigbird_dna import native_build
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result

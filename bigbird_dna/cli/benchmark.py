@@ -1,4 +1,4 @@
-"""Commands that time attention and whole encoders beside what else is installed; of a checkout only."""
+"""Commands that time attention, encoders and the making of batches, side by side; of a checkout only."""
 
 import sys
 from pathlib import Path
@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
     group.command()(attention)
     group.command()(encoder)
     group.command()(models)
+    group.command()(batches)
     app.add_typer(group, name="benchmark", rich_help_panel=LOOK)
 
 
@@ -130,6 +131,30 @@ def models(
     _benchmark("models", context.params, output)
 
 
+def batches(
+    context: typer.Context,
+    windows: Annotated[str, option(None, "Lengths of windows in bp, with commas.")] = "8000,1000",
+    reference: Annotated[
+        Path | None,
+        option("FASTA", "Genome.", "the piece of chromosome 22 in $BIGBIRD_DNA_DATA, else a simulated one"),
+    ] = None,
+    tokenizer: Annotated[Path | None, option("FILE", "Tokenizer of DNA.", "learnt from the genome")] = None,
+    vocabulary: Annotated[int, option(None, "Pieces of one that is learnt.", least=11)] = 4096,
+    step_windows: Annotated[int, option(None, "Windows of a step.", least=1)] = 16,
+    shift: Annotated[int, option("BP", "How far a window is moved, at random.", least=0)] = 100,
+    steps: Annotated[int, option(None, "Steps in all.", least=1)] = 1000,
+    repeats: Repeats = 5,
+    threads: Threads = None,
+    output: Annotated[Path | None, output("DIR", "Directory for benchmark.json and benchmark.md.")] = None,
+) -> None:
+    """Time the batches of chromatin training, beside the plain way to make the same.
+
+    Windows a second. The plain way reads each window from the compressed reference and lets SentencePiece
+    encode it, on one thread; both take turns, and every batch must be the same in both.
+    """
+    _benchmark("batches", context.params, output)
+
+
 def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
     """Run a benchmark with the options of its command; `UsageError` where the package isn't in a checkout."""
     root = Path(bigbird_dna.__file__).parents[1]
@@ -138,6 +163,7 @@ def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
             "benchmark: needs a checkout of the source code; the installed package is without benchmarks/"
         )
     sys.path.insert(0, str(root))  # the processes that measure memory inherit it
+    from benchmarks.batches import batches_page
     from benchmarks.figure import draw
     from benchmarks.models import models_page
     from benchmarks.page import markdown
@@ -146,12 +172,13 @@ def _benchmark(name: str, options: dict[str, Any], output: Path | None) -> None:
     if output is not None:
         check_writable(output / "benchmark.json")
     result = BENCHMARKS[name](options)
-    page = models_page(result) if name == "models" else markdown(result)
+    pages = {"models": models_page, "batches": batches_page}
+    page = pages.get(name, markdown)(result)
     typer.echo(page, nl=False)
     if output is not None:
         with into_directory(output) as files:
             write_json(files / "benchmark.json", result)
             (files / "benchmark.md").write_text(page)
-            if name != "models":
+            if name not in pages:
                 draw(result, files / "benchmark.svg")
         log(f"{output}: {', '.join(path.name for path in sorted(output.glob('benchmark.*')))}")

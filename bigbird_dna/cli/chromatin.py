@@ -14,18 +14,20 @@ from bigbird_dna.cli.options import (
     ChromatinData,
     Config,
     Device,
+    PieceOption,
     Pretrained,
     RunReference,
     RunTokenizer,
     Set,
     Threads,
+    TimeLimit,
     argument,
     option,
     output,
     read_run,
 )
 from bigbird_dna.config import DEEPSEA
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, UsageError
 
 Array = Annotated[Path, output("FILE", "Probabilities to write, bins × tracks (.npy).")]
 HeldOut = Annotated[
@@ -78,6 +80,7 @@ def prepare_chromatin(
         Path | None, option("BED", "Regions whose bins are left out.", "chromatin.data.blacklist")
     ] = None,
     reference: RunReference = None,
+    piece: PieceOption = None,
     output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.chromatin_data)] = None,
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and divide them into splits.
@@ -89,6 +92,8 @@ def prepare_chromatin(
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = read_run(config, [*(overrides or ()), *published])
+    if piece is not None and output is None:
+        raise UsageError("--piece: name a file for it with -o")
     prepare_data(
         settings,
         reference or paths.reference,
@@ -97,6 +102,7 @@ def prepare_chromatin(
         blacklist=blacklist,
         bundle=bundle,
         bins=bins,
+        piece=piece,
     )
 
 
@@ -115,21 +121,24 @@ def finetune_chromatin(
         Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.combined_chromatin)
     ] = None,
     checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Train a chromatin model; resumes by itself."""
+    """Train a chromatin model; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin as train
     from bigbird_dna.training.distributed import world
+    from bigbird_dna.training.stopping import time_of_end
 
+    ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
     bin_size = settings.chromatin.data.bin
     size = settings.chromatin.data.window if window is None else window
     if size < bin_size or (size - bin_size) % 2:
         raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
-    with cpu_threads(threads), world(device) as here:
+    with cpu_threads(threads), world(device, ends) as here:
         train(
             settings,
             window=size,
@@ -152,6 +161,7 @@ def predict_bins(
     data: ChromatinData = None,
     reference: RunReference = None,
     labels: HeldOut = None,
+    piece: PieceOption = None,
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
@@ -169,6 +179,7 @@ def predict_bins(
             reference=reference or paths.reference,
             output=output,
             labels=labels,
+            piece=piece,
             batch_size=batch_size,
             device=device,
         )

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import NoReturn
 
 from bigbird_dna.cli.streams import end_output, guard_streams
-from bigbird_dna.errors import BigBirdDnaError, error_text, printable
+from bigbird_dna.errors import BigBirdDnaError, Stopped, error_text, printable
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -74,13 +74,15 @@ class _Signals:
 def main() -> NoReturn:
     """Run the command line.
 
-    The exit code is 0 done, 1 bad data, 2 bad usage; 130 interrupted, 143 terminated, 129 hung up.
+    The exit code is 0 done, 1 bad data, 2 bad usage; 130 interrupted, 143 terminated, 129 hung up; 75: a
+    training has stopped before its end, and the same command goes on with it.
     """
     signals = _Signals()
     signals.mind()
     guard_streams()
     from typer.main import get_command
 
+    from bigbird_dna.cards import lease_cards, release_card
     from bigbird_dna.cli.app import app
     from bigbird_dna.scratch import remove_left
 
@@ -88,8 +90,10 @@ def main() -> NoReturn:
     # Where an exception can't go on, as in a finaliser, Python and Cython print it with its traceback.
     sys.unraisablehook, sys.excepthook = signals.unraisable, signals.printed
     signals.working = True
+    lease_cards()
     code = _ended(command, signals)
     remove_left()
+    release_card()
     if signals.received is None:
         code = end_output(code)
     signals.leave()
@@ -112,7 +116,8 @@ def _ended(command: Callable[[], object], signals: _Signals) -> int:
         if line is None:
             sys.__excepthook__(type(error), error, error.__traceback__)
         elif line:
-            print(f"bigbird-dna: error: {printable(line)}", file=sys.stderr)
+            kind = "" if isinstance(error, Stopped) else "error: "
+            print(f"bigbird-dna: {kind}{printable(line)}", file=sys.stderr)
         return error.exit_code if isinstance(error, BigBirdDnaError) else 1
 
 
@@ -123,6 +128,8 @@ def _code(error: SystemExit) -> int:
 def _told(error: BaseException) -> str | None:
     """An error as one line; empty where nobody reads it, and None for a defect of this software."""
     match error:
+        case Stopped(silent=True):
+            return ""
         case BigBirdDnaError():
             return str(error)
         case BrokenPipeError():

@@ -112,6 +112,15 @@ Contigs = Annotated[
 Regions = Annotated[
     Path | None, option("BED", "Only what lies in these regions, with --contig only on that contig.", "all")
 ]
+PieceOption = Annotated[
+    str | None,
+    option(
+        "K/N",
+        "Only piece K of N, into a file that merge-pieces reads; -o names it, whatever its ending.",
+        "the whole",
+        "--piece",
+    ),
+]
 Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
 NegativeSet = Annotated[str, option(None, "substituted, permuted, genomic or given.", "", "--negative-set")]
 ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
@@ -126,6 +135,15 @@ Pretrained = Annotated[
 ]
 Checkpoints = Annotated[
     Path | None, option("DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoints")
+]
+TimeLimit = Annotated[
+    str | None,
+    option(
+        "[D-]HH:MM:SS",
+        "Save a checkpoint and stop, with exit code 75, before so much time has passed.",
+        "the end of the Slurm job",
+        "--time-limit",
+    ),
 ]
 Windows = Annotated[Path | None, option("DIR", "Data set of prepare-windows.", RESULTS.windows, "--windows")]
 ChromatinData = Annotated[

@@ -1,7 +1,7 @@
 """Commands that use a trained model: promoters along sequences, tracks of regions, effects of variants."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from bigbird_dna.cli.options import (
     Device,
     MaxN,
     ModelDirectory,
+    PieceOption,
     Reference,
     Regions,
     ResultFile,
@@ -21,8 +22,12 @@ from bigbird_dna.cli.options import (
     argument,
     option,
 )
+from bigbird_dna.cli.options import output as result
 from bigbird_dna.console import log
 from bigbird_dna.tasks.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
+
+if TYPE_CHECKING:  # slow to import
+    from bigbird_dna.tasks.variants.scoring import VariantCounts
 
 
 def score_promoters(
@@ -37,6 +42,7 @@ def score_promoters(
     contig: Contigs = [],  # noqa: B006
     regions: Regions = None,
     max_n: MaxN = 0.25,
+    piece: PieceOption = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
@@ -60,6 +66,7 @@ def score_promoters(
         contigs=contig,
         regions=regions,
         max_n=max_n,
+        piece=piece,
         batch_size=batch_size,
         device=device,
         threads=threads,
@@ -97,6 +104,7 @@ def predict_tracks(
         ),
     ] = 0.0,
     max_n: MaxN = 0.25,
+    piece: PieceOption = None,
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
@@ -121,6 +129,7 @@ def predict_tracks(
         summary=summary,
         middle=middle,
         max_n=max_n,
+        piece=piece,
         batch_size=batch_size,
         device=device,
         threads=threads,
@@ -152,6 +161,7 @@ def score_variants(
         Path | None, option("BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.")
     ] = None,
     max_n: MaxN = 0.25,
+    piece: PieceOption = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     threads: Threads = None,
@@ -185,15 +195,12 @@ def score_variants(
         stride=stride,
         sites=sites,
         max_n=max_n,
+        piece=piece,
         batch_size=batch_size,
         device=device,
         threads=threads,
     )
-    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
-    if counts.not_scored:
-        text += f", {counts.not_scored:,} not"
-    if counts.notes:
-        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    text = _told(counts)
     if counts.seem_foreign:
         text += "; warning: most of them don't fit the reference: is it of another assembly?"
         if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
@@ -201,7 +208,34 @@ def score_variants(
     log(text)
 
 
+def _told(counts: "VariantCounts") -> str:
+    text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
+    if counts.not_scored:
+        text += f", {counts.not_scored:,} not"
+    if counts.notes:
+        text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    return text
+
+
+def merge_pieces(
+    pieces: Annotated[list[Path], argument("All pieces of a job, in any order.", "PIECE...")],
+    output: Annotated[
+        Path | None, result("FILE|DIR", "What the job would have written.", "standard output")
+    ] = None,
+) -> None:
+    """Put together what score-promoters, predict-tracks, score-variants, predict-bins or prepare-chromatin
+    wrote with --piece, to the bytes that the whole job would have written.
+
+    The format is the one that the pieces were made for (--format there). Refused are pieces of different
+    jobs (another model, reference, option or number of pieces), and sets that lack one or have one twice.
+    """
+    from bigbird_dna.tasks.merging import merge_pieces as merge
+
+    counts = merge(pieces, output)
+    log(f"{counts.pieces:,} pieces, {counts.rows:,} {counts.kind}")
+
+
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    for command in (score_promoters, predict_tracks, score_variants):
+    for command in (score_promoters, predict_tracks, score_variants, merge_pieces):
         add_command(app, command, USE)

@@ -143,7 +143,7 @@ def prepare_sequences(
 def extract(
     reference: Annotated[Path, argument("Prepared reference (FASTA with its index).")],
     contig: Annotated[
-        str, argument("Contig, by any name that the assembly knows, or a shell pattern: the first that fits.")
+        str, argument("Contig, by any name that the assembly knows, or a region of one, or a shell pattern.")
     ],
     output: Annotated[Path, output("FILE", "bgzip FASTA to write.")],
     megabases: Annotated[
@@ -155,7 +155,11 @@ def extract(
     assembly: Assembly = "demo",
     aliases: Aliases = None,
 ) -> None:
-    """Write one contig of a reference, or its start, as a FASTA file: coordinates stay the same."""
+    """Write one contig of a reference, or a part of it, as a FASTA file: coordinates stay the same.
+
+    Of a region (as 22:1,001-2,000) the bases before it become N. Of a pattern the first contig that fits is
+    written.
+    """
     from bigbird_dna.genome.aliases import open_assembly
     from bigbird_dna.genome.sources.extract import extract_contig
 

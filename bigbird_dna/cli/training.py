@@ -18,6 +18,7 @@ from bigbird_dna.cli.options import (
     RunTokenizer,
     Set,
     Threads,
+    TimeLimit,
     Windows,
     argument,
     option,
@@ -26,11 +27,16 @@ from bigbird_dna.cli.options import (
     read_run,
 )
 
+TokenStores = Annotated[
+    Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
     add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
     add_command(app, pretrain, TRAIN)
+    add_command(app, fit_pretraining_baseline, TRAIN)
     add_command(app, evaluate_pretraining, TRAIN)
     add_command(app, compare_pretraining, TRAIN)
     add_command(app, finetune_promoter, TRAIN)
@@ -40,29 +46,31 @@ def register(app: typer.Typer) -> None:
 def pretrain(
     config: Config,
     overrides: Set = None,
-    tokens: Annotated[
-        Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
-    ] = None,
+    tokens: TokenStores = None,
     tokenizer: RunTokenizer = None,
     output: Annotated[
         Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.pretrained)
     ] = None,
     checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
 
-    A killed run goes on from its last checkpoint when started again with the same configuration. Under
-    `torchrun --nproc-per-node N -m bigbird_dna.cli.main pretrain …` N processes train together.
+    A killed run goes on from its last checkpoint when started again with the same configuration; on SIGTERM
+    it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
+    pretrain …` N processes train together.
     """
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.tasks.pretraining.training import pretrain as train
     from bigbird_dna.training.distributed import world
+    from bigbird_dna.training.stopping import time_of_end
 
+    ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
     tokens = tokens or paths.tokens
-    with cpu_threads(threads), world(device) as here:
+    with cpu_threads(threads), world(device, ends) as here:
         train(
             settings,
             tokens,
@@ -71,6 +79,32 @@ def pretrain(
             checkpoints or paths.checkpoints,
             here,
         )
+
+
+def fit_pretraining_baseline(
+    config: Config,
+    overrides: Set = None,
+    tokens: TokenStores = None,
+    tokenizer: RunTokenizer = None,
+    sequences: Annotated[int, option("N", "Inputs of each split that are judged, at most.", least=1)] = 1000,
+    output: Annotated[
+        Path | None, output("FILE", "File to write (.npz).", RESULTS.pretraining_baselines)
+    ] = None,
+) -> None:
+    """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is judged on.
+
+    evaluate-pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
+    would have nothing to do.
+    """
+    from bigbird_dna.outputs import check_output
+    from bigbird_dna.tasks.pretraining.rivals import fit_rivals
+
+    settings, paths = read_run(config, overrides)
+    tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
+    check_output(output, [tokens])
+    fit_rivals(
+        settings.pretraining, tokens, tokenizer or tokens / paths.tokenizer.name, output, sequences=sequences
+    )
 
 
 def evaluate_pretraining(
@@ -84,6 +118,12 @@ def evaluate_pretraining(
         int | None, option("N", "Tokens of an input.", "512, or as many as the model takes", least=16)
     ] = None,
     ngram_order: Annotated[int, option("N", "The longest n-gram over tokens that is tried.", least=1)] = 6,
+    baselines: Annotated[
+        Path | None,
+        option(
+            "FILE", "What fit-pretraining-baseline wrote, for the same inputs.", "fitted here", "--baselines"
+        ),
+    ] = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -97,7 +137,7 @@ def evaluate_pretraining(
     from bigbird_dna.outputs import check_output
     from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining as evaluate
 
-    check_output(output, [model, tokens])
+    check_output(output, [model, tokens, *([baselines] if baselines else [])])
     with cpu_threads(threads):
         evaluate(
             model,
@@ -106,6 +146,7 @@ def evaluate_pretraining(
             sequences=sequences,
             sequence_tokens=sequence_tokens,
             token_order=ngram_order,
+            baselines=baselines,
             device=device,
         )
 
@@ -190,17 +231,20 @@ def finetune_promoter(
         Path | None, output("MODEL_DIR", "Model directory to write.", RESULTS.promoter_model("SET"))
     ] = None,
     checkpoints: Checkpoints = None,
+    time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Fine-tune a promoter classifier and predict its held-out windows; resumes by itself."""
+    """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.tasks.promoters.finetuning import finetune_promoter as train
     from bigbird_dna.training.distributed import world
+    from bigbird_dna.training.stopping import time_of_end
 
+    ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
-    with cpu_threads(threads), world(device) as here:
+    with cpu_threads(threads), world(device, ends) as here:
         train(
             settings,
             negative_set,

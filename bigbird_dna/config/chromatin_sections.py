@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import ContigName, FileName
 from bigbird_dna.config.section import WATCHING, Section
-from bigbird_dna.config.training import EvaluationConfig, FinetuningConfig, StartConfig
+from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig, FinetuningConfig, StartConfig
 
 # Values of chromatin.data.tracks that are no file.
 SIMULATED = "simulated"
@@ -61,7 +61,9 @@ class ChromatinDataConfig(Section):
     )
     max_n: float = Field(default=0.25, ge=0, le=1, description="largest share of N in a window")
     valid_regions: tuple[ContigName, ...] = Field(
-        default=(), description="contig:first-last, 1-based; besides genome.valid"
+        default=(),
+        description="contigs or regions (contig:first-last, 1-based) besides genome.valid, for bins; held "
+        "out of pretraining and of the tokenizer too, not of promoters",
     )
     test_regions: tuple[ContigName, ...] = Field(default=(), description="likewise, besides genome.test")
 
@@ -145,6 +147,14 @@ class ChromatinEvaluationConfig(EvaluationConfig):
     )
 
 
+class ChromatinPiecesConfig(Section):
+    """Jobs that long work is divided into; the results are the same bytes for every number."""
+
+    data: int = Field(default=1, ge=1, le=10_000, description="of labelling the bins of the data set")
+    predictions: int = Field(default=1, ge=1, le=10_000, description="of predicting the test bins")
+    variants: int = Field(default=1, ge=1, le=10_000, description="of scoring the variants")
+
+
 class ChromatinConfig(Section):
     """Chromatin: what is made of its models, and a section a stage."""
 
@@ -156,10 +166,22 @@ class ChromatinConfig(Section):
     report_positives: int = Field(
         default=1, ge=1, description="test positives a track needs to count in the report's medians"
     )
+    processes: int = Field(
+        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for the training of a model"
+    )
+    pieces: ChromatinPiecesConfig = ChromatinPiecesConfig()
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()
     training: ChromatinTrainingConfig = ChromatinTrainingConfig()
     evaluation: ChromatinEvaluationConfig = ChromatinEvaluationConfig()
+
+    @model_validator(mode="after")
+    def _bundle_is_one_piece(self) -> Self:
+        if self.data.tracks == DEEPSEA and self.pieces.data > 1:
+            raise ValueError(
+                f"tracks {DEEPSEA} have published labels, not made in pieces: pieces.data must be 1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

@@ -21,9 +21,10 @@ class SimulationConfig(Section):
 
 
 class GenomeConfig(Section):
-    """Where the reference comes from, and which contigs are held out.
+    """Where the reference comes from, and what of it is held out.
 
-    `exclude`, `valid` and `test` name contigs by any name, or by shell patterns (`"chr*_*"`).
+    `exclude`, `valid` and `test` name contigs by any name, or by shell patterns (`"chr*_*"`), or regions of
+    contigs as samtools writes them (`"22:19,000,001-20,000,000"`).
     """
 
     assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = Field(
@@ -42,13 +43,17 @@ class GenomeConfig(Section):
         description="key of a FASTA in resources/sources.yaml, or a file, in local_data or from here; "
         "none: simulate",
     )
-    exclude: tuple[ContigName, ...] = Field(default=(), description="contigs that take no part in anything")
+    exclude: tuple[ContigName, ...] = Field(
+        default=(), description="contigs and regions that take no part in anything"
+    )
     valid: tuple[ContigName, ...] = Field(
-        default=(), description="contigs held out for validation: figures while training, bits per base"
+        default=(),
+        description="contigs and regions held out for validation: figures while training, bits per base",
     )
     test: tuple[ContigName, ...] = Field(
         default=(),
-        description="contigs held out for the test: the reported figures; nothing is chosen on them",
+        description="contigs and regions held out for the test: the reported figures; nothing is chosen on "
+        "them",
     )
 
     @property
@@ -69,7 +74,7 @@ class GenomeConfig(Section):
         named = Counter([*self.exclude, *self.valid, *self.test])
         twice = sorted(name for name, count in named.items() if count > 1)
         if twice:
-            raise ValueError(f"contig {twice[0]!r} stands in more than one of exclude, valid, test")
+            raise ValueError(f"{twice[0]!r} stands in more than one of exclude, valid, test")
         return self
 
 
@@ -78,9 +83,9 @@ class TokensConfig(Section):
 
     vocabulary: int = Field(
         default=256,
-        ge=16,
+        ge=10,
         le=1_000_000,
-        description="pieces of the tokenizer, its 5 special tokens among them",
+        description="pieces of the tokenizer, 5 special ones among them; 10 with max_piece_length 1: bases",
     )
     corpus_megabases: float = Field(default=20.0, gt=0, description="sampled to train the tokenizer")
     max_piece_length: int = Field(default=16, ge=1, le=512, description="bp of the longest piece")

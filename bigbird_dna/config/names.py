@@ -60,7 +60,7 @@ DirectoryName = Annotated[str, AfterValidator(_directory)]
 """A directory that a run fills."""
 
 ContigName = Annotated[str, AfterValidator(_contig)]
-"""A contig, as FASTA files name theirs: up to the first space; or a shell pattern that fits some."""
+"""A contig, as FASTA files name theirs: up to the first space; or a region of one, or a shell pattern."""
 
 AssemblyName = Annotated[str, AfterValidator(_assembly)]
 """What a user calls the genome that no table knows."""

@@ -1,10 +1,10 @@
 """The section of the network that all models share."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.section import Section
+from bigbird_dna.config.section import COMPUTING, Section
 
 
 class EncoderConfig(Section):
@@ -67,10 +67,10 @@ class EncoderConfig(Section):
     relative_radius: int = Field(
         default=0, ge=0, description="tokens; relative position labels (ETC) up to it, 0: none"
     )
-    route: Literal["auto", "dense", "blocked", "native", "flex"] = Field(
+    route: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = Field(
         default="auto", description="how attention is computed; auto: the fastest there is"
     )
-    gradient_checkpointing: bool = Field(
+    gradient_checkpointing: Annotated[bool, COMPUTING] = Field(
         default=False, description="recompute layers in the backward pass: less memory, a third more time"
     )
 

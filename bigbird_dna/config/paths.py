@@ -39,6 +39,7 @@ class RunPaths:
     tokenizer = _Place("tokens/tokenizer.model")
     token_statistics = _Place("tokens/statistics.json")
     pretrained = _Place("models/pretrained")
+    pretraining_baselines = _Place("pretraining/baselines.npz")
     pretraining_bits = _Place("pretraining/bits_per_base.tsv")
 
     windows = _Place("promoters")
@@ -93,6 +94,10 @@ class RunPaths:
     def study_predictions(self, start: str, share: str, seed: int | str) -> Path:
         """Probabilities of the test bins from a chromatin model of a study."""
         return self.study_model("chromatin", start, share, seed).with_name("predictions.npy")
+
+    def piece(self, file: Path, number: int | str, of: int) -> Path:
+        """A piece of the job that writes a file or directory, until all are merged."""
+        return file.with_name(f"{file.name}.piece-{number}-of-{of}")
 
     def stage(self, stage: str) -> Path:
         """The sections of the configuration that a stage reads."""

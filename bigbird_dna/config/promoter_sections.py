@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.section import WATCHING, Section
-from bigbird_dna.config.training import EvaluationConfig, FinetuningConfig, StartConfig
+from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig, FinetuningConfig, StartConfig
 from bigbird_dna.errors import ConfigError
 
 NegativeSet = Literal["substituted", "permuted", "genomic", "given"]
@@ -133,6 +133,9 @@ class PromoterConfig(Section):
     )
     control: NegativeSet | None = Field(
         default="genomic", description="negative set trained once more on shuffled labels"
+    )
+    processes: int = Field(
+        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for the training of a model"
     )
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
     model: PromoterModelConfig = PromoterModelConfig()

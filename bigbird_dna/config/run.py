@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.chromatin_sections import DEEPSEA, ChromatinConfig
+from bigbird_dna.config.chromatin_sections import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, TokensConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
@@ -14,7 +14,7 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.study import StudyConfig, StudyStart
-from bigbird_dna.config.training import PretrainingConfig
+from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
 
@@ -23,7 +23,12 @@ class ScoringConfig(Section):
 
     stride: int = Field(default=100, ge=1, description="bp between windows")
     negative_set: NegativeSet = Field(default="genomic", description="whose model scores")
-    max_megabases: float = Field(default=0.2, gt=0, description="how much of the first test contig is scored")
+    max_megabases: float = Field(
+        default=0.2, gt=0, description="how much of the first test contig or region is scored"
+    )
+    pieces: int = Field(
+        default=1, ge=1, le=10_000, description="jobs that the windows are divided into; changes no byte"
+    )
 
 
 class Config(Section):
@@ -33,7 +38,9 @@ class Config(Section):
     local_data: FileName | None = Field(
         default=None, description="searched for source files before they are fetched"
     )
-    processes: int = Field(default=1, ge=1, le=1024, description="torchrun processes for pretraining")
+    processes: int = Field(
+        default=1, ge=1, le=MOST_PROCESSES, description="torchrun processes for pretraining"
+    )
     seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
@@ -144,19 +151,25 @@ class Config(Section):
             raise ConfigError("study.starts: 'pretrained' needs a genome.reference to pretrain on")
 
     def _check_held_out(self) -> None:
-        # Loci of promoters are split by contig, and pretraining is measured on a contig; bins also by region.
+        # Promoters know the section genome alone; bins and pretraining also what is held out for chromatin.
         data, loci = self.chromatin.data, self.has_promoters and not self.has_sequences
-        by_contig = {"valid": loci or self.has_pretraining, "test": loci}
         regions = {"valid": data.valid_regions, "test": data.test_regions}
-        for split, needed in by_contig.items():
+        bins = self.has_chromatin and data.tracks != DEEPSEA
+        also = {"valid": bins or self.has_pretraining, "test": bins}
+        for split in ("valid", "test"):
             if getattr(self.genome, split):
                 continue
-            if needed:
-                raise ConfigError(f"genome.{split}: name at least one contig")
-            if self.has_chromatin and not regions[split] and data.tracks != DEEPSEA:
-                raise ConfigError(
-                    f"genome.{split}: name at least one contig, or a region in chromatin.data.{split}_regions"
-                )
+            if loci:
+                raise ConfigError(f"genome.{split}: name at least one contig or region")
+            if also[split] and not regions[split]:
+                where = f", or one in chromatin.data.{split}_regions" if self.has_chromatin else ""
+                raise ConfigError(f"genome.{split}: name at least one contig or region{where}")
+        cut = [text for text in self.genome.test if ":" in text]
+        if cut and data.tracks == SIMULATED:
+            raise ConfigError(
+                f"genome.test: {cut[0]!r} is a region, but effects of simulated variants are judged on whole "
+                "contigs: name contigs"
+            )
 
     def _check_without_genome(self) -> None:
         genome = self.genome

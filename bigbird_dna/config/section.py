@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict
 
 # Marks a key of a model or its training that looks on: another value leaves the weights as they are.
 WATCHING = "decides no weights"
+# Marks a key of how weights are computed: another value leaves them as they are, up to rounding and dropout.
+COMPUTING = "decides how weights are computed"
 
 
 class Section(BaseModel):
@@ -14,6 +16,13 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def deciding(self) -> dict[str, Any]:
-        """The keys that can change what a training ends in: all but those marked `WATCHING`."""
+        """The keys that decide what a training ends in: all but those marked `WATCHING` or `COMPUTING`."""
+        return self._without(WATCHING, COMPUTING)
+
+    def deciding_formerly(self) -> dict[str, Any]:
+        """What earlier versions named a training's checkpoints by: with the keys marked `COMPUTING`."""
+        return self._without(WATCHING)
+
+    def _without(self, *marks: str) -> dict[str, Any]:
         fields = type(self).model_fields.items()
-        return self.model_dump(exclude={key for key, field in fields if WATCHING in field.metadata})
+        return self.model_dump(exclude={key for key, field in fields if {*marks} & {*field.metadata}})

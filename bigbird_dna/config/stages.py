@@ -1,8 +1,9 @@
-"""Which sections of the configuration each stage of a run reads: other keys don't run it again."""
+"""Which sections and keys of the configuration each stage of a run reads: other keys don't run it again."""
 
 import json
 import shlex
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from bigbird_dna.config.run import Config
@@ -12,7 +13,8 @@ from bigbird_dna.errors import ConfigError
 _LARGEST = 100_000
 
 STAGES: Mapping[str, tuple[str, ...]] = {
-    "tokens": ("seed", "genome", "tokens"),
+    # What is held out for chromatin is held out of pretraining.
+    "tokens": ("seed", "genome", "tokens", "chromatin.data.valid_regions", "chromatin.data.test_regions"),
     "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
     "windows": ("seed", "genome", "promoters.windows"),
     "promoters": ("seed", "genome", "encoder", "promoters.windows", "promoters.model", "promoters.training"),
@@ -30,9 +32,12 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 
 
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
-    """The sections that a stage reads, at their places in the configuration, as values for JSON."""
+    """The sections and keys that a stage reads, at their places in the configuration, as values for JSON.
+
+    A key of another stage's section that is an empty list is left out: it says nothing.
+    """
     include: dict[str, Any] = {}
-    for name in STAGES[stage]:
+    for name in _said(config, stage):
         *outer, last = name.split(".")
         here = include
         for section in outer:
@@ -41,14 +46,17 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
     return config.model_dump(mode="json", include=include)
 
 
+def _said(config: Config, stage: str) -> list[str]:
+    return [name for name in STAGES[stage] if attrgetter(name)(config) != ()]
+
+
 def check_stages(config: Config) -> None:
     """`ConfigError` where a stage's file would be too large to be written."""
     for stage in STAGES:
         size = len(shlex.quote(stage_text(config, stage)).encode())
         if size > _LARGEST:
-            raise ConfigError(
-                f"{' and '.join(STAGES[stage])} take {size:,} bytes, above {_LARGEST:,}: shorten their lists"
-            )
+            names = " and ".join(_said(config, stage))
+            raise ConfigError(f"{names} take {size:,} bytes, above {_LARGEST:,}: shorten their lists")
 
 
 def stage_text(config: Config, stage: str) -> str:

@@ -4,7 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.section import WATCHING, Section
+from bigbird_dna.config.section import COMPUTING, WATCHING, Section
+
+MOST_PROCESSES = 1024
 
 
 class OptimizerConfig(Section):
@@ -23,9 +25,11 @@ class TrainingConfig(Section):
 
     steps: int = Field(default=1000, ge=1, description="optimiser steps")
     batch_size: int = Field(default=32, ge=1, description="sequences a step over all processes")
-    accumulate: int = Field(default=1, ge=1, description="micro-batches a process and step")
+    accumulate: Annotated[int, COMPUTING] = Field(
+        default=1, ge=1, description="micro-batches a process and step"
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], COMPUTING] = Field(
         default="auto", description="auto: bfloat16 autocast where the device has it"
     )
     evaluate_every: Annotated[int, WATCHING] = Field(

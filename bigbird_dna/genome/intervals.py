@@ -1,5 +1,6 @@
 """Places on a genome: stretches (`Interval`) and single bases (`Locus`)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,3 +51,8 @@ class Locus:
     def __post_init__(self) -> None:
         if self.strand not in OPPOSITE:
             raise ValueError(f"strand must be '+' or '-', not {self.strand!r}")
+
+
+def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
+    """Contigs, name → bp, each as one stretch from end to end."""
+    return [Interval(contig, 0, length) for contig, length in lengths.items()]

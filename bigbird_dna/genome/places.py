@@ -28,6 +28,10 @@ class Places(NamedTuple):
         """Whether anything of a contig belongs to them."""
         return self.name(contig) in self.regions
 
+    def whole(self, contig: str) -> bool:
+        """Whether all of a contig belongs to them."""
+        return self.on(contig) and self.regions[self.name(contig)] is None
+
     def overlaps(self, contig: str, start: int, end: int) -> bool:
         """Whether `[start, end)` of a contig shares a base with them."""
         return next(self.clipped(contig, start, end), None) is not None

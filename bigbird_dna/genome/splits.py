@@ -1,123 +1,193 @@
-"""Which contigs train, validate and test a model."""
+"""What the bases of a reference are for: to train, validate or test a model, or nothing."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Literal, NamedTuple, Self
 
 from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.named_regions import NamedRegion, find_named_region, find_overlap, parse_named_region
 
 Split = Literal["train", "valid", "test"]
 
 _PATTERN = re.compile(r"[*?[]")
+_SPLITS: Mapping[str, Split | None] = {"exclude": None, "valid": "valid", "test": "test"}
+
+
+class Stretch(NamedTuple):
+    """Consecutive bases of a contig that are for the same; `split` is None where they take no part."""
+
+    interval: Interval
+    split: Split | None
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The split of every contig of a reference, in its order; `None` for excluded contigs."""
+    """The stretches of every contig of a reference, in its order; together they are the whole contig.
 
-    assignment: dict[str, Split | None]
+    A contig that is not cut is one stretch, and two neighbours are never for the same.
+    """
+
+    by_contig: Mapping[str, tuple[Stretch, ...]]
 
     @classmethod
-    def from_config(cls, config: GenomeConfig, contigs: Collection[str], assembly: Assembly) -> Self:
-        """Divide the contigs of a reference as the configuration says.
+    def from_config(
+        cls,
+        config: GenomeConfig,
+        contigs: Mapping[str, int],
+        assembly: Assembly,
+        *,
+        valid_regions: Sequence[str] = (),
+        test_regions: Sequence[str] = (),
+    ) -> Self:
+        """Divide a reference as the configuration says; what it doesn't name is for training.
 
-        Contigs it doesn't name are for training. The configuration may use any naming scheme that
-        `assembly` knows.
+        Parameters
+        ----------
+        contigs
+            Name → length in bp of the reference's contigs.
+        valid_regions, test_regions
+            Those of chromatin.data, which are held out besides.
 
         Raises
         ------
         ConfigError
-            As `find_named`; or no contig is left for training.
+            As `find_named`; or nothing is left for training.
         """
-        named = find_named(config, contigs, assembly)
-        assignment: dict[str, Split | None] = {contig: named.get(contig, "train") for contig in contigs}
-        if "train" not in assignment.values():
-            raise ConfigError("genome: exclude, valid and test name every contig, none is left to train on")
-        return cls(assignment)
+        by_contig: defaultdict[str, list[NamedRegion]] = defaultdict(list)
+        for region in find_named(
+            config, contigs, assembly, valid_regions=valid_regions, test_regions=test_regions
+        ):
+            by_contig[region.interval.contig].append(region)
+        splits = cls({contig: _cut(contig, length, by_contig[contig]) for contig, length in contigs.items()})
+        if not splits.contigs("train"):
+            what = "every base" if any(map(_is_cut, splits.by_contig.values())) else "every contig"
+            raise ConfigError(f"genome: exclude, valid and test name {what}, none is left to train on")
+        return splits
 
-    def of(self, contig: str) -> Split | None:
-        """The split of a contig; `None` for one that takes no part or is unknown."""
-        return self.assignment.get(contig)
+    @property
+    def stretches(self) -> list[Stretch]:
+        """All of them, in the reference's order."""
+        return [stretch for own in self.by_contig.values() for stretch in own]
+
+    def intervals(self, split: Split) -> list[Interval]:
+        """The stretches of a split, in the reference's order."""
+        return [stretch.interval for stretch in self.stretches if stretch.split == split]
 
     def contigs(self, split: Split) -> list[str]:
-        """The contigs of a split, in the reference's order."""
-        return [contig for contig, own in self.assignment.items() if own == split]
+        """The contigs that have a stretch of a split, in the reference's order."""
+        return list(dict.fromkeys(interval.contig for interval in self.intervals(split)))
+
+    def over(self, interval: Interval) -> list[Stretch]:
+        """The stretches that share a base with an interval, in their order; none beyond a contig's ends."""
+        return [
+            stretch
+            for stretch in self.by_contig.get(interval.contig, ())
+            if stretch.interval.start < interval.end and interval.start < stretch.interval.end
+        ]
 
 
-class _Entry(NamedTuple):
-    """An entry of a key of the configuration."""
+def find_named(
+    config: GenomeConfig,
+    contigs: Mapping[str, int],
+    assembly: Assembly,
+    *,
+    valid_regions: Sequence[str] = (),
+    test_regions: Sequence[str] = (),
+) -> list[NamedRegion]:
+    """What the configuration names of a reference: contigs, each whole, and regions of others.
 
-    key: str
-    split: Split | None
-    text: str
+    An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern (`*`, `?`,
+    `[abc]`) that fits one of the contig's names. A name that is written out wins over patterns. Contigs and
+    regions of different kinds don't share a base; those of one kind may.
 
-
-def find_named(config: GenomeConfig, contigs: Collection[str], assembly: Assembly) -> dict[str, Split | None]:
-    """The split of each contig that the configuration names, `None` for excluded ones; others are left out.
-
-    An entry is any name of a contig, or a shell pattern (`*`, `?`, `[abc]`) that fits one of its names. A
-    name that is written out wins over patterns.
+    Parameters
+    ----------
+    valid_regions, test_regions
+        Those of chromatin.data: contigs or regions, wherever they lie on what is named for the same.
 
     Raises
     ------
     ConfigError
-        A contig that the reference hasn't got, one contig under two names, a pattern of `valid` or `test`
-        that fits none, or patterns that put a contig into two groups.
+        A contig that the reference hasn't got, or a region that it hasn't got; one contig under two names; a
+        region of a contig that is named whole; a pattern of `valid` or `test` that fits none, or patterns
+        that put a contig into two groups; regions of two kinds that overlap.
     """
-    entries = [_Entry(key, split, text) for key, split, texts in _groups(config) for text in texts]
-    named: dict[str, Split | None] = {}
-    patterns = []
-    for entry in entries:
-        contig = assembly.match(entry.text, contigs)
-        if contig is None and _PATTERN.search(entry.text):
-            patterns.append(entry)
-            continue
-        if contig is None:
+    whole: dict[str, NamedRegion] = {}
+    regions, patterns = [], []
+    for key, texts in (("exclude", config.exclude), ("valid", config.valid), ("test", config.test)):
+        for text in texts:
+            contig = assembly.match(text, contigs)
+            found = find_named_region(text, contigs, assembly, f"genome.{key}")
+            if found is None and _PATTERN.search(text):
+                patterns.append((key, text))
+            elif found is None:
+                raise ConfigError(_unknown(key, text, contigs, assembly))
+            elif contig is None:
+                regions.append(NamedRegion(f"genome.{key}", key, text, found))
+            elif contig in whole:
+                raise ConfigError(f"genome.{key}: {text!r} is contig {contig!r}, which is named already")
+            else:
+                whole[contig] = NamedRegion(f"genome.{key}", key, text, found)
+    whole = _fitting(patterns, contigs, assembly, whole) | whole
+    for region in regions:
+        if (other := whole.get(region.interval.contig)) is not None:
             raise ConfigError(
-                f"genome.{entry.key}: no contig of the reference is {entry.text!r} "
-                f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
+                f"{region.key}: {region.text!r} is a region of contig {other.interval.contig!r}, which "
+                f"{other.text!r} of {other.key} names whole"
             )
-        if contig in named:
-            raise ConfigError(
-                f"genome.{entry.key}: {entry.text!r} is contig {contig!r}, which is named already"
-            )
-        named[contig] = entry.split
-    return _fitting(patterns, contigs, assembly, named) | named
+    besides = [
+        NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
+        for kind, texts in (("valid", valid_regions), ("test", test_regions))
+        for key in (f"chromatin.data.{kind}_regions",)
+        for text in texts
+    ]
+    named = [*whole.values(), *regions, *besides]
+    if overlap := find_overlap(named):
+        one, other = overlap
+        raise ConfigError(f"{one.key}: {one.text!r} overlaps {other.text!r} of {other.key}")
+    return named
 
 
-def _groups(config: GenomeConfig) -> tuple[tuple[str, Split | None, tuple[str, ...]], ...]:
+def _unknown(key: str, text: str, contigs: Collection[str], assembly: Assembly) -> str:
+    region = " or region (as 22:1,001-2,000)" if ":" in text else ""
     return (
-        ("exclude", None, config.exclude),
-        ("valid", "valid", config.valid),
-        ("test", "test", config.test),
+        f"genome.{key}: no contig{region} of the reference is {text!r} "
+        f"({assembly.name}; the reference has {shown(contigs)}); {ALIAS_HINT}"
     )
 
 
 def _fitting(
-    patterns: Sequence[_Entry], contigs: Collection[str], assembly: Assembly, named: Collection[str]
-) -> dict[str, Split | None]:
-    """The splits of the contigs that patterns fit, but for those whose names are written out."""
-    found: dict[str, _Entry] = {}
-    for entry in patterns:
-        fitting = fitting_contigs(entry.text, contigs, assembly)
+    patterns: Sequence[tuple[str, str]],
+    contigs: Mapping[str, int],
+    assembly: Assembly,
+    named: Collection[str],
+) -> dict[str, NamedRegion]:
+    """The contigs that patterns fit, but for those whose names are written out."""
+    found: dict[str, NamedRegion] = {}
+    for key, text in patterns:
+        fitting = fitting_contigs(text, contigs, assembly)
         if not fitting:
-            what = f"genome.{entry.key}: {entry.text!r} fits no contig of the reference"
-            if entry.key != "exclude":
+            what = f"genome.{key}: {text!r} fits no contig of the reference"
+            if key != "exclude":
                 raise ConfigError(f"{what} ({assembly.name}; the reference has {shown(contigs)})")
             log(what)
         for contig in fitting:
-            other = found.setdefault(contig, entry)
-            if other.key != entry.key and contig not in named:
+            whole = Interval(contig, 0, contigs[contig])
+            other = found.setdefault(contig, NamedRegion(f"genome.{key}", key, text, whole))
+            if other.kind != key and contig not in named:
                 raise ConfigError(
-                    f"genome: contig {contig!r} fits {other.text!r} of {other.key} and {entry.text!r} of "
-                    f"{entry.key}: write its name into one of them"
+                    f"genome: contig {contig!r} fits {other.text!r} of {other.kind} and {text!r} of "
+                    f"{key}: write its name into one of them"
                 )
-    return {contig: entry.split for contig, entry in found.items()}
+    return found
 
 
 def fitting_contigs(text: str, contigs: Collection[str], assembly: Assembly) -> list[str]:
@@ -128,3 +198,28 @@ def fitting_contigs(text: str, contigs: Collection[str], assembly: Assembly) -> 
     return [
         contig for contig in contigs if any(fnmatchcase(name, text) for name in assembly.names_of(contig))
     ]
+
+
+def _cut(contig: str, length: int, named: Sequence[NamedRegion]) -> tuple[Stretch, ...]:
+    """The stretches of a contig; regions of two kinds don't overlap."""
+    pieces: list[tuple[Split | None, int]] = []  # split, end
+    edge = 0
+    for region in sorted(named, key=lambda each: each.interval):
+        start, end = region.interval.start, region.interval.end
+        if start > edge:
+            pieces.append(("train", start))
+        edge = max(edge, end)
+        pieces.append((_SPLITS[region.kind], edge))
+    if edge < length:
+        pieces.append(("train", length))
+    stretches = []
+    edge = 0
+    for split, together in groupby(pieces, key=lambda piece: piece[0]):
+        *_, (_, end) = together
+        stretches.append(Stretch(Interval(contig, edge, end), split))
+        edge = end
+    return tuple(stretches)
+
+
+def _is_cut(stretches: Sequence[Stretch]) -> bool:
+    return len(stretches) > 1

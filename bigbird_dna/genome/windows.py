@@ -1,6 +1,6 @@
 """Where a model's input lies: windows around a locus and tiles along a contig."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from bigbird_dna.genome.intervals import Interval, Locus
 
@@ -35,17 +35,25 @@ def centred_tiles(length: int, size: int, stride: int) -> Iterator[int]:
     A contig no longer than `size` gets one centred window, whose start is negative (rounded down,
     so that with an odd difference the left margin is one base wider) or zero.
     """
+    for some in _tiles(length, size, stride):
+        yield from some
+
+
+def count_tiles(length: int, size: int, stride: int) -> int:
+    """How many windows `centred_tiles` gives."""
+    return sum(map(len, _tiles(length, size, stride)))
+
+
+def _tiles(length: int, size: int, stride: int) -> tuple[Sequence[int], ...]:
+    """The starts of `centred_tiles`: those of the left, of the middle, and of the right."""
     if length < 1 or size < 1 or stride < 1:
         raise ValueError(f"length {length}, size {size} and stride {stride} must be positive")
     span = length - size
     if span <= 0:
-        yield span // 2
-        return
+        return ((span // 2,),)
     # The fewest steps from either end that leave no more than a stride between the two innermost
     # windows.
     steps = max(0, -((stride - span) // (2 * stride)))
     left = range(0, steps * stride + 1, stride)
     right = range(span - steps * stride, span + 1, stride)
-    yield from left[:-1]
-    yield from sorted({left[-1], right[0]})
-    yield from right[1:]
+    return left[:-1], sorted({left[-1], right[0]}), right[1:]

@@ -45,6 +45,7 @@ def bin_rows(
     bins: npt.NDArray[np.integer],
     bin_size: int,
     positions: int,
+    threads: int = 1,
 ) -> BinRows:
     """Encode windows; a token belongs to the bin that holds its middle.
 
@@ -52,28 +53,37 @@ def bin_rows(
     ----------
     bins : (N, K), where each bin starts in its window, bp.
     positions : most tokens that the encoder takes. A window with more keeps those around its middle.
+    threads : that encode; they change nothing.
 
     Notes
     -----
     A bin that holds the middle of no token (inside a run of Ns) gets the token next to it.
     """
     require_dna(tokenizer)
+    if not len(sequences):
+        return BinRows([], np.empty((*bins.shape, 2), np.int64))
+    encoded = tokenizer.encode_batch(list(sequences), threads)
+    tokens = np.concatenate(encoded)
+    counts = np.array([len(ids) for ids in encoded])
+    ends = np.cumsum(counts)  # (N,) tokens of all windows up to one
+    starts = ends - counts
+    # In half bases, all windows laid end to end: the middles of the tokens ascend, and are whole numbers.
+    offsets = tokenizer.offsets(tokens)
+    middles, begins = offsets[:-1] + offsets[1:], 2 * offsets[starts]
     room = positions - 2
-    rows = []
-    spans = np.empty((*bins.shape, 2), dtype=np.int64)
-    for number, ids in enumerate(tokenizer.encode_batch(list(sequences))):
-        offsets = tokenizer.offsets(ids)
-        middles = (offsets[:-1] + offsets[1:]) / 2
-        start = 0
-        if len(ids) > room:
-            middle = int(np.searchsorted(middles, len(sequences[number]) / 2))
-            start = min(max(middle - room // 2, 0), len(ids) - room)
-            ids, middles = ids[start : start + room], middles[start : start + room]
-        first = np.minimum(np.searchsorted(middles, bins[number]), len(ids) - 1)
-        last = np.searchsorted(middles, bins[number] + bin_size)
-        spans[number, :, 0] = 1 + first  # [CLS] comes before
-        spans[number, :, 1] = 1 + np.maximum(last, first + 1)
-        row = np.empty(len(ids) + 2, dtype=np.int32)
-        row[0], row[1:-1], row[-1] = tokenizer.cls_id, ids, tokenizer.sep_id
-        rows.append(row)
+    halves = np.array([len(sequence) for sequence in sequences])
+    spare = np.maximum(counts - room, 0)
+    central = np.searchsorted(middles, begins + halves).clip(starts, ends) - starts
+    starts += np.minimum(np.maximum(central - room // 2, 0), spare)
+    ends = starts + np.minimum(counts, room)
+    edges = begins[:, None, None] + 2 * (bins[..., None] + np.array([0, bin_size]))  # (N, K, 2)
+    spans = np.searchsorted(middles, edges).clip(starts[:, None, None], ends[:, None, None])
+    spans += 1 - starts[:, None, None]  # [CLS] comes before
+    spans[..., 0] = np.minimum(spans[..., 0], (ends - starts)[:, None])
+    spans[..., 1] = np.maximum(spans[..., 1], spans[..., 0] + 1)
+    first, last = np.array([[tokenizer.cls_id], [tokenizer.sep_id]], np.int32)
+    rows = [
+        np.concatenate((first, tokens[start:end], last))
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
     return BinRows(rows, spans)

@@ -6,12 +6,16 @@ from contextlib import contextmanager
 
 import torch
 
+from bigbird_dna.cards import take_card
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.errors import UsageError
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device that `auto`, `cpu` or `cuda` stands for; asking for a missing GPU is a `UsageError`."""
+    """The device that `auto`, `cpu` or `cuda` stands for; asking for a missing GPU is a `UsageError`.
+
+    A command's GPU is one that no other command of the machine has; it waits for one (`bigbird_dna.cards`).
+    """
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {name!r}: choose auto, cpu or cuda")
     # Processes on one machine don't share a card: NCCL refuses, and `auto` falls back to CPUs.
@@ -20,7 +24,10 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cpu")
     if cards < wanted:
         raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {cards}")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    card = take_card(cards, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
+    if card:  # what names no card means the present one, which else is the first
+        torch.cuda.set_device(card)
+    return torch.device("cuda", card)
 
 
 @contextmanager

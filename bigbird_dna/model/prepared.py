@@ -64,7 +64,9 @@ def prepared(network: nn.Module, longest: int) -> Iterator[None]:
             encoder.packed = None
 
 
-def _packed(encoder: Encoder, joined: Mapping[Layer, tuple[Tensor, Tensor]], longest: int) -> PackedLayers | None:
+def _packed(
+    encoder: Encoder, joined: Mapping[Layer, tuple[Tensor, Tensor]], longest: int
+) -> PackedLayers | None:
     """None: a layer has a part that the kernel has not, or there is no kernel."""
     config = encoder.config
     kernel = pointwise(*encoder.parameters())

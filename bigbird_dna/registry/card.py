@@ -132,6 +132,9 @@ def _training(model: Model, provenance: Mapping[str, Any], metrics: Mapping[str,
         yield f"Assembly: {_text(assembly)}"
     data = _at(provenance, "data", "train")
     if contigs := provenance.get("contigs"):
+        if isinstance(contigs, list) and isinstance(stretches := provenance.get("stretches"), list):
+            divided = {str(text).rpartition(":")[0] for text in stretches}
+            contigs = [*(name for name in contigs if name not in divided), *stretches]
         amount = [f"{data[key]:,} {key}" for key in ("bases", "tokens") if type(_at(data, key)) is int]
         if type(passes := _at(data, "passes")) is int:
             amount.append(f"in {passes:,} passes")

@@ -40,8 +40,7 @@ def extend_model(path: Path, output: Path, positions: int, method: Extension) ->
         "positions": positions,
         "method": method,
     }
-    # Fine-tuning reads there whether held-out contigs were seen.
-    if "contigs" in origin:
-        provenance["contigs"] = origin["contigs"]
+    # Fine-tuning reads there whether what is held out was seen.
+    provenance |= {key: origin[key] for key in ("contigs", "stretches") if key in origin}
     metrics = {"note": f"nothing was measured since the positions were extended to {positions}"}
     save(output, load(path, positions=positions, extend=method), provenance, metrics, {})

@@ -7,7 +7,7 @@ from pathlib import Path
 from bigbird_dna.checks import check_choice
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.outputs import Destination, destination, text_destination
+from bigbird_dna.outputs import Destination, destination, format_for, text_destination
 
 Formats = Mapping[str, tuple[str, ...]]
 """Format → the endings of files that stand for it."""
@@ -39,6 +39,14 @@ def check_format(format: str, formats: Formats, output: Path | None) -> None:
             raise UsageError(f"format {format} can't go to standard output: name a file with -o")
         if output.suffix == ".gz":
             raise UsageError(f"{output}: {format} is compressed: leave out .gz")
+
+
+def check_merged(format: str, formats: Formats, output: Path | None) -> None:
+    """`UsageError` if what pieces were made for is not what `output` would be, or can't be written there."""
+    check_choice("format", format, formats)
+    if (said := format_for(output, formats, format)) != format:
+        raise UsageError(f"{output}: its ending says {said}, but the pieces were made with --format {format}")
+    check_format(format, formats, output)
 
 
 def open_destination(output: Path | None, format: str) -> AbstractContextManager[Destination]:

@@ -1,12 +1,17 @@
 """What fine-tuning starts from: a pretrained encoder, or fresh weights."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 from bigbird_dna.config import EncoderConfig, StartConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.named_regions import format_named_region, read_named_region
 from bigbird_dna.model.directory import encoder_for, load_pretrained
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
@@ -52,15 +57,37 @@ class Start(NamedTuple):
             encoder.load_state_dict(self.model.network.encoder.state_dict())
 
     def provenance(self, leaked: Sequence[str]) -> dict[str, Any]:
-        """What a model says of its start; `leaked` are the held-out contigs that were `seen`."""
+        """What a model says of its start; `leaked` is what was `seen` of what is held out."""
         return {"pretrained_sha256": self.sha256, "held_out_contigs_seen_in_pretraining": list(leaked)}
 
-    def seen(self, held_out: Iterable[str]) -> list[str]:
-        """Which held-out contigs the pretrained model says it has seen; it is silent if it doesn't say."""
+    def seen(self, held_out: pd.DataFrame) -> list[str]:
+        """What the pretrained model says it was trained on and has windows that are held out now.
+
+        Contigs, or where it was trained on regions of one, those regions. Nothing if it doesn't say.
+
+        Parameters
+        ----------
+        held_out
+            Windows or bins, with the columns contig, start and end.
+        """
         model = self.model
         if model is None or model.path is None:
             return []
-        leaked = sorted({*read_provenance(model.path).get("contigs", ())} & {*held_out})
+        provenance = read_provenance(model.path)
+        divided: defaultdict[str, list[Interval]] = defaultdict(list)
+        for text in provenance.get("stretches", ()):
+            region = read_named_region(text)
+            divided[region.contig].append(region)
+        rows = {str(contig): own for contig, own in held_out.groupby("contig", observed=True)}
+        trained = {*provenance.get("contigs", ())} & rows.keys()
+        leaked = [contig for contig in sorted(trained) if contig not in divided]
+        for contig in sorted(trained & divided.keys()):
+            starts, ends = rows[contig]["start"].to_numpy(), rows[contig]["end"].to_numpy()
+            leaked += [
+                format_named_region(region)
+                for region in divided[contig]
+                if ((starts < region.end) & (ends > region.start)).any()
+            ]
         if leaked:
             log(f"warning: {model.path} was pretrained on held-out contigs: {', '.join(leaked)}")
         return leaked

@@ -9,14 +9,13 @@ import torch
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.console import log
-from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.model.directory import build_network, make_model, save
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import Settings
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.training.distributed import World
+from bigbird_dna.training.distributed import World, chosen_precision
 from bigbird_dna.training.loop import Objective, train
-from bigbird_dna.training.state import CheckpointStore, Progress
+from bigbird_dna.training.state import CheckpointStore, Computed, Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +44,24 @@ class Run:
         process if another training of the same identity is running.
 
         `identity` is what decides the weights beside encoder, tokenizer and training: the data, what was
-        pretrained, and the keys of the task. A training of another identity has other checkpoints.
+        pretrained, and the keys of the task. A training of another identity has other checkpoints; one that
+        is computed otherwise, by more processes or in another precision, goes on from them.
         """
         whole = {
             "task": settings.task,
-            "encoder": encoder.model_dump(),
+            "encoder": encoder.deciding(),
             "training": config.deciding(),
             "tokenizer": tokenizer.sha256,
-            "processes": world.size,
             **identity,
         }
-        store = CheckpointStore(checkpoints, whole)
-        _lock(store, world)
+        former = {
+            **whole,
+            "encoder": encoder.model_dump(),
+            "training": config.deciding_formerly(),
+            "processes": world.size,
+        }
+        store = CheckpointStore(checkpoints, whole, former, _computed(encoder, config, world))
+        world.first(lambda: _claim(store, world))
         torch.manual_seed(config.seed)
         network = build_network(encoder, settings)
         return cls(make_model(network, tokenizer, encoder, settings), config, store, world)
@@ -83,15 +88,21 @@ class Run:
         self.store.remove(further.values())
 
 
-def _lock(store: CheckpointStore, world: World) -> None:
-    """Let the first process take the lock; all learn at once that it couldn't."""
-    refusal: BigBirdDnaError | None = None
-    if world.is_first:
-        try:
-            store.lock.take("this training")
-            world.at_end.callback(store.lock.release)
-        except BigBirdDnaError as error:
-            refusal = error
-    for found in world.gather(refusal):
-        if found is not None:
-            raise found
+def _claim(store: CheckpointStore, world: World) -> None:
+    store.claim("this training")
+    world.at_end.callback(store.lock.release)
+
+
+def _computed(encoder: EncoderConfig, config: TrainingConfig, world: World) -> dict[str, Computed]:
+    """How a training is computed, which doesn't decide what it ends in."""
+    here: dict[str, Computed] = {
+        "processes": world.size,
+        "accumulate": config.accumulate,
+        "precision": chosen_precision(world.device, config.precision),
+        "gradient_checkpointing": str(encoder.gradient_checkpointing).lower(),
+        "route": encoder.route,
+        "device": world.device.type,
+    }
+    if world.device.type == "cpu":
+        here["threads"] = torch.get_num_threads()
+    return here

@@ -22,7 +22,7 @@ from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 
 class _Genome(NamedTuple):
-    """A reference and the split of its contigs."""
+    """A reference, and which of its bases are held out of pretraining and tokenizer."""
 
     reference: Reference
     splits: Splits
@@ -30,36 +30,48 @@ class _Genome(NamedTuple):
     @classmethod
     def open(cls, config: Config, path: Path) -> Self:
         reference, assembly = Reference(path), find_assembly(config)
-        return cls(reference, Splits.from_config(config.genome, reference.contigs, assembly))
+        data = config.chromatin.data
+        splits = Splits.from_config(
+            config.genome,
+            reference.contigs,
+            assembly,
+            # A model of chromatin that starts from pretrained weights hasn't seen its test region either.
+            valid_regions=data.valid_regions,
+            test_regions=data.test_regions,
+        )
+        return cls(reference, splits)
 
-    def contigs(self, split: Split) -> dict[str, int]:
-        """Name → length in bp of a split's contigs."""
-        return {name: self.reference.contigs[name] for name in self.splits.contigs(split)}
+    def extent(self, split: Split) -> str:
+        """How many contigs and stretches a split has, in words."""
+        contigs, stretches = self.splits.contigs(split), self.splits.intervals(split)
+        cut = sum(map(len, stretches)) < sum(self.reference.contigs[contig] for contig in contigs)
+        return f"{len(stretches)} stretches of {len(contigs)}" if cut else f"{len(contigs)}"
 
 
 def train_tokenizer(config: Config, reference: Path, output: Path) -> None:
-    """Learn a BPE vocabulary from a sample of the training contigs, and write it.
+    """Learn a BPE vocabulary from a sample of what is for training, and write it.
 
-    The sample has `tokens.corpus_megabases` in sentences of `tokens.sentence_bases`; those of which more than
-    half is N are left out. Training holds it in memory: about 80 MB a megabase.
+    Contigs and regions that are held out or excluded are not read, nor are those held out for chromatin
+    alone. The sample has `tokens.corpus_megabases` in sentences of `tokens.sentence_bases`; those of which
+    more than half is N are left out. Training holds it in memory: about 80 MB a megabase.
 
     Raises
     ------
     ConfigError
-        The configuration's contigs are not the reference's.
+        The configuration's contigs and regions are not the reference's.
     UsageError
         The vocabulary is too large for the sample.
     """
     genome, tokens = _Genome.open(config, reference), config.tokens
-    contigs = genome.contigs("train")
-    length = sum(contigs.values())
+    stretches = genome.splits.intervals("train")
+    length = sum(map(len, stretches))
     wanted = min(length, round(tokens.corpus_megabases * 1e6))
     log(
-        f"sampling {wanted / 1e6:,.3g} of the {length / 1e6:,.3g} Mb of {len(contigs)} "
+        f"sampling {wanted / 1e6:,.3g} of the {length / 1e6:,.3g} Mb of {genome.extent('train')} "
         f"training contigs (up to {wanted * 80 / 1e9:.1f} GB of memory)"
     )
     sentences = sample_sentences(
-        genome.reference, contigs, wanted, sentence_bases=tokens.sentence_bases, seed=config.seed
+        genome.reference, stretches, wanted, sentence_bases=tokens.sentence_bases, seed=config.seed
     )
     if tokens.strands == "both":
         sentences = _alternating(sentences)
@@ -89,14 +101,15 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
     """Cut a genome into documents, and write the token stores train, valid and test into `output`.
 
     Training contigs are read in `tokens.passes` passes with different starts, every second one on the other
-    strand where `tokens.strands` is both; the others are read in one pass. Sentences
-    of which more than half is N are left out and counted in `store.json`. Each store appears whole or not at
-    all, and does not depend on the number of processes, `workers`.
+    strand where `tokens.strands` is both; the others are read in one pass. Of a contig that is divided each
+    stretch is read by itself, so that no sentence lies in two splits. What is held out for chromatin alone is
+    held out here too. Sentences of which more than half is N are left out and counted in `store.json`. Each
+    store appears whole or not at all, and does not depend on the number of processes, `workers`.
 
     Raises
     ------
     ConfigError
-        The configuration's contigs are not the reference's.
+        The configuration's contigs and regions are not the reference's.
     DataError
         The tokenizer or the reference can't be read.
     """
@@ -109,13 +122,13 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
             document_sentences=config.tokens.document_sentences,
             strands=config.tokens.strands if split == "train" else "forward",
         )
-        contigs = genome.contigs(split)
-        if not contigs:
+        stretches = genome.splits.intervals(split)
+        if not stretches:
             log(f"warning: no contig is for {split}: its store is empty")
         info = build_store(
             output / split,
             genome.reference,
-            contigs,
+            stretches,
             pieces,
             plan,
             seed=config.seed,
@@ -123,7 +136,7 @@ def tokenize(config: Config, reference: Path, tokenizer: Path, output: Path, wor
             description=f"tokenizing {split}",
         )
         log(
-            f"{split}: {len(contigs)} contigs × {plan.passes} passes: "
+            f"{split}: {genome.extent(split)} contigs × {plan.passes} passes: "
             f"{info['documents']:,} documents, {info['sentences']:,} sentences, "
             f"{info['tokens']:,} tokens, {info['bases']:,} bp; "
             f"{info['skipped_sentences']:,} sentences of N left out"
@@ -139,7 +152,7 @@ def tokenizer_statistics(
     promoters: Path | None = None,
     workers: int = 1,
 ) -> None:
-    """Write bases a token of the genome, each split, contig and the promoters, as JSON.
+    """Write bases a token of the genome, each split, contig (or stretch of one) and the promoters, as JSON.
 
     `promoters` are start sites as `prepare-promoters` writes them: the region is 500 bp before to 500 bp
     after each. None: the file has no such region.
@@ -147,14 +160,14 @@ def tokenizer_statistics(
     Raises
     ------
     ConfigError
-        The configuration's contigs are not the reference's.
+        The configuration's contigs and regions are not the reference's.
     DataError
         A file can't be read.
     """
     pieces, genome = load_tokenizer(tokenizer), _Genome.open(config, reference)
     found = statistics.tokenizer_statistics(
         genome.reference,
-        genome.splits.assignment,
+        genome.splits.stretches,
         pieces,
         promoters=None if promoters is None else read_loci(promoters),
         workers=workers,

@@ -3,14 +3,15 @@
 For each contig, a number of passes: a pass starts at a random base near the contig's 5' end and runs to
 its end. It takes one document after the other; a document is a random number of sentences; a
 sentence is a random number of consecutive bases. Nothing lies between two sentences or two documents.
+A stretch of a contig that is divided among splits is read as a contig is.
 
-With both strands every second pass reads the contig's reverse complement, from its own 5' end: DNA means the
+With both strands every second pass reads the reverse complement, from its own 5' end: DNA means the
 same read from either side, and a model that has seen one strand only doesn't know it. The paper doesn't
 say that it read both.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -58,14 +59,14 @@ class DocumentPlan:
 class Document:
     """Consecutive sentences of a contig: the first starts at `start`, each ends where the next starts.
 
-    Positions are those in reading order: of one that reads the reverse complement they count from the
-    contig's end, and `reverse_of` is the contig's length.
+    Positions are those in reading order: of one that reads the reverse complement they count from the end
+    of its stretch of the contig, and `reverse_of` is where that lies.
     """
 
     contig: str
     start: int
     sentence_ends: tuple[int, ...]  # ascending
-    reverse_of: int | None = None  # bp
+    reverse_of: int | None = None  # position on the contig
 
     @property
     def end(self) -> int:
@@ -87,57 +88,65 @@ class Document:
         return Interval(self.contig, start, end)
 
 
-def iter_documents(contig_lengths: Mapping[str, int], plan: DocumentPlan, seed: int) -> Iterator[Document]:
-    """Yield the documents of every contig, one pass over all of them after the other.
+def iter_documents(stretches: Sequence[Interval], plan: DocumentPlan, seed: int) -> Iterator[Document]:
+    """Yield the documents of every stretch, one pass over all of them after the other.
 
-    Each pass depends on the seed, the contig's name and length, and the pass's number alone, so that other
-    contigs don't change it. Every base from the pass's start to the contig's end is in exactly one
-    sentence: the last sentence of a pass, and the last document, take what is left and may be short.
+    Each pass depends on the seed, the stretch's contig, start and length, and the pass's number alone, so
+    that other stretches don't change it. Every base from the pass's start to the stretch's end is in exactly
+    one sentence, and no base outside of the stretch is: the last sentence of a pass, and the last document,
+    take what is left and may be short.
 
-    The start is uniform in 0 … `max_start`, both included; on a contig too short for that, in the range
-    that leaves room for one whole sentence.
+    The pass starts 0 … `max_start` bp into the stretch, uniform, both included; in one too short for that,
+    in the range that leaves room for one whole sentence.
 
     Parameters
     ----------
-    contig_lengths : contig → bp.
+    stretches : whole contigs (`whole_contigs`), or parts of some.
     """
     for number in range(plan.passes):
-        for contig, length in contig_lengths.items():
+        for stretch in stretches:
             reverse = plan.strands == "both" and number % 2 == 1
-            yield from _pass(contig, length, plan, generator(seed, contig, number), reverse)
+            yield from _pass(stretch, plan, generator(seed, stretch, number), reverse)
 
 
 def sentence_ends(
     start: int, length: int, bases: tuple[int, int], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Ends of consecutive sentences from `start` to a contig's end; the last one takes what is left."""
+    """Ends of consecutive sentences from `start` to `length`; the last one takes what is left."""
     if start >= length:
         return np.empty(0, np.int64)
     low, high = bases
     ends = start + np.cumsum(rng.integers(low, high + 1, -(-(length - start) // low)))
-    last = int(np.searchsorted(ends, length))  # the first that reaches the contig's end
+    last = int(np.searchsorted(ends, length))  # the first that reaches the end
     ends = ends[: last + 1]
     ends[-1] = length
     return ends
 
 
-def generator(seed: int, contig: str, number: int) -> np.random.Generator:
-    """Random numbers that depend on seed, contig name and a number, the same on every machine."""
-    digest = hashlib.blake2b(contig.encode(), digest_size=8).digest()
+def generator(seed: int, stretch: Interval, number: int) -> np.random.Generator:
+    """Random numbers that depend on seed, contig, start and a number, the same on every machine.
+
+    What starts at the contig's first base has those of the whole contig.
+    """
+    name = f"{stretch.contig}:{stretch.start + 1}-" if stretch.start else stretch.contig
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
 
 
 def _pass(
-    contig: str, length: int, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
+    stretch: Interval, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
 ) -> Iterator[Document]:
-    latest = min(plan.max_start, max(0, length - plan.sentence_bases[1]))
+    latest = min(plan.max_start, max(0, len(stretch) - plan.sentence_bases[1]))
     start = int(rng.integers(0, latest + 1))
-    ends = sentence_ends(start, length, plan.sentence_bases, rng)
+    # Positions of the other strand count from the stretch's end, others on the contig.
+    before = 0 if reverse else stretch.start
+    ends = before + sentence_ends(start, len(stretch), plan.sentence_bases, rng)
+    start += before
     low, high = plan.document_sentences
     taken = 0
     while taken < len(ends):
         size = int(rng.integers(low, high + 1))
         own = tuple(ends[taken : taken + size].tolist())
-        yield Document(contig, start, own, length if reverse else None)
+        yield Document(stretch.contig, start, own, stretch.end if reverse else None)
         start = own[-1]
         taken += size

@@ -61,6 +61,7 @@ class PieceModel(NamedTuple):
 
     pieces: list[str]
     types: list[int]  # `PieceType` of each
+    scores: list[float]  # of pairs the one whose piece has the highest is merged first
     kind: ModelType
     plain: bool  # a text is encoded as it is: no rule of normalisation, nothing put in front
     serialized: bytes  # what the library gets
@@ -92,7 +93,7 @@ def read_piece_model(content: bytes) -> PieceModel:
     plain = not normalizer.get(_CHARACTER_MAP) and not normalizer.get(_DUMMY_PREFIX, 1)
     model_type = trainer.get(_MODEL_TYPE, ModelType.UNIGRAM)
     assert isinstance(model_type, int)
-    return PieceModel(pieces, types, ModelType(model_type), plain, b"".join(parts))
+    return PieceModel(pieces, types, scores, ModelType(model_type), plain, b"".join(parts))
 
 
 def _read_usual_pieces(content: bytes) -> tuple[list[str], list[int], list[float], int]:

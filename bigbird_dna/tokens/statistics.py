@@ -1,11 +1,11 @@
 """How a tokenizer fares on a genome: bases a token by split, contig and region, and use of its pieces.
 
-Contigs are read in stretches of 10,000 bp, regions in windows; each is encoded by itself. Bases a token
+Contigs are read in pieces of 10,000 bp, regions in windows; each is encoded by itself. Bases a token
 counts pieces of bases only: Ns and the pieces that cover them are given apart, because a long gap would
 otherwise raise the figure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
 from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.named_regions import format_named_region
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.splits import Split
+from bigbird_dna.genome.splits import Stretch
 from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.parallel import ordered_map
 
-STRETCH = 10_000  # bp encoded at a time
+PIECE = 10_000  # bp encoded at a time
 FLANK = 500  # bp on either side of a TSS in the region "promoters"
 _FREQUENT = 20  # pieces listed by name
 _BATCH = 50  # intervals an item of work
@@ -30,7 +31,7 @@ Usage = NDArray[np.int64]  # (V,) how often each piece was used
 
 def tokenizer_statistics(
     reference: Reference,
-    splits: Mapping[str, Split | None],
+    stretches: Sequence[Stretch],
     tokenizer: Tokenizer,
     *,
     promoters: Sequence[Locus] | None = None,
@@ -40,31 +41,33 @@ def tokenizer_statistics(
 
     Parameters
     ----------
-    splits : contig → split for the contigs to encode; None for one that takes no part in training:
-        it counts for `genome` and `contigs` only.
+    stretches : what to encode: contigs, or stretches of them. One whose split is None takes no part in
+        training: it counts for `genome` and `contigs` only.
     promoters : start sites; adds the region "promoters", 500 bp before each TSS to 500 bp from it
         on, read on its own strand. Windows that leave the contig are left out and counted.
     workers : processes; the result doesn't depend on them.
 
     Returns
     -------
-    dict with `genome`, `splits`, `contigs`, `regions` (each a summary: bases and n_bases in bp, tokens,
+    dict with `genome`, `splits`, `contigs` (of those that are divided each stretch, as a named region),
+    `regions` (each a summary: bases and n_bases in bp, tokens,
     n_tokens, bases_per_token and unknown_rate, None where there is no token to divide by), `pieces` (how much
     of the vocabulary is used), `piece_lengths` (for each length in bp, pieces of the vocabulary and
     tokens of the genome, Ns left out), `frequent_pieces`, and what identifies tokenizer and
     reference.
     """
-    lengths = {contig: reference.contigs[contig] for contig in splits}
-    contigs = _contig_usage(reference, lengths, tokenizer, workers)
-    genome = _sum(contigs.values(), tokenizer)
+    usages = _usages(reference, [stretch.interval for stretch in stretches], tokenizer, workers)
+    genome = _sum(usages, tokenizer)
     by_split = {
-        split: _sum((contigs[name] for name in splits if splits[name] == split), tokenizer)
-        for split in dict.fromkeys(splits.values())
+        split: _sum(
+            (used for (_, own), used in zip(stretches, usages, strict=True) if own == split), tokenizer
+        )
+        for split in dict.fromkeys(stretch.split for stretch in stretches)
         if split is not None
     }
     regions: dict[str, Any] = {}
     if promoters is not None:
-        regions["promoters"] = _promoter_summary(reference, lengths, promoters, tokenizer, workers)
+        regions["promoters"] = _promoter_summary(reference, stretches, promoters, tokenizer, workers)
     return {
         "reference": reference.path.name,
         "tokenizer_sha256": tokenizer.sha256,
@@ -73,8 +76,8 @@ def tokenizer_statistics(
         "splits": {split: _summary(usage, tokenizer) for split, usage in by_split.items()},
         "regions": regions,
         "contigs": {
-            contig: {"split": splits[contig]} | _summary(usage, tokenizer)
-            for contig, usage in contigs.items()
+            _name(interval, reference): {"split": split} | _summary(usage, tokenizer)
+            for (interval, split), usage in zip(stretches, usages, strict=True)
         },
         "pieces": _pieces_used(genome, tokenizer),
         "piece_lengths": _length_histogram(genome, tokenizer),
@@ -95,34 +98,41 @@ class _Counter:
         return np.bincount(ids, minlength=self.tokenizer.vocabulary).astype(np.int64)
 
 
-def _contig_usage(
-    reference: Reference, lengths: Mapping[str, int], tokenizer: Tokenizer, workers: int
-) -> dict[str, Usage]:
-    usage = {contig: _sum((), tokenizer) for contig in lengths}
-    batches = [batch for contig in lengths for batch in _stretches(contig, lengths[contig])]
-    counted = ordered_map(_Counter(reference, tokenizer), batches, workers)
-    pairs = zip(batches, counted, strict=True)
-    for batch, part in progress(pairs, "counting tokens", total=len(batches)):
-        usage[batch[0].contig] += part
-    return usage
+def _name(stretch: Interval, reference: Reference) -> str:
+    whole = len(stretch) == reference.contigs[stretch.contig]
+    return stretch.contig if whole else format_named_region(stretch)
 
 
-def _stretches(contig: str, length: int) -> Iterator[list[Interval]]:
-    """Batches of the consecutive stretches of a contig."""
-    starts = range(0, length, STRETCH)
+def _usages(
+    reference: Reference, stretches: Sequence[Interval], tokenizer: Tokenizer, workers: int
+) -> list[Usage]:
+    usages = [_sum((), tokenizer) for _ in stretches]
+    work = [(place, batch) for place, stretch in enumerate(stretches) for batch in _batches(stretch)]
+    counted = ordered_map(_Counter(reference, tokenizer), [batch for _, batch in work], workers)
+    pairs = zip(work, counted, strict=True)
+    for (place, _), part in progress(pairs, "counting tokens", total=len(work)):
+        usages[place] += part
+    return usages
+
+
+def _batches(stretch: Interval) -> Iterator[list[Interval]]:
+    """Batches of the consecutive pieces of a stretch."""
+    starts = range(stretch.start, stretch.end, PIECE)
     for first in range(0, len(starts), _BATCH):
         yield [
-            Interval(contig, start, min(start + STRETCH, length)) for start in starts[first : first + _BATCH]
+            Interval(stretch.contig, start, min(start + PIECE, stretch.end))
+            for start in starts[first : first + _BATCH]
         ]
 
 
 def _promoter_summary(
     reference: Reference,
-    lengths: Mapping[str, int],
+    stretches: Sequence[Stretch],
     promoters: Sequence[Locus],
     tokenizer: Tokenizer,
     workers: int,
 ) -> dict[str, Any]:
+    lengths = {stretch.interval.contig: reference.contigs[stretch.interval.contig] for stretch in stretches}
     windows = [window_around(locus, FLANK, FLANK) for locus in promoters]
     usable = [window for window in windows if inside(window, lengths)]
     batches = [usable[first : first + _BATCH] for first in range(0, len(usable), _BATCH)]

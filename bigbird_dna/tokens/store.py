@@ -14,7 +14,7 @@ counted, and a document is divided there, so that neighbours remain neighbours.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,8 @@ from bigbird_dna.console import progress
 from bigbird_dna.directories import atomic_directory
 from bigbird_dna.errors import DataError, shortened
 from bigbird_dna.files import write_json
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.named_regions import name_parts
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.tokens.corpus import MAX_N
@@ -101,7 +103,7 @@ class TokenStore:
 def build_store(
     directory: Path,
     reference: Reference,
-    contigs: Mapping[str, int],
+    stretches: Sequence[Interval],
     tokenizer: Tokenizer,
     plan: DocumentPlan,
     *,
@@ -110,7 +112,7 @@ def build_store(
     workers: int = 1,
     description: str = "tokenizing",
 ) -> StoreInfo:
-    """Draw the documents of contigs, encode them, and write a store, whole or not at all.
+    """Draw the documents of stretches of contigs, encode them, and write a store, whole or not at all.
 
     The bytes depend on the sequence, the tokenizer, the plan, `max_n` and the seed, not on `workers`.
     Sentences are encoded one by one, so that no token reaches over the end of one. Memory doesn't
@@ -118,20 +120,20 @@ def build_store(
 
     Parameters
     ----------
-    contigs : contig → bp; those of one split. None of them: an empty store.
+    stretches : those of one split: whole contigs (`whole_contigs`), or parts of some. None: an empty store.
     max_n : sentences with a larger share of N are left out.
     workers : processes.
 
     Raises
     ------
-    DataError : there are contigs, but no sentence of them is left.
+    DataError : there are stretches, but no sentence of them is left.
     """
     require_dna(tokenizer)
     dtype = np.dtype("<u2" if tokenizer.vocabulary <= 1 << 16 else "<u4")
     encode = _Encoder(reference, tokenizer, max_n, dtype)
-    expected = round(plan.passes * sum(contigs.values()) / plan.mean_document_bases)
-    documents = iter_documents(contigs, plan, seed)
-    first = sum(1 for _ in iter_documents(contigs, plan.first, seed))  # before some are divided
+    expected = round(plan.passes * sum(map(len, stretches)) / plan.mean_document_bases)
+    documents = iter_documents(stretches, plan, seed)
+    first = sum(1 for _ in iter_documents(stretches, plan.first, seed))  # before some are divided
     with atomic_directory(Path(directory)) as temporary:
         with StoreWriter(temporary) as writer:
             parts = ordered_map(encode, documents, workers)
@@ -140,12 +142,15 @@ def build_store(
                 writer.add(part)
                 if number == first:
                     first_documents = writer.documents.values
-        if contigs and not writer.sentences.values:
+        if stretches and not writer.sentences.values:
+            contigs = dict.fromkeys(stretch.contig for stretch in stretches)
             raise DataError(
-                f"{reference.path}: no sentence of {', '.join(list(contigs)[:4])} has at most "
+                f"{reference.path}: no sentence of {', '.join([*contigs][:4])} has at most "
                 f"{max_n:.0%} N: nothing to tokenize"
             )
-        info = _describe(writer, first_documents, tokenizer, dtype, contigs, plan, seed, max_n)
+        info = _describe(writer, first_documents, tokenizer, dtype, stretches, plan, seed, max_n)
+        if named := name_parts(stretches, reference.contigs):
+            info["stretches"] = named
         info["sha256"] = own_checksum(info)
         write_json(temporary / "store.json", info)
     return info
@@ -156,7 +161,7 @@ def _describe(
     first_documents: int,
     tokenizer: Tokenizer,
     dtype: np.dtype[Any],
-    contigs: Iterable[str],
+    stretches: Sequence[Interval],
     plan: DocumentPlan,
     seed: int,
     max_n: float,
@@ -178,7 +183,7 @@ def _describe(
         skipped_sentences=writer.skipped_sentences,
         skipped_bases=writer.skipped_bases,
         max_n=max_n,
-        contigs=list(contigs),
+        contigs=list(dict.fromkeys(stretch.contig for stretch in stretches)),
         passes=plan.passes,
         strands=plan.strands,
         max_start=plan.max_start,

@@ -35,7 +35,8 @@ class StoreInfo(TypedDict):
     skipped_sentences: int  # more than max_n of them N
     skipped_bases: int
     max_n: float
-    contigs: list[str]
+    contigs: list[str]  # whole, but for those that `stretches` names
+    stretches: NotRequired[list[str]]  # named regions: all that is read of the contigs that are divided
     passes: int
     strands: str  # forward, or both: every second pass reads the reverse complement
     max_start: int
@@ -77,7 +78,7 @@ def _check_types(path: Path, info: dict[str, Any]) -> None:
     for key in info:
         if key not in types:
             raise DataError(f"{path}: unknown key {shortened(repr(key))}")
-    earlier = {"strands", "first_documents"}
+    earlier = {"strands", "first_documents", "stretches"}  # or there is nothing to say
     if not any(key in info for key in _CHECKSUMS):
         earlier |= set(_CHECKSUMS)
     for key, kind in types.items():

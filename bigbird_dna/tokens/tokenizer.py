@@ -12,6 +12,7 @@ gives it back. Other letters, lower case included, are refused: clean the sequen
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, SupportsInt
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
+from bigbird_dna.tokens.native_pieces import NativePieces
 from bigbird_dna.tokens.piece_model import ModelType, PieceModel, PieceType
 from bigbird_dna.tokens.sentence_pieces import (
     LONGEST_LINE,
@@ -31,6 +33,7 @@ from bigbird_dna.tokens.sentence_pieces import (
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 N_RUN = 16  # bp in the piece of a run of Ns
+NATIVE_FROM = 100_000  # letters in all, from which on it's worth while to open, or compile, the C++ encoder
 
 _LETTERS = b"ACGTN"
 
@@ -38,7 +41,8 @@ _LETTERS = b"ACGTN"
 class DnaTokenizer(Tokenizer):
     """Encodes cleaned DNA as token ids and back; see `Tokenizer`.
 
-    A worker process gets the serialised model.
+    A worker process gets the serialised model. Who encodes, SentencePiece or the C++ that is compiled for it
+    (see `native_pieces`), makes no difference but of time.
     """
 
     file_name = "tokenizer.model"
@@ -53,6 +57,7 @@ class DnaTokenizer(Tokenizer):
         _check_use(opened, source)
         count = len(SPECIAL_PIECES)
         letters = [""] * count + pieces[count:]
+        self._scores, self._asked = opened.scores, 0  # letters to encode so far
         super().__init__(model, pieces, letters, Specials(*range(count)), source)
 
     @classmethod
@@ -105,17 +110,32 @@ class DnaTokenizer(Tokenizer):
     def encode(self, sequence: str) -> NDArray[np.int32]:
         """Token ids (n,) of a cleaned sequence, no specials added; n is 0 for an empty one.
 
-        The sequence is encoded as a whole, in O(n log n), because cutting it would move the
-        boundaries of pieces. A letter outside A C G T N raises `DataError` with its position.
+        The sequence is encoded as a whole, because cutting it would move the boundaries of pieces. A letter
+        outside A C G T N raises `DataError` with its position.
         """
+        if (rows := self._fast_rows([sequence], 1)) is not None:
+            return rows[0]
         check_letters(sequence)
         return encode_rows(self._processor, [sequence])[0]
 
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
         """`encode` of every sequence, over threads; the result does not depend on their number."""
+        if (rows := self._fast_rows(sequences, threads)) is not None:
+            return rows
         for number, sequence in enumerate(sequences, 1):
             check_letters(sequence, f"sequence {number}: ")
         return encode_rows(self._processor, sequences, threads)
+
+    def _fast_rows(self, sequences: Sequence[str], threads: int) -> list[NDArray[np.int32]] | None:
+        """What `encode_batch` gives, by the C++; None if SentencePiece had better, or must, look at them."""
+        self._asked += sum(map(len, sequences))
+        if self._asked < NATIVE_FROM or self._native is None:
+            return None
+        return self._native.encode(sequences, threads)
+
+    @cached_property
+    def _native(self) -> NativePieces | None:
+        return NativePieces.open(self._letters, self._scores, partial(encode_rows, self._processor))
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """Bases of token ids; specials cover none. `DataError` for an id outside the vocabulary."""

@@ -8,7 +8,9 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any, Protocol
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +18,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log as log_line
-from bigbird_dna.errors import ConfigError, DataError, ModelError
+from bigbird_dna.errors import ConfigError, DataError, Stopped
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.estimate import duration, matrix_rate, training_seconds
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.memory import freed_memory_kept
+from bigbird_dna.training.resuming import resume
 from bigbird_dna.training.schedule import learning_rate, make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
+from bigbird_dna.training.stopping import Stopping
 
 Batch = dict[str, Tensor]
 LOG_STEPS = 10
@@ -58,57 +62,120 @@ def train(
     ------
     ConfigError : `batch_size` can't be divided among the processes and micro-batches.
     DataError : the loss is not a number any more; the last checkpoint is still good.
-    ModelError : the checkpoints are damaged, or the processes see different ones.
+    ModelError : the checkpoints are damaged.
+    Stopped : SIGTERM came, or `world` is about to end: on every process after the same step, whose
+        checkpoint is saved. At least one step was made.
     """
-    shares = world.size * config.accumulate
-    if config.batch_size % shares:
+    if config.batch_size < world.size * config.accumulate:
         raise ConfigError(
-            f"batch_size {config.batch_size} is not a multiple of {world.size} processes × "
+            f"batch_size {config.batch_size} can't be divided among {world.size} processes × "
             f"{config.accumulate} micro-batches"
         )
     network.to(world.device)
     optimizer = make_optimizer(network, config.optimizer)
-    progress = store.restore(network, optimizer)
-    if len(steps := set(world.gather(progress.step))) > 1:
-        found = " and ".join(map(str, sorted(steps)))
-        raise ModelError(
-            f"{store.directory}: the processes found checkpoints of steps {found}: all must see the same "
-            "directory"
-        )
+    progress = resume(store, network, optimizer, world)
     # It gives all processes the weights of the first.
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)
+    steps = _Steps(network, optimizer, objective, config, store, world, progress, log, cast)
 
     begin = progress.step
-    for step, batches in _prefetched(objective, config, world, begin):
-        if step == begin and log:
-            _say_how_long(network, batches, config.steps - begin, world)
-        network.train()
-        torch.manual_seed(_step_seed(config.seed, step, world.rank))
-        rate = learning_rate(step, config.steps, config.optimizer)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        loss = _backward(parallel, objective, batches, world, cast)
-        nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        _count(progress, step, loss, batches, world)
+    with Stopping(world.ends) as stopping:
+        for step, batches in _prefetched(objective, config, world, begin):
+            if step == begin and log:
+                _say_how_long(network, batches, config.steps - begin, world)
+            totals = steps.settle(stopping, _added([objective.counts(batch) for batch in batches]))
+            network.train()
+            torch.manual_seed(_step_seed(config.seed, step, world.rank))
+            loss = _backward(parallel, objective, batches, totals, world, cast)
+            nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip_norm)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            steps.made(loss, batches)
+        steps.settle(stopping, {})
+    world.wait()
+    network.eval()
+    return progress
+
+
+@dataclass
+class _Steps:
+    """What comes of a step beside weights: its loss, a line of the log, figures, a checkpoint.
+
+    It comes with the next step's batch, as both need sums over the processes: one reduction has them all.
+    """
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    objective: Objective
+    config: TrainingConfig
+    store: CheckpointStore
+    world: World
+    progress: Progress
+    log: TrainingLog | None
+    cast: Any
+    _loss: Tensor | None = None  # of the step that isn't settled yet: this process's part
+    _tokens: float = 0.0
+    _rate: float = 0.0
+    _saved: int = -1
+
+    def made(self, loss: Tensor, batches: list[Batch]) -> None:
+        """Take note of a step, for `settle`."""
+        self._loss = loss
+        self._tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
+
+    def settle(self, stopping: Stopping, counts: dict[str, float]) -> dict[str, float]:
+        """Finish the step before, if there is one, and get ready for the next; the sums of its `counts`.
+
+        Raises
+        ------
+        DataError : the loss of the step before is not a number; nothing was saved.
+        Stopped : it was the last one for now.
+        """
+        own = {"loss": 0.0 if self._loss is None else self._loss.item(), "tokens": self._tokens}
+        wishes = {"terminated": float(stopping.terminated), "late": float(stopping.late)}
+        sums = self.world.sum({**own, **wishes, **{f"of {name}": value for name, value in counts.items()}})
+        if self._loss is not None:
+            self._loss = None
+            self._finish(sums)
+            if sums["terminated"] or sums["late"]:
+                self._stop("SIGTERM" if sums["terminated"] else "the time limit is near")
+        stopping.step()
+        self._rate = learning_rate(self.progress.step, self.config.steps, self.config.optimizer)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate
+        return {name: sums[f"of {name}"] for name in counts}
+
+    def _finish(self, sums: dict[str, float]) -> None:
+        progress, config = self.progress, self.config
+        _count(progress, sums["loss"], sums["tokens"])
         done = progress.step == config.steps
         if progress.step % LOG_STEPS == 0 or done:
             mean = progress.loss_sum / progress.loss_steps
             progress.loss_sum, progress.loss_steps = 0.0, 0
-            if log:
-                log.training(progress, loss=mean, learning_rate=rate)
+            if self.log:
+                self.log.training(progress, loss=mean, learning_rate=self._rate)
         if progress.step % config.evaluate_every == 0 or done:
-            values = evaluate(network, objective, cast)
-            if log:
-                log.evaluation(progress, values)
-        if (progress.step % config.checkpoint_every == 0 or done) and world.is_first:
-            store.save(network, optimizer, progress)
-    world.wait()
-    network.eval()
-    return progress
+            values = evaluate(self.network, self.objective, self.cast)
+            if self.log:
+                self.log.evaluation(progress, values)
+        if progress.step % config.checkpoint_every == 0 or done:
+            self._save()
+
+    def _save(self) -> None:
+        if self.world.is_first and self._saved != self.progress.step:
+            self.store.save(self.network, self.optimizer, self.progress)
+            self._saved = self.progress.step
+
+    def _stop(self, why: str) -> NoReturn:
+        self._save()
+        self.world.wait()  # torchrun ends all processes once one has ended
+        raise Stopped(
+            f"stopped after step {self.progress.step:,} of {self.config.steps:,} ({why}): a checkpoint is "
+            "saved, and the same command goes on from it",
+            silent=not self.world.is_first,
+        )
 
 
 def _say_how_long(network: nn.Module, batches: list[Batch], steps: int, world: World) -> None:
@@ -133,10 +200,14 @@ def _say_how_long(network: nn.Module, batches: list[Batch], steps: int, world: W
 
 
 def _backward(
-    parallel: nn.Module, objective: Objective, batches: list[Batch], world: World, cast: Any
+    parallel: nn.Module,
+    objective: Objective,
+    batches: list[Batch],
+    totals: dict[str, float],
+    world: World,
+    cast: Any,
 ) -> Tensor:
     """Add up a step's gradients over micro-batches and processes; returns this process's part of the loss."""
-    totals = world.sum(_added([objective.counts(batch) for batch in batches]))
     step_loss = torch.zeros((), device=world.device)
     for number, batch in enumerate(batches):
         waits = number + 1 < len(batches) and isinstance(parallel, DistributedDataParallel)
@@ -149,19 +220,17 @@ def _backward(
     return step_loss
 
 
-def _count(progress: Progress, step: int, loss: Tensor, batches: list[Batch], world: World) -> None:
+def _count(progress: Progress, loss: float, tokens: float) -> None:
     """Add a step to `progress`; `DataError` if its loss, over all processes, is not a number."""
-    tokens = float(sum(int(batch["lengths"].sum()) for batch in batches))
-    sums = world.sum({"loss": loss.item(), "tokens": tokens})
-    if not math.isfinite(sums["loss"]):
+    if not math.isfinite(loss):
         # Before anything is saved: the last checkpoint is still good.
         raise DataError(
-            f"step {step + 1}: the loss is {sums['loss']}: training has diverged; "
+            f"step {progress.step + 1}: the loss is {loss}: training has diverged; "
             "a lower learning_rate or a longer warm-up may help"
         )
-    progress.step = step + 1
-    progress.tokens += int(sums["tokens"])
-    progress.loss_sum += sums["loss"]
+    progress.step += 1
+    progress.tokens += int(tokens)
+    progress.loss_sum += loss
     progress.loss_steps += 1
 
 
@@ -176,11 +245,13 @@ def _prefetched(
     objective: Objective, config: TrainingConfig, world: World, first_step: int
 ) -> Iterator[tuple[int, list[Batch]]]:
     """Batches of this process by step; the next step's are made while the current one computes."""
-    share = config.batch_size // (world.size * config.accumulate)
-    start = world.rank * share * config.accumulate
+    shares = world.size * config.accumulate
+    # As even as they can be: of a batch that isn't a multiple, some have one more.
+    bounds = [config.batch_size * share // shares for share in range(shares + 1)]
+    own = [*pairwise(bounds)][world.rank * config.accumulate :][: config.accumulate]
 
     def make(step: int) -> list[Batch]:
-        return [objective.batch(step, start + m * share, share) for m in range(config.accumulate)]
+        return [objective.batch(step, first, end - first) for first, end in own]
 
     if first_step >= config.steps:
         return

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.console import log
-from bigbird_dna.errors import ModelError
+from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.files import atomic_path
 from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
 from bigbird_dna.training.lock import Lock
 
+Computed = str | int
 _MOST_STEPS = 2**53  # beyond it Adam's count of steps, a float, skips whole numbers
 
 
@@ -42,14 +43,32 @@ class CheckpointStore:
 
     A changed configuration or data set has another fingerprint and so starts anew, without touching what
     the earlier one left. `lock` keeps a second process from the same training.
+
+    Parameters
+    ----------
+    identity
+        What decides the training's result.
+    former
+        What earlier versions had in its place, if that is something else.
+    computed
+        How the result is computed, which may be another way each time that the training goes on: the log then
+        says so. Texts and numbers by name.
     """
 
-    def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        identity: dict[str, Any],
+        former: dict[str, Any] | None = None,
+        computed: Mapping[str, Computed] | None = None,
+    ) -> None:
         self.directory = Path(directory) / fingerprint(identity)
+        self.computed = dict(computed or {})
         self.path = self.directory / "state.pt"
         self.previous = self.directory / "previous.pt"
         self.log_path = self.directory / "training.jsonl"
         self.lock = Lock(self.directory / "lock")
+        self._former = Path(directory) / fingerprint(former) if former else self.directory
         self._good = False  # whether `path` is known to hold a good checkpoint
 
     @property
@@ -57,12 +76,35 @@ class CheckpointStore:
         """Whether there are checkpoints, good or damaged: no training begins with fresh weights then."""
         return self.path.exists() or self.previous.exists()
 
+    def claim(self, what: str) -> None:
+        """Take the lock, and fetch the checkpoints that an earlier version left; errors as `Lock.take`."""
+        self.lock.take(what)
+        if self.path.exists() or self._former == self.directory:
+            return
+        # The last one comes last: what is broken off in between is gone on with.
+        files = [self._former / path.name for path in (self.log_path, self.previous, self.path)]
+        if not any(path.exists() for path in files[1:]):
+            return
+        theirs = Lock(self._former / "lock")
+        try:
+            theirs.take(what)
+        except BaseException:
+            self.lock.release()
+            raise
+        try:
+            for path in files:
+                if path.exists():
+                    path.replace(self.directory / path.name)
+        finally:
+            theirs.release()
+
     def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write a checkpoint and keep the one before it; a kill at any moment leaves one of them whole."""
         state = {
             "network": network.state_dict(),
             "optimizer": optimizer.state_dict(),
             "progress": vars(progress),
+            "computed": self.computed,
         }
         with atomic_path(self.path) as temporary:
             write_checkpoint(temporary, state)
@@ -84,7 +126,7 @@ class CheckpointStore:
             if not path.exists():
                 continue
             try:
-                progress = _take(read_checkpoint(path), network, optimizer)
+                progress, computed = _take(read_checkpoint(path), network, optimizer)
             except UnusableCheckpoint as error:
                 problems.append(f"{path}: {error}")
                 continue
@@ -92,10 +134,20 @@ class CheckpointStore:
                 log(f"warning: {problem}; the checkpoint before it is taken")
             self._good = path == self.path
             log(f"resuming at step {progress.step} from {path}")
+            self._say_changes(computed)
             return progress
         if problems:
             raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
         return Progress()
+
+    def _say_changes(self, before: Mapping[str, Computed]) -> None:
+        changed = [
+            f"{name} {shortened(str(value))} → {self.computed[name]}"
+            for name, value in before.items()
+            if self.computed.get(name, value) != value
+        ]
+        if changed:
+            log(f"from here on computed otherwise: {', '.join(changed)}; data and their order stay the same")
 
     def remove(self, further: Iterable[Path] = ()) -> None:
         """Delete the checkpoints of a training whose model is published, and its `further` files beside them.
@@ -110,17 +162,25 @@ class CheckpointStore:
             self.directory.rmdir()
 
 
-def _take(state: Any, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def _take(
+    state: Any, network: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[Progress, dict[str, Computed]]:
     """Load what a checkpoint holds; `UnusableCheckpoint`, with nothing loaded, if it doesn't fit."""
-    if not isinstance(state, dict) or set(state) != {"network", "optimizer", "progress"}:
+    # Those of earlier versions don't say how they were computed.
+    if not isinstance(state, dict) or set(state) - {"computed"} != {"network", "optimizer", "progress"}:
         raise UnusableCheckpoint("it holds no network, optimizer and progress")
+    computed = state.get("computed", {})
+    if not isinstance(computed, dict) or not all(
+        isinstance(name, str) and isinstance(value, str | int) for name, value in computed.items()
+    ):
+        raise UnusableCheckpoint("it doesn't say how it was computed")
     _check_tensors(state["network"], network.state_dict(), "the network's")
     moments = _moments(state["optimizer"], optimizer)
     progress = _progress(state["progress"])
     network.load_state_dict(state["network"])
     # Its settings are those of the configuration, whatever the checkpoint says.
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    return progress
+    return progress, computed
 
 
 def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:

@@ -11,6 +11,8 @@ import bigbird_dna
 from bigbird_dna.cli import benchmark
 from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import UsageError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 app = typer.Typer()
 benchmark.register(app)
@@ -66,11 +68,39 @@ def test_models_train_and_score(tmp_path: Path) -> None:
     assert {row["work"].partition(",")[0] for row in rows} == {"training", "scoring"}
 
 
+def test_batches_of_both_ways(tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer) -> None:
+    tokenizer.save(tmp_path / "tokenizer.model")
+    options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
+    options += ["--windows", "1000,400", "--steps", "4", "--step-windows", "3", "--repeats", "2"]
+    text = run("batches", *options, "-o", str(tmp_path / "out"))
+    result = json.loads((tmp_path / "out/benchmark.json").read_text())
+    assert (tmp_path / "out/benchmark.md").read_text() == text
+    assert result["vocabulary"] == 96 and result["reference"] == reference.path.name
+    assert [(row["window"], row["windows"]) for row in result["results"]] == [(1000, 12), (400, 12)]
+    for row in result["results"]:
+        assert len(row["plain"]["seconds"]) == len(row["fast"]["seconds"]) == 2
+        assert row["times_as_fast"]["medians"] > 0
+        assert f"| {row['window']:,} bp |" in text
+    assert not (tmp_path / "out/benchmark.svg").exists()
+
+
+def test_batches_that_differ_are_no_result(
+    reference: Reference, tokenizer: DnaTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer.save(tmp_path / "tokenizer.model")
+    monkeypatch.setattr("bigbird_dna.tasks.chromatin.finetuning.turn", lambda letters: letters)
+    options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
+    with pytest.raises(RuntimeError, match="the batches of step 0 differ"):
+        run("batches", *options, "--windows", "400", "--steps", "1", "--step-windows", "16", "--repeats", "1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["models", "--shapes", "2-128"], "'2-128' is not layers x width"),
         (["models", "--shapes", "2x100"], "a multiple of 16"),
+        (["batches", "--windows", "8k"], "--windows: '8k' is not an even number of bp"),
+        (["batches", "--windows", "1000,100"], "--windows: '100'"),
         ([*ATTENTION, "--lengths", "4k"], "4k"),
         ([*ATTENTION, "--lengths", "0"], "greater than 0"),
         ([*ATTENTION, "--lengths", "64,64"], "64 is given twice"),

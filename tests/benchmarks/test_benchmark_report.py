@@ -1,16 +1,19 @@
 """Tables and figures of a benchmark: of a file made by hand, and of those that the documentation rests on."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.batches import batches_page
 from benchmarks.figure import draw
 from benchmarks.page import markdown, seconds
 from tests.conftest import REPOSITORY
 
-MEASURED = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
+FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
+MEASURED = [path for path in FILES if not path.stem.endswith("batches")]
 
 
 def row(contender: str, length: int, median: float, **changes: Any) -> dict[str, Any]:
@@ -118,3 +121,12 @@ def test_what_the_documentation_shows_can_be_drawn_again(path: Path, tmp_path: P
             assert row["reason"] in text
     draw(benchmark, tmp_path / "benchmark.svg")
     assert (tmp_path / "benchmark.svg").read_text().startswith("<?xml")
+
+
+def test_what_the_documentation_says_of_batches_was_measured() -> None:
+    (path,) = (path for path in FILES if path not in MEASURED)
+    found = batches_page(json.loads(path.read_text()))
+    said = (REPOSITORY / "docs/cluster.md").read_text()
+    rate, times = re.findall(r"(3,728) windows of 8,000 bp a second.* is (11) times", said, re.DOTALL)[0]
+    assert re.search(rf"^\| 8,000 bp \|.*\| {rate} \| {times} \|", found, re.MULTILINE)
+    assert path.name in said

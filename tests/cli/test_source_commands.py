@@ -66,8 +66,29 @@ def test_extract_by_an_alias_and_by_a_pattern(run: Run, reference: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("region", "megabases", "start", "end"),
+    [
+        ("chrI:11-20", None, 10, 20),
+        ("NC_001133.9:241-", None, 240, 250),
+        ("chrI:11-30", "0.00001", 10, 20),
+        ("chrI:15-30", "0.00001", 14, 25),  # of which the first is N
+    ],
+)
+def test_extract_a_region(
+    run: Run, reference: Path, tmp_path: Path, region: str, megabases: str | None, start: int, end: int
+) -> None:
+    """At its own coordinates, and nothing of what lies before it."""
+    output = tmp_path / "out.fa.gz"
+    words = ("--megabases", megabases) if megabases else ()
+    result = run("extract", reference, region, "--assembly", "sacCer3", "-o", output, *words)
+    assert result.code == 0
+    assert records(output) == [("chrI", "N" * start + ("ACGTN" * 50)[start:end])]
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (("chrI:200-251",), 2, "extract: 'chrI:200-251': a region of chrI goes from 1 to at most 250"),
         (("chr9",), 1, "no contig 'chr9' in the reference"),
         (("chrI", "--megabases", "0"), 2, "--megabases 0: must be above 0"),
         (("chrI", "--megabases", "nan"), 2, "--megabases nan: must be above 0"),

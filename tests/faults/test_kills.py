@@ -19,6 +19,7 @@ from tests.faults.world import COMMANDS, World
 
 KILLS = int(os.environ.get("BIGBIRD_DNA_KILLS", "60"))
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+STOPPED = 75  # a training that has saved a checkpoint first
 # Say how long they took, or hold such a file's checksum.
 TIMED = {"training.jsonl", MARKER}
 QUICK = ("pretrain", "score-variants vcf", "export-hf")
@@ -79,7 +80,8 @@ def _kill(nursery: Nursery, world: World, name: str, home: Path, seed: int, kill
         if how == signal.SIGKILL:
             assert ended.code in (0, -how), about
         else:
-            assert ended.code in (0, 128 + how, -how), about
+            codes = (0, 128 + how, -how, *((STOPPED,) if how == signal.SIGTERM else ()))
+            assert ended.code in codes, about
             assert not litter(here), about
         again = nursery.run(words, here)
         assert again.code == 0, (about, again.err)

@@ -76,7 +76,7 @@ def make_world(home: Path) -> World:
         run(world, command)
     for command in ("pretrain", "finetune-promoter", "prepare-chromatin", "finetune-chromatin"):
         run(world, command)
-    for command in ("predict-bins --labels", "score-promoters", "score-variants"):
+    for command in ("predict-bins --labels", "score-promoters", "score-variants", "score-promoters --piece"):
         run(world, command)
     for command in ("fit-promoter-baseline", "export-hf", "evaluate-pretraining", "report-pretraining"):
         run(world, command)
@@ -118,6 +118,7 @@ OUTPUTS = {
     "finetune-chromatin": "models/chromatin",
     "predict-bins --labels": "chromatin/held-out",
     "score-promoters": "scores.tsv",
+    "score-promoters --piece": "scores.piece",
     "score-variants": "variants.vcf.gz",
     "export-hf": "models/exported",
     "fit-promoter-baseline": "kmers.parquet",
@@ -178,6 +179,11 @@ _ALL = [
         "beside",
     ),
     Command("pretrain", _trained("pretrain"), "directory"),
+    Command(
+        "fit-pretraining-baseline",
+        lambda w, out: ["fit-pretraining-baseline", w.config, "--sequences", 4, "-o", out],
+        "file",
+    ),
     Command(
         "evaluate-pretraining",
         lambda w, out: [
@@ -246,6 +252,15 @@ _ALL = [
         )
         for format in ("tsv", "bed", "bedgraph", "bigwig", "parquet")
     ),
+    Command(
+        "score-promoters --piece",
+        lambda w, out: [
+            *("score-promoters", w / "models/promoter-genomic", w / "genome/reference.fa.gz", "-o", out),
+            *("--piece", "1/1", "--stride", 400, "--threads", 1),
+        ],
+        "file",
+    ),
+    Command("merge-pieces", lambda w, out: ["merge-pieces", w / "scores.piece", "-o", out], "file"),
     Command(
         "predict-tracks",
         lambda w, out: [

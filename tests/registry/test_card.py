@@ -102,12 +102,25 @@ def test_a_compacted_model_says_so(tmp_path: Path) -> None:
     )
 
 
+def test_regions_that_were_pretrained_on_are_named(tmp_path: Path) -> None:
+    model = make_toy(tmp_path / "toy")
+    provenance: dict[str, Any] = json.loads((model / "provenance.json").read_text())
+    provenance |= {"contigs": ["chrI", "chrII"], "stretches": ["chrI:1-500", "chrI:901-950"]}
+    (model / "provenance.json").write_text(json.dumps(provenance))
+    assert "* Pretrained on chrII, chrI:1-500, chrI:901-950 (12" in card(model)
+
+
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     """Those of a model's files: no markup, no line and no terminal's command comes of them."""
     model = make_toy(tmp_path / "toy")
     evil = "a|b\n# c <script>\x1b[31m [x](y) `z`"
     provenance: dict[str, Any] = json.loads((model / "provenance.json").read_text())
-    provenance |= {"contigs": [evil] * 30, "pretrained_sha256": evil, "imported_from": evil}
+    provenance |= {
+        "contigs": [evil] * 30,
+        "stretches": evil,
+        "pretrained_sha256": evil,
+        "imported_from": evil,
+    }
     provenance["configuration"]["genome"] |= {"assembly": evil, "valid": evil, "exclude": [1, None, {}]}
     provenance["software"] = {"torch": evil}
     (model / "provenance.json").write_text(json.dumps(provenance))

@@ -74,6 +74,16 @@ def test_track_of_the_first_contig(tmp_path):
     assert list(read_score_track(path, contig="b").strands) == ["+"]
 
 
+def test_what_has_no_score_before_a_region_is_not_drawn(tmp_path):
+    path = tmp_path / "s.tsv"
+    rows = [row("a", start, "NA" if start < 900 else 0.5, "+") for start in range(0, 1200, 100)]
+    path.write_text(HEADER + "".join(rows))
+    track = read_score_track(path)
+    assert (track.start, track.end) == (900, 1500)
+    path.write_text(HEADER + "".join(rows[:9]))
+    assert read_score_track(path).start == 0
+
+
 def test_scores_stand_where_the_tss_is_expected(tmp_path):
     """300 bp before the TSS: base 300 of a forward window, the 301st from the end of a reverse one."""
     path = tmp_path / "s.tsv"

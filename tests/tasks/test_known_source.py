@@ -20,7 +20,7 @@ from bigbird_dna.config import parse_config
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.reporting.language_model.table import MODELS, SPLIT
 from bigbird_dna.reporting.metrics.blocks import bits_per_base
-from bigbird_dna.tasks.pretraining import evaluation
+from bigbird_dna.tasks.pretraining import evaluation, rivals
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.training import pretrain
 from bigbird_dna.tasks.tokenize import tokenize
@@ -82,9 +82,9 @@ def judge(
         patch.setattr(evaluation, "TOLD_TOKENS", EVERY * TOKENS)
         # Tables of longer words take seconds to be zeroed.
         patch.setattr(
-            evaluation,
+            rivals,
             "fit_language_baselines",
-            partial(evaluation.fit_language_baselines, base_order=source.order + 3),
+            partial(rivals.fit_language_baselines, base_order=source.order + 3),
         )
         table = evaluation.evaluate_pretraining(
             home / "model",
@@ -100,7 +100,7 @@ def judge(
     assert dict(rows) == pytest.approx({name: values.mean() for name, values in bits.items()})
     store = TokenStore.open(tokens / "test", tokenizer)
     held_out = HeldOut.draw(store, tokenizer, TOKENS, EVERY, pairs=False)
-    documents = evaluation._documents(store, held_out)
+    documents = rivals._documents(store, held_out)
     codes = np.full(tokenizer.vocabulary, 4)
     codes[[tokenizer.encode(base)[0] for base in "ACGT"]] = range(4)
     labels = codes[held_out.labels]

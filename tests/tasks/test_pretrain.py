@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config import PretrainingConfig, load_config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import write_json
+from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import build_network, load, make_model, save
@@ -18,9 +20,10 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.reporting.language_model.reading import read_bits
 from bigbird_dna.reporting.language_model.table import TOLD
 from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
-from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining, training_documents
+from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.tasks.pretraining.rivals import training_documents
 from bigbird_dna.tasks.pretraining.sampling import PairSampler, StretchSampler, document_bounds
 from bigbird_dna.tasks.pretraining.training import pretrain
 from bigbird_dna.tokens.documents import DocumentPlan, Strands
@@ -28,6 +31,7 @@ from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
+from tests.cli.command import invoke
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -262,7 +266,9 @@ def test_rivals_learn_from_the_first_pass_of_each_strand(
     prepare_reference(tmp_path / "x.fa", tmp_path / "x.fa.gz")
     reference = Reference(tmp_path / "x.fa.gz")
     plan = DocumentPlan(passes, 0, (50, 90), (4, 6), strands=strands)
-    info = build_store(tmp_path / "train", reference, reference.contigs, tokenizer, plan, max_n=1 - 1e-9)
+    info = build_store(
+        tmp_path / "train", reference, whole_contigs(reference.contigs), tokenizer, plan, max_n=1 - 1e-9
+    )
     store = TokenStore.open(tmp_path / "train", tokenizer)
     documents = training_documents(store)
     assert info["skipped_sentences"] and len(documents) == info["first_documents"]
@@ -317,6 +323,32 @@ def test_model_and_rivals_are_judged_on_the_same_hidden_tokens(
     expected = -np.log2((counts / counts.sum())[held_out.labels]).sum() / held_out.bases.sum()
     assert rows.loc["unigram tokens", "bits_per_base"] == pytest.approx(expected, rel=0.01)
     assert (rows.loc[[*PREDICTORS[1:]], "bits_per_base"] < own).all()  # it has learnt nothing
+
+
+def test_rivals_that_are_fitted_apart_make_the_same_table(
+    judged: tuple[Path, Path, Path], tiny_config: Path, tokenizer: DnaTokenizer, tmp_path: Path
+) -> None:
+    """Bit for bit; and those of other hidden tokens, or of a damaged file, are refused."""
+    model, tokens, table = judged
+    path, again = tmp_path / "rivals.npz", tmp_path / "again.tsv"
+    settings = ("pretraining.sequence_tokens=64", "pretraining.ngram_order=6")
+    words = [word for setting in settings for word in ("--set", setting)]
+    invoke("fit-pretraining-baseline", tiny_config, *words, "--sequences", 30, "-o", path)
+    words = ["--sequences", 30, "--sequence-tokens", 64, "--baselines", path, "--device", "cpu"]
+    invoke("evaluate-pretraining", model, "--tokens", tokens, *words, "-o", again)
+    assert again.read_bytes() == table.read_bytes()
+    options: dict[str, Any] = {"sequence_tokens": 64, "sequences": 30, "baselines": path}
+    for change in ({"sequences": 29}, {"sequence_tokens": 65}):
+        with pytest.raises(DataError, match=r"rivals\.npz: is of other hidden valid tokens"):
+            evaluate_pretraining(model, tokens, again, **{**options, **change})
+    for place in (9, 4000):
+        content = bytearray(path.read_bytes())
+        content[-place] ^= 255
+        (tmp_path / "bad.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"bad\.npz: "):
+            evaluate_pretraining(model, tokens, again, **{**options, "baselines": tmp_path / "bad.npz"})
+    with pytest.raises(DataError, match=r"gone\.npz: "):
+        evaluate_pretraining(model, tokens, again, **{**options, "baselines": tmp_path / "gone.npz"})
 
 
 def test_what_can_t_be_judged_is_refused(

@@ -184,8 +184,14 @@ def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(tiny_config: Pa
     provenance = tmp_path / "pretrained/provenance.json"
     recorded = json.loads(provenance.read_text())
     assert recorded["contigs"] == ["one"]
-    for contigs, leaked in ((["one"], []), (["one", "three"], ["three"])):
-        provenance.write_text(json.dumps({**recorded, "contigs": contigs}))
+    assert "stretches" not in recorded  # its contig is whole
+    for contigs, stretches, leaked in (
+        (["one"], None, []),
+        (["one", "three"], None, ["three"]),  # as a model of an earlier version says it
+        (["one", "three"], ["three:1-100", "three:6001-12000"], ["three:6001-12000"]),
+    ):
+        said = {"contigs": contigs} | ({"stretches": stretches} if stretches else {})
+        provenance.write_text(json.dumps({**recorded, **said}))
         invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic", *short, *places),
             *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),

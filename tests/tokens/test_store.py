@@ -6,6 +6,7 @@ import pickle
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import checksum
+from bigbird_dna.genome.intervals import Interval, whole_contigs
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.tokens.documents import DocumentPlan, iter_documents
@@ -30,7 +32,7 @@ PLAN = DocumentPlan(passes=2, max_start=300, sentence_bases=(40, 80), document_s
 def expected_documents(reference: Reference, plan: DocumentPlan, seed: int, max_n: float) -> list[list[str]]:
     """Documents as lists of sentences, divided where a sentence is left out."""
     documents: list[list[str]] = []
-    for document in iter_documents(reference.contigs, plan, seed):
+    for document in iter_documents(whole_contigs(reference.contigs), plan, seed):
         documents.append([])
         for interval in document.sentences():
             sentence = reference.fetch(interval)
@@ -52,7 +54,7 @@ def text(store: TokenStore, tokenizer: DnaTokenizer) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, reference: Reference, tokenizer: DnaTokenizer) -> Path:
     path = tmp_path_factory.mktemp("store") / "train"
-    build_store(path, reference, reference.contigs, tokenizer, PLAN, seed=3)
+    build_store(path, reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=3)
     return path
 
 
@@ -72,12 +74,14 @@ def test_a_store_holds_the_documents(
     max_n: float,
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "train"
-    info = build_store(path, reference, reference.contigs, tokenizer, PLAN, seed=seed, max_n=max_n)
+    info = build_store(
+        path, reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=seed, max_n=max_n
+    )
     store = TokenStore.open(path, tokenizer, verify=True)
     documents = expected_documents(reference, PLAN, seed, max_n)
     assert text(store, tokenizer) == documents
     kept = [sentence for document in documents for sentence in document]
-    drawn = list(iter_documents(reference.contigs, PLAN, seed))
+    drawn = list(iter_documents(whole_contigs(reference.contigs), PLAN, seed))
     assert store.info == info
     assert info["documents"] == len(documents) == len(store.documents) - 1
     assert info["sentences"] == len(kept) == len(store.sentences) - 1
@@ -89,10 +93,42 @@ def test_a_store_holds_the_documents(
     assert (np.diff(store.sentences) > 0).all() and (np.diff(store.documents) > 0).all()
 
 
+def test_a_store_of_stretches_says_which_bases(
+    tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
+) -> None:
+    stretches = [Interval("a", 0, 2000), Interval("a", 5000, 9000), Interval("c", 0, 50)]
+    plan = replace(PLAN, strands="both")
+    info = build_store(tmp_path / "store", reference, stretches, tokenizer, plan, seed=3)
+    assert (info["contigs"], info["stretches"]) == (["a", "c"], ["a:1-2000", "a:5001-9000"])
+    store = TokenStore.open(tmp_path / "store", tokenizer, verify=True)
+    assert store.info == info
+    # Each document of the other strand is the reverse complement of its stretch.
+    drawn = [
+        [
+            reverse_complement(reference.fetch(sentence))
+            if document.reverse_of
+            else reference.fetch(sentence)
+            for sentence in document.sentences()
+        ]
+        for document in iter_documents(stretches, plan, 3)
+    ]
+    assert text(store, tokenizer) == drawn
+    sign(tmp_path / "store", stretches="a:1-2000")
+    with pytest.raises(DataError, match="stretches is 'a:1-2000', not a list of str"):
+        TokenStore.open(tmp_path / "store")
+
+
+def test_a_store_of_whole_contigs_has_nothing_to_add(built: Path) -> None:
+    """Its description is that of earlier versions, whose checkpoints go on with it."""
+    assert "stretches" not in json.loads((built / "store.json").read_text())
+
+
 def test_bytes_do_not_depend_on_processes(
     built: Path, tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
-    build_store(tmp_path / "two", reference, reference.contigs, tokenizer, PLAN, seed=3, workers=2)
+    build_store(
+        tmp_path / "two", reference, whole_contigs(reference.contigs), tokenizer, PLAN, seed=3, workers=2
+    )
     names = {path.name for path in built.iterdir()}
     assert names == {"tokens.bin", "sentences.npy", "documents.npy", "store.json", MARKER}
     for name in names - {MARKER}:
@@ -112,7 +148,7 @@ def test_four_bytes_a_token_for_large_vocabularies(
     tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizer, "vocabulary", 65_537)
-    build_store(tmp_path / "store", reference, {"a": 9000}, tokenizer, PLAN)
+    build_store(tmp_path / "store", reference, whole_contigs({"a": 9000}), tokenizer, PLAN)
     store = TokenStore.open(tmp_path / "store")
     assert store.tokens.dtype == np.uint32
     ids = store.tokens[: store.sentences[1]]
@@ -129,7 +165,7 @@ def test_an_open_store_pickles_by_path(built: Path) -> None:
 def test_no_contigs_make_an_empty_store(
     tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer
 ) -> None:
-    build_store(tmp_path / "store", reference, {}, tokenizer, PLAN)
+    build_store(tmp_path / "store", reference, [], tokenizer, PLAN)
     store = TokenStore.open(tmp_path / "store", tokenizer, verify=True)
     assert store.info["documents"] == store.info["sentences"] == len(store.tokens) == 0
     assert store.sentences.tolist() == store.documents.tolist() == [0]
@@ -140,7 +176,7 @@ def test_contigs_of_n_alone_are_refused_and_nothing_is_written(
 ) -> None:
     reference = make_reference(gap="N" * 5000)
     with pytest.raises(DataError, match=r"no sentence of gap has at most 50% N"):
-        build_store(tmp_path / "store", reference, reference.contigs, tokenizer, PLAN)
+        build_store(tmp_path / "store", reference, whole_contigs(reference.contigs), tokenizer, PLAN)
     assert not list(tmp_path.iterdir())
 
 
@@ -151,7 +187,7 @@ def test_an_error_on_the_way_leaves_an_older_store(
     before = checksum(damaged / "tokens.bin")
     contigs = {"a": 9000, "unheard-of": 9000}
     with pytest.raises(DataError, match="unheard-of"):
-        build_store(damaged, reference, contigs, tokenizer, PLAN, workers=workers)
+        build_store(damaged, reference, whole_contigs(contigs), tokenizer, PLAN, workers=workers)
     assert checksum(damaged / "tokens.bin") == before
     assert [path.name for path in damaged.parent.iterdir()] == ["store"]
 

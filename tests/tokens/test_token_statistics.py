@@ -7,12 +7,15 @@ import pytest
 
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.splits import Split
+from bigbird_dna.genome.splits import Split, Stretch
 from bigbird_dna.tokens import statistics
 from bigbird_dna.tokens.statistics import tokenizer_statistics
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
-SPLITS: dict[str, Split | None] = {"a": "train", "b": "test", "c": None}
+
+def contigs_of(reference: Reference, **splits: Split | None) -> list[Stretch]:
+    """Whole contigs with their splits."""
+    return [Stretch(Interval(name, 0, reference.contigs[name]), split) for name, split in splits.items()]
 
 
 def ids_of(reference: Reference, tokenizer: DnaTokenizer, *contigs: str) -> np.ndarray:
@@ -28,12 +31,12 @@ def ids_of(reference: Reference, tokenizer: DnaTokenizer, *contigs: str) -> np.n
 
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "STRETCH", 1000)
+    monkeypatch.setattr(statistics, "PIECE", 1000)
     monkeypatch.setattr(statistics, "_BATCH", 2)
 
 
 def test_counts_are_those_of_the_tokens(reference: Reference, tokenizer: DnaTokenizer) -> None:
-    found = tokenizer_statistics(reference, SPLITS, tokenizer)
+    found = tokenizer_statistics(reference, contigs_of(reference, a="train", b="test", c=None), tokenizer)
     cases = [
         (found["genome"], ("a", "b", "c"), 0 + 2000),
         (found["splits"]["train"], ("a",), 0),
@@ -57,7 +60,7 @@ def test_counts_are_those_of_the_tokens(reference: Reference, tokenizer: DnaToke
 
 
 def test_use_of_pieces(reference: Reference, tokenizer: DnaTokenizer) -> None:
-    found = tokenizer_statistics(reference, {"a": "train"}, tokenizer)
+    found = tokenizer_statistics(reference, contigs_of(reference, a="train"), tokenizer)
     ids = ids_of(reference, tokenizer, "a")
     assert found["pieces"]["of_bases"] == len(tokenizer.base_ids)
     assert found["pieces"]["used"] == len(np.unique(ids))
@@ -84,7 +87,7 @@ def test_promoters_are_read_on_their_strand(
         Locus("a", 499, "+", "leaves the contig"),
         Locus("elsewhere", 1000, "+", "on no contig of the reference"),
     ]
-    found = tokenizer_statistics(reference, {"a": "train"}, tokenizer, promoters=loci)
+    found = tokenizer_statistics(reference, contigs_of(reference, a="train"), tokenizer, promoters=loci)
     region = found["regions"]["promoters"]
     assert (region["loci"], region["left_out"]) == (2, 2)
     assert region["bases"] == 2000
@@ -97,9 +100,26 @@ def test_without_bases_there_is_no_ratio(
     make_reference: Callable[..., Reference], tokenizer: DnaTokenizer
 ) -> None:
     reference = make_reference(gap="N" * 60, a="A")
-    found = tokenizer_statistics(reference, {"gap": "train", "a": "test"}, tokenizer, promoters=[])
+    found = tokenizer_statistics(
+        reference, contigs_of(reference, gap="train", a="test"), tokenizer, promoters=[]
+    )
     assert found["splits"]["train"]["bases_per_token"] is None
     assert found["splits"]["train"]["n_tokens"] == 10
     assert found["splits"]["test"]["bases_per_token"] == 1
     assert found["regions"]["promoters"]["bases_per_token"] is None
     assert found["regions"]["promoters"]["unknown_rate"] is None
+
+
+def test_a_contig_that_is_divided_counts_by_stretch(reference: Reference, tokenizer: DnaTokenizer) -> None:
+    parts = [(0, 3000, "train"), (3000, 5000, "valid"), (5000, 6000, None), (6000, 9000, "train")]
+    stretches = [Stretch(Interval("a", start, end), split) for start, end, split in parts]
+    found = tokenizer_statistics(reference, stretches, tokenizer)
+    assert {name: values["split"] for name, values in found["contigs"].items()} == {
+        f"a:{start + 1}-{end}": split for start, end, split in parts
+    }
+    assert {name: values["bases"] for name, values in found["splits"].items()} == {
+        "train": 6000,
+        "valid": 2000,
+    }
+    whole = tokenizer_statistics(reference, contigs_of(reference, a="train"), tokenizer)
+    assert found["genome"] == whole["genome"]  # all ends are those of pieces of 1,000 bp

@@ -42,15 +42,15 @@ class Curve:
         self.end = end
 
     def batch(self, step: int, first: int, count: int) -> Batch:
-        if step >= self.end:
-            raise KeyboardInterrupt
         x = torch.arange(first, first + count, dtype=torch.float32)[:, None] / 4 + step
-        return {"ids": x, "lengths": torch.ones(count)}
+        return {"ids": x, "lengths": torch.ones(count), "step": torch.tensor(step)}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"rows": float(len(batch["ids"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        if batch["step"] >= self.end:
+            raise KeyboardInterrupt
         return (network(batch["ids"]) - batch["ids"].sin()).square().sum() / totals["rows"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
@@ -212,6 +212,8 @@ Change = Callable[[dict[str, Any]], object]
     [
         lambda state: state.pop("progress"),
         lambda state: state.update(more=1),
+        lambda state: state.update(computed=[2]),
+        lambda state: state.update(computed={"processes": None}),
         lambda state: state["network"].pop("0.weight"),
         lambda state: state["network"].update(more=torch.zeros(1)),
         lambda state: state["network"].update({"0.weight": torch.zeros(1, 5)}),
@@ -296,17 +298,97 @@ def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) 
     assert not (tmp_path / "made").exists()
 
 
-class Elsewhere(World):
-    """Beside a process that sees another directory."""
+def test_what_is_computed_otherwise_is_said(
+    begun: CheckpointStore, undisturbed: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what the checkpoint tells, which one of an earlier version doesn't."""
+    now = {"processes": 1, "precision": "float32"}
+    for before, said in (
+        ({"processes": 2, "precision": "float32", "colour": "red"}, "processes 2 → 1"),
+        ({"precision": "x" * 999}, f"precision {'x' * 80}… → float32"),
+        (now, None),
+        ({}, None),
+    ):
+        store = CheckpointStore(begun.directory.parent, {"a": 1}, computed=before)
+        network, optimizer = fresh()
+        store.save(network, optimizer, store.restore(network, optimizer))
+        capsys.readouterr()
+        assert CheckpointStore(begun.directory.parent, {"a": 1}, computed=now).restore(*fresh()).step == 6
+        log = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+        assert log[0].startswith("resuming at step 6 from")
+        assert log[1:] == [
+            f"from here on computed otherwise: {said}; data and their order stay the same"
+            for _ in [0]
+            if said
+        ]
+    state = state_of(begun)
+    del state["computed"]
+    sign(begun.path, saved(state))
+    assert run(opened(begun.directory.parent)) == undisturbed
 
-    def gather(self, value: Any) -> list[Any]:
-        return [value, 0]
+
+FORMER = {"a": 1, "processes": 2}
 
 
-def test_processes_that_see_different_checkpoints_are_told(begun: CheckpointStore) -> None:
-    network, _ = fresh()
-    with pytest.raises(ModelError, match="the processes found checkpoints of steps 0 and 6: all must see"):
-        train(network, Curve(), CONFIG, begun, Elsewhere(0, 1, torch.device("cpu")))
+def newer(directory: Path) -> CheckpointStore:
+    return CheckpointStore(directory, {"a": 1}, FORMER)
+
+
+@pytest.mark.parametrize("broken_off", [0, 1, 2, 3])
+def test_checkpoints_under_an_earlier_version_s_name_are_gone_on_from(
+    tmp_path: Path,
+    undisturbed: list[float],
+    broken_off: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also if they were being brought to their new place when the process was killed."""
+    former = CheckpointStore(tmp_path, FORMER)
+    run(former, 6)
+    replace, left = Path.replace, broken_off
+
+    def replaced(self: Path, target: Path) -> Path:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with suppress(KeyboardInterrupt), monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replaced)
+        first = newer(tmp_path)
+        first.claim("this training")
+    first.lock.release()
+    store = newer(tmp_path)
+    store.claim("this training")
+    assert run(store) == undisturbed
+    assert f"resuming at step 6 from {store.path}" in capsys.readouterr().err
+    steps = [json.loads(line)["step"] for line in store.log_path.read_text().splitlines()]
+    assert steps == [10, 12, 12]
+    store.remove()
+    assert not store.directory.exists() and not former.path.exists()
+
+
+def test_a_training_of_an_earlier_version_that_is_running_is_left_alone(tmp_path: Path) -> None:
+    former = CheckpointStore(tmp_path, FORMER)
+    run(former, 6)
+    former.lock.take("this training")
+    store = newer(tmp_path)
+    with pytest.raises(ModelError, match=f"^{former.directory}: this training is running already"):
+        store.claim("this training")
+    assert former.path.exists() and not store.directory.exists()
+    former.lock.release()
+
+
+def test_checkpoints_of_one_s_own_come_before_those_of_an_earlier_version(
+    begun: CheckpointStore, undisturbed: list[float]
+) -> None:
+    former = CheckpointStore(begun.directory.parent, FORMER)
+    run(former, 8)
+    before = former.path.read_bytes()
+    store = newer(begun.directory.parent)
+    store.claim("this training")
+    assert store.restore(*fresh()).step == 6 and former.path.read_bytes() == before
 
 
 def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(

@@ -22,7 +22,8 @@ from tests.conftest import REPOSITORY
 from tests.genome.deepsea import small_bundle
 
 BIN = Path(sys.executable).parent
-OVERLAYS = ("yeast_study", "yeast_longer")  # laid over yeast.yaml
+# What they are laid over.
+OVERLAYS = {"yeast_study": "yeast", "yeast_longer": "yeast", "chr22_study": "chr22"}
 CONFIGURATIONS = sorted(
     path for path in (REPOSITORY / "workflow" / "config").glob("*.yaml") if path.stem not in OVERLAYS
 )
@@ -33,6 +34,7 @@ COMMON = {
     "all": 1,
     "attention_figure": 1,
     "evaluate_pretraining": 1,
+    "pretraining_baseline": 1,
     "extract_contig": 1,
     "finetune_promoter": 4,
     "finetuning_figure": 1,
@@ -69,6 +71,7 @@ SOURCE_JOBS = {
     | CHROMATIN
     | {"chromatin_predictions": 1},
 }
+SOURCE_JOBS["grch37-short"] = SOURCE_JOBS["grch37"]
 
 
 # Without promoters: no pretraining either, where the chromatin models start from random weights.
@@ -168,18 +171,44 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
         assert config.genome.test or config.chromatin.data.test_regions
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+def laid_over(name: str) -> tuple[Config, Config]:
+    """A configuration, and what it is once an overlay's keys have replaced its own."""
+
+    def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+        both = {key for key, value in over.items() if isinstance(value, dict) and key in under}
+        return under | over | {key: merged(under[key], over[key]) for key in both}
+
+    under, over = (
+        read_values(REPOSITORY / f"workflow/config/{each}.yaml") for each in (OVERLAYS[name], name)
+    )
+    return parse_config(under), parse_config(merged(under, over))
+
+
+@pytest.mark.parametrize("overlay", ["yeast_study", "yeast_longer"])
 def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
     """They go on from the other's results: what these depend on stays the same."""
-    short, more = (read_values(REPOSITORY / f"workflow/config/{name}.yaml") for name in ("yeast", overlay))
-    one = parse_config(short)
-    both = parse_config(short | more | {"study": {**short["study"], **more["study"]}})
+    one, both = laid_over(overlay)
     assert both.study is not None and one.study is not None
     for section in ("tokens", "pretraining", "promoters"):
         assert stage_values(both, section) == stage_values(one, section)
     assert both.study.steps == one.study.steps and {*both.study.seeds} <= {*one.study.seeds}
     assert {*one.study.shares} <= {*both.study.shares}
     both.check_targets()
+
+
+def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) -> None:
+    one, both = laid_over("chr22_study")
+    assert both.study is not None and one.study is None and not one.has_pretraining
+    assert (one.results, both.results) == ("results/chr22", "results/chr22_study")
+    assert stage_values(both, "chromatin-data") == stage_values(one, "chromatin-data")
+    assert one.chromatin.training == both.chromatin.training and one.encoder == both.encoder
+    command, below, changed = own_genome(tmp_path)
+    text = dry_run(tmp_path, command, below, REPOSITORY / "workflow/config/chr22_study.yaml", changed)
+    found = jobs(text)
+    assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 6, 6)
+    held_out = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"], "exclude": []}
+    genome = stage_configs(text)["tokens"]["genome"]
+    assert {key: genome[key] for key in held_out} == held_out
 
 
 # Sequences without a genome: nothing is simulated, fetched, tokenised or pretrained.
@@ -242,7 +271,8 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
         ),
     )
     pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
-    pretraining |= {"evaluate_pretraining": 1, "pretraining_report": 1, "stage_config": 6}
+    pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
+    pretraining |= {"pretraining_report": 1, "stage_config": 6}
     assert jobs(text) == SEQUENCES | pretraining
     local = f"'{tmp_path}/local data"
     assert (
@@ -308,7 +338,7 @@ def test_the_demo_is_the_default(demo_run: str) -> None:
     assert "results/demo/report/summary.txt" in demo_run
 
 
-@pytest.mark.parametrize("name", ["yeast", "grch37"])
+@pytest.mark.parametrize("name", ["yeast", "grch37", "grch37-short"])
 def test_dry_runs(tmp_path: Path, name: str) -> None:
     text = dry_run(
         tmp_path,
@@ -320,7 +350,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     assert (
         len(re.findall(rf"bigbird-dna fetch .* --local-data={tmp_path} ", text)) == SOURCE_JOBS[name]["fetch"]
     )
-    assert ("--from-assembly GRCh38" in text) == (name == "grch37")
+    assert ("--from-assembly GRCh38" in text) == name.startswith("grch37")
     assert list(tmp_path.glob("results")) == []
 
 
@@ -371,9 +401,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
 
 def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
     study = {"tasks": ["chromatin"], "shares": [0.5], "seeds": [1]}
-    chromatin = {"model": {"initial": "random"}, "data": {"valid_regions": []}}
-    changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin, "study": study}
-    text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    text = dry_run(tmp_path, *own_genome(tmp_path, study=study))
     found = jobs(text)
     assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 2, 2)
     assert "study_promoter" not in found and "probe_promoters" not in found
@@ -419,22 +447,28 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
 
 
 def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> None:
-    chromatin = {"model": {"initial": "pretrained"}, "data": {"valid_regions": []}}
-    changes = {"genome": {"valid": ["22"]}, "chromatin": chromatin}
+    """Pretraining is measured on the regions that are held out for chromatin, where that is all there is."""
+    regions = {"valid_regions": ["22:19,000,001-20,000,000"], "test_regions": ["22:20500001-"]}
+    changes = {
+        "genome": {"valid": [], "test": []},
+        "chromatin": {"model": {"initial": "pretrained"}, "data": regions},
+    }
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
+    assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
     pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
-    pretraining |= {"stage_config": 7}
+    pretraining |= {"pretraining_baseline": 1, "stage_config": 7}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
 
 def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"genome": {"valid": ["1"], "test": ["2"]}}
-    changes |= {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
+    changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert jobs(text) == COMMON
     assert f"prepare-promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
+    # The example of scoring is the start of the test region.
+    assert "reference.fa.gz 22:20,500,001- --but=22:19,000,001-20,000,000 --assembly GRCh37" in text
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
@@ -489,12 +523,19 @@ def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:
             {"chromatin": {"data": {"tracks": None}}},
             "promoters.source and chromatin.data.tracks are both null",
         ),
-        ({"chromatin": {"model": {"initial": "pretrained"}}}, "genome.valid: name at least one contig$"),
         (
-            {"chromatin": {"data": {"test_regions": []}}},
-            "genome.test: .* region in chromatin.data.test_regions",
+            {"genome": {"valid": []}, "chromatin": {"model": {"initial": "pretrained"}}},
+            "genome.valid: name at least one contig or region, or one in chromatin.data.valid_regions$",
         ),
-        ({"promoters": {"source": "my.sga"}}, "genome.valid: name at least one contig$"),
+        ({"genome": {"test": []}}, "genome.test: .* or region, or one in chromatin.data.test_regions$"),
+        (
+            {
+                "genome": {"valid": []},
+                "promoters": {"source": "my.sga"},
+                "chromatin": {"data": {"valid_regions": ["22:5-"]}},
+            },
+            "genome.valid: name at least one contig or region$",
+        ),
         ({"genome": {"aliases": "gone.tsv"}}, "genome.aliases: 'gone.tsv' is not a file in "),
         ({"genome": {"assembly": "custom"}}, "genome: assembly custom needs a name: set genome.name$"),
         ({"genome": {"reference": "gone.fa"}}, "genome.reference: 'gone.fa' is not a file in "),
@@ -553,20 +594,68 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
 
 
 def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, *overlay(tmp_path, {"processes": 2}))
-    assert "torchrun --standalone --nproc-per-node=2 -m bigbird_dna.cli.main" in text
+    """Each kind of training has its own number of them, and what they need with it."""
+    study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
+    changes = {"promoters": {"processes": 3}, "chromatin": {"processes": 4}, "study": study}
+    resources = ("--workflow-profile", "none", "--resources", "gpu=9")
+    text = dry_run(tmp_path, "--printshellcmds", *resources, *overlay(tmp_path, {"processes": 2, **changes}))
+    found = {}
+    for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
+        if launched := re.search(
+            r"torchrun --standalone --nproc-per-node=(\d) -m bigbird_dna\.cli\.main ([\w-]+) .*"
+            r" --threads (\d) +--device cuda ",
+            job,
+        ):
+            threads = re.search(r"^    threads: (\d+)$", job, re.MULTILINE)
+            given = re.search(r"processes=(\d), gpu=(\d), .*mem_mb=(\d+)000,", job)
+            assert threads and given, job
+            found[job.split(":")[0]] = (launched[2], launched[1], launched[3], threads[1], *given.groups())
+    assert found == {
+        "pretrain": ("pretrain", "2", "4", "8", "2", "2", "32"),
+        "finetune_promoter": ("finetune-promoter", "3", "1", "3", "3", "3", "48"),
+        "study_promoter": ("finetune-promoter", "3", "1", "3", "3", "3", "48"),
+        "finetune_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
+        "study_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
+    }
+    nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
+    spread = dry_run(tmp_path, "--printshellcmds", *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
+    words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
+    assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
+    single = dry_run(tmp_path, *overlay(tmp_path, {"processes": 1}))
+    assert "torchrun" not in single and "Shell command: bigbird-dna pretrain " in single
 
 
-def test_slurm_profile(tmp_path: Path) -> None:
-    pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra `slurm` is missing")
-    text = dry_run(
-        tmp_path,
-        *("--workflow-profile", REPOSITORY / "profiles/slurm"),
-        *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
-    )
-    pretrain = text.split("rule pretrain:")[1].split("Shell command")[0]
-    assert "gpu=8" in pretrain and "slurm_partition=gpu" in pretrain and "threads: 32" in pretrain
-    assert "slurm_partition=cpu" in text.split("rule tokenize:")[1].split("Shell command")[0]
+def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str, study_run: str) -> None:
+    """Nor what that was made from, which would be newer then."""
+    texts = [path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk")]
+    rules = {
+        rule.split(":")[0]: rule
+        for text in texts
+        for rule in re.split(r"^rule ", text, flags=re.MULTILINE)[1:]
+    }
+    slow = {name for name, rule in rules.items() if " gpu=" in rule}
+    assert {"pretrain", "finetune_promoter", "finetune_chromatin", "study_chromatin"} < slow
+    makers, readers = {}, {}
+    for job in re.split(r"^(?:local)?rule ", demo_run + study_run, flags=re.MULTILINE)[1:]:
+        name = job.split(":")[0]
+        for files, kind in ((makers, "output"), (readers, "input")):
+            for file in re.findall(rf"^    {kind}: (.*)$", job, re.MULTILINE):
+                for one in file.split(", "):
+                    files.setdefault(one, set()).add(name)
+    before = {
+        (maker, reader) for file, own in makers.items() for maker in own for reader in readers.get(file, ())
+    }
+    while more := {maker for maker, reader in before if reader in slow} - slow:
+        slow |= more
+    assert {"simulate", "train_tokenizer", "tokenize", "chromatin_data", "promoter_windows"} < slow
+    assert {name for name in slow if "VERSION" in rules[name]} == set()
+    assert "VERSION" in rules["promoter_report"] and "promoter_report" not in slow
+
+
+@pytest.mark.parametrize("profile", ["default", "slurm"])
+def test_neither_the_words_of_a_command_nor_a_container_make_a_model_again(profile: str) -> None:
+    values = yaml.safe_load((REPOSITORY / f"profiles/{profile}/config.yaml").read_text())
+    assert set(values["rerun-triggers"]) == {"mtime", "params", "input"}
 
 
 def test_without_control_and_pretraining(tmp_path: Path) -> None:
@@ -590,7 +679,8 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
     [
         ({"encoder": {"laers": 4}}, "configuration: unknown key 'encoder.laers'"),
         ({"encoder": {"layers": "four"}}, "encoder.layers: .* valid integer .*'four'"),
-        ({"genome": {"test": []}}, "genome.test: name at least one contig"),
+        ({"genome": {"test": []}}, "genome.test: name at least one contig or region"),
+        ({"genome": {"test": ["demo6:1-9"]}}, "genome.test: 'demo6:1-9' is a region, but effects of sim"),
         (
             {"promoters": {"windows": {"negative_sets": ["permuted"]}, "control": None}},
             "scoring.negative_set: 'genomic' is not one of promoters.windows.negative_sets",
@@ -655,7 +745,8 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ),
     ],
     ids=[
-        *("unknown-key", "wrong-type", "no-test-contig", "no-scoring-model", "no-control"),
+        *("unknown-key", "wrong-type", "no-test-contig", "simulated-region"),
+        *("no-scoring-model", "no-control"),
         *("bundle-is-published", "bundle-of-another-genome", "moved-key", "no-local-data"),
         *("study-set", "study-longer", "study-no-longer", "study-task", "study-seeds", "study-shares"),
         *("no-tracks", "no-blacklist", "no-variants"),
@@ -705,8 +796,6 @@ def test_every_rule_has_a_log_and_a_benchmark() -> None:
 
 def test_rules_that_ask_for_gpus_run_on_them_where_there_are_any(demo_run: str, tmp_path: Path) -> None:
     asking = {name for name, rule in rules().items() if "\n        gpu=" in rule}
-    slurm = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
-    assert set(slurm["set-resources"]) == asking
     assert {name for name, rule in rules().items() if "device=DEVICE" in rule} == asking
     count = sum(jobs(demo_run).get(name, 0) for name in asking)
     # The default profile has none, which caps what a rule asks for.

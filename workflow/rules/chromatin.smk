@@ -21,10 +21,8 @@ rule unpack_deepsea:
     benchmark:
         PATHS.benchmark("unpack-deepsea")
     resources:
-        mem_mb=1000,
-        runtime=60,
-    params:
-        version=VERSION,
+        mem_mb=growing(1000),
+        runtime=growing(60),
     shell:
         "bigbird-dna unpack-deepsea {input:q} -o {output:q} > {log:q} 2>&1"
 
@@ -41,17 +39,14 @@ rule chromatin_data:
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        bins=PATHS.chromatin_data / "bins.parquet",
-        labels=PATHS.chromatin_data / "labels.npz",
-        tracks=PATHS.chromatin_data / "tracks.tsv",
-        description=PATHS.chromatin_data / "dataset.json",
+        **DATA_FILES,
     log:
         PATHS.log("chromatin-data"),
     benchmark:
         PATHS.benchmark("chromatin-data")
     resources:
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         bundle=lambda wildcards, input: (
             ["--bundle", *input.bundle, "--bed", input.bins] if input.bundle else []
@@ -59,20 +54,20 @@ rule chromatin_data:
         blacklist=lambda wildcards, input: (
             ["--blacklist", input.blacklist] if input.blacklist else []
         ),
-        directory=subpath(output.bins, parent=True),
+        target=subpath(output.bins, parent=True),
+        piece=[],
         aliases=SET_ALIASES,
-        version=VERSION,
     shell:
         "bigbird-dna prepare-chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
-        " {params.blacklist:q} {params.aliases:q}"
-        " --reference {input.reference:q} -o {params.directory:q} > {log:q} 2>&1"
+        " {params.blacklist:q} {params.aliases:q} {params.piece:q}"
+        " --reference {input.reference:q} -o {params.target:q} > {log:q} 2>&1"
 
 
 rule finetune_chromatin:
     input:
         config=PATHS.stage("chromatin"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
@@ -86,11 +81,12 @@ rule finetune_chromatin:
     # More work follows than after the other models: predictions, variants, the report. Then what takes long
     # comes before what is short, so that the cores run out of work together.
     priority: 2
-    # One: the models then train side by side, which is faster than one after the other on more cores.
-    threads: 1
+    # One each: models then train side by side, which is faster than one after the other on more cores.
+    threads: CHROMATIN.processes
     resources:
-        gpu=1,
-        mem_mb=16000,
+        processes=CHROMATIN.processes,
+        gpu=CHROMATIN.processes,
+        mem_mb=growing(16000 * CHROMATIN.processes),
         runtime=2880,
     params:
         start=lambda wildcards, input: (
@@ -98,13 +94,15 @@ rule finetune_chromatin:
         ),
         data=subpath(input.bins, parent=True),
         checkpoints=str(PATHS.checkpoints),
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "bigbird-dna finetune-chromatin {input.config:q} --window {wildcards.window:q}"
+        "{params.launch:q} finetune-chromatin {input.config:q} --window {wildcards.window:q}"
         " --member {wildcards.member:q} --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -120,8 +118,6 @@ rule combine_chromatin:
         PATHS.log("combine-chromatin"),
     benchmark:
         PATHS.benchmark("combine-chromatin")
-    params:
-        version=VERSION,
     shell:
         "bigbird-dna combine-models {input:q} -o {output:q} > {log:q} 2>&1"
 
@@ -129,8 +125,8 @@ rule combine_chromatin:
 rule chromatin_predictions:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         models=expand(
@@ -145,23 +141,23 @@ rule chromatin_predictions:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=720,
+        mem_mb=growing(16000),
+        runtime=growing(720),
     params:
         data=subpath(input.bins, parent=True),
+        piece=[],
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna predict-bins {input.config:q} {input.models:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output:q} --threads {threads}"
+        " --reference {input.reference:q} {params.piece:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule chromatin_baseline:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
     output:
@@ -174,8 +170,8 @@ rule chromatin_baseline:
         PATHS.benchmark("chromatin-baseline")
     threads: 1
     resources:
-        mem_mb=16000,
-        runtime=240,
+        mem_mb=growing(16000),
+        runtime=growing(240),
     params:
         data=subpath(input.bins, parent=True),
         held_out=subpath(output.labels, parent=True),
@@ -196,7 +192,7 @@ rule auc_report:
         ),
         kmers=rules.chromatin_baseline.output.predictions,
         labels=rules.chromatin_baseline.output.labels,
-        tracks=rules.chromatin_data.output.tracks,
+        tracks=DATA_FILES["tracks"],
     output:
         tracks=report(
             PATHS.report / "chromatin/tracks.tsv",
@@ -222,8 +218,8 @@ rule auc_report:
         PATHS.benchmark("auc-report")
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         directory=subpath(output.page, parent=True),
         narrow=lambda wildcards, input: (
@@ -266,22 +262,22 @@ rule score_variants:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=720,
+        mem_mb=growing(16000),
+        runtime=growing(720),
     params:
         contigs=lambda wildcards: [f"--contig={contig}" for contig in HELD_OUT if KNOWN_EFFECTS],
         aliases=["--aliases", str(ALIASES)] if ALIASES else [],
+        piece=[],
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna score-variants {input.model:q} {input.variants:q} {params.contigs:q}"
-        " --reference {input.reference:q} {params.aliases:q} --tracks '*' -o {output:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        " --reference {input.reference:q} {params.aliases:q} --tracks '*' {params.piece:q} -o {output:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule variant_report:
     input:
-        rules.score_variants.output[0],
+        PATHS.scored_variants,
     output:
         table=report(
             PATHS.report / "variants.tsv",
@@ -300,8 +296,8 @@ rule variant_report:
     benchmark:
         PATHS.benchmark("variant-report")
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         directory=subpath(output.table, parent=True),
         version=VERSION,

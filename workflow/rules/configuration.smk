@@ -43,9 +43,23 @@ SEQUENCES = CONFIG.promoters.sequences
 # Where the tokenizer learns, and where the windows of promoters are: a genome, or the user's sequences.
 CORPUS = PATHS.reference if CONFIG.has_genome else PATHS.training_sequences
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
+# For params of what takes minutes: reports are made again by another version. What a GPU has worked on for days
+# is not, nor what it was made from, which would then be newer.
 VERSION = version("bigbird-dna")
 # For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
 DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
+# Likewise the threads of each process of a training: their number decides no weights.
+THREADS_EACH = lambda wildcards, threads, resources: max(
+    1, threads * resources.get("nodes", 1) // resources.processes
+)
+# A training stops before the time of its job is over, of which some minutes have passed when it begins; without jobs never.
+LIMIT = lambda wildcards, resources: (
+    [
+        f"--time-limit={max(2, resources.runtime - 5) // 60}:{max(2, resources.runtime - 5) % 60:02}:00"
+    ]
+    if resources.get("slurm_partition")
+    else []
+)
 # Words of commands that name contigs by the assembly …
 ASSEMBLY = ["--assembly", CONFIG.genome.assembly]
 # … with its alias file as an input, wherever that is found. What reads a stage's file gets the path there.
@@ -54,6 +68,35 @@ NAMING = ASSEMBLY + (["--aliases", str(ALIASES)] if ALIASES else [])
 SET_ALIASES = (
     ["--set", f"genome.aliases={json.dumps(str(ALIASES), ensure_ascii=False)}"] if ALIASES else []
 )
+
+
+# By name and not as a rule's output: of work in pieces it is another rule that makes them.
+DATA_FILES = {
+    name: PATHS.chromatin_data / file
+    for name, file in (
+        ("bins", "bins.parquet"),
+        ("labels", "labels.npz"),
+        ("tracks", "tracks.tsv"),
+        ("description", "dataset.json"),
+    )
+}
+
+
+def LAUNCH(wildcards, threads, resources):
+    """The program that trains, on as many processes and nodes as the job has: words before the command."""
+    processes, nodes = resources.processes, resources.get("nodes", 1)
+    if nodes > 1:
+        of_all = (f"--processes={processes}", f"--nodes={nodes}", f"--cpus={threads}", "--")
+        return ["python", "-m", "bigbird_dna.cli.launch", *of_all]
+    if processes > 1:
+        many = ("--standalone", f"--nproc-per-node={processes}")
+        return ["torchrun", *many, "-m", "bigbird_dna.cli.main"]
+    return ["bigbird-dna"]
+
+
+def growing(amount):
+    """A resource of which an attempt after a failure gets more: half as much again, then twice as much."""
+    return lambda wildcards, attempt: round(amount * (1 + min(attempt, 3)) / 2)
 
 
 def sequence_options():
@@ -70,6 +113,16 @@ def sequence_options():
     }
     options = [f"--{name}={value}" for name, value in named.items() if value is not None]
     return options + [f"--negative-set={name}" for name in windows.negative_sets]
+
+
+def piece_option(of):
+    """The option that says to a command which piece it makes."""
+    return lambda wildcards: [f"--piece={wildcards.piece}/{of}"]
+
+
+def pieces_of(file, of):
+    """All pieces of a job; wildcards of the file's name stay."""
+    return [PATHS.piece(file, number, of) for number in range(1, of + 1)]
 
 
 def study_settings(wildcards, section):

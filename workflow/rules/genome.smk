@@ -13,13 +13,12 @@ rule simulate:
     benchmark:
         PATHS.benchmark("simulate")
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         directory=subpath(output.reference, parent=True),
         seed=CONFIG.seed,
         megabases=CONFIG.simulation.megabases,
-        version=VERSION,
     shell:
         "bigbird-dna simulate {params.directory:q} --seed {params.seed:q}"
         " --megabases {params.megabases:q} > {log:q} 2>&1"
@@ -55,11 +54,10 @@ rule prepare_reference:
     benchmark:
         PATHS.benchmark("prepare-reference")
     resources:
-        mem_mb=2000,
-        runtime=60,
+        mem_mb=growing(2000),
+        runtime=growing(60),
     params:
         naming=NAMING,
-        version=VERSION,
     shell:
         "bigbird-dna prepare-reference {input.genome:q} -o {output.fasta:q}"
         " {params.naming:q} > {log:q} 2>&1"
@@ -80,8 +78,8 @@ rule prepare_promoters:
     benchmark:
         PATHS.benchmark("prepare-promoters")
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         naming=NAMING,
         lift=lambda wildcards, input: (
@@ -89,7 +87,6 @@ rule prepare_promoters:
             if input.chain
             else []
         ),
-        version=VERSION,
     shell:
         "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference:q}"
         " {params.naming:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"

@@ -1,4 +1,4 @@
-"""Pretraining on one or more processes of one node, and what it is judged beside."""
+"""Pretraining on one or more processes of one node, and what it is judged beside, which needs no GPU."""
 
 
 rule pretrain:
@@ -16,23 +16,43 @@ rule pretrain:
     resources:
         processes=CONFIG.processes,
         gpu=CONFIG.processes,
-        mem_mb=16000 * CONFIG.processes,
+        mem_mb=growing(16000 * CONFIG.processes),
         runtime=2880,
     params:
         tokens=subpath(input.tokenizer, parent=True),
         # No output: Snakemake would remove them before it goes on with a killed job.
         checkpoints=str(PATHS.checkpoints),
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "if [ {resources.processes} -eq 1 ]; then run=bigbird-dna; else"
-        " run='torchrun --standalone --nproc-per-node={resources.processes}"
-        " -m bigbird_dna.cli.main'; fi;"
-        " threads=$(( {threads} / {resources.processes} ));"
-        " $run pretrain {input.config:q} --tokens {params.tokens:q}"
+        "{params.launch:q} pretrain {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads $(( threads > 0 ? threads : 1 ))"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule pretraining_baseline:
+    input:
+        config=PATHS.stage("pretraining"),
+        stores=rules.tokenize.output,
+        tokenizer=rules.train_tokenizer.output[0],
+    output:
+        PATHS.pretraining_baselines,
+    log:
+        PATHS.log("pretraining-baseline"),
+    benchmark:
+        PATHS.benchmark("pretraining-baseline")
+    resources:
+        # n-grams over tokens stop at 4 GB, tables over bases take 1.
+        mem_mb=growing(12000),
+        runtime=growing(480),
+    params:
+        tokens=subpath(input.tokenizer, parent=True),
+    shell:
+        "bigbird-dna fit-pretraining-baseline {input.config:q} --tokens {params.tokens:q}"
+        " --tokenizer {input.tokenizer:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule evaluate_pretraining:
@@ -40,6 +60,7 @@ rule evaluate_pretraining:
         model=rules.pretrain.output[0],
         stores=rules.tokenize.output,
         tokenizer=rules.train_tokenizer.output[0],
+        baselines=rules.pretraining_baseline.output[0],
     output:
         PATHS.pretraining_bits,
     log:
@@ -48,15 +69,13 @@ rule evaluate_pretraining:
         PATHS.benchmark("evaluate-pretraining")
     resources:
         gpu=1,
-        # n-grams over tokens stop at 4 GB, tables over bases take 1.
-        mem_mb=12000,
-        runtime=480,
+        mem_mb=growing(12000),
+        runtime=growing(120),
     params:
         tokens=subpath(input.tokenizer, parent=True),
-        order=CONFIG.pretraining.ngram_order,
         length=CONFIG.pretraining.sequence_tokens,
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna evaluate-pretraining {input.model:q} --tokens {params.tokens:q}"
-        " --sequence-tokens {params.length:q} --ngram-order {params.order:q} -o {output:q} --device {params.device:q} > {log:q} 2>&1"
+        " --sequence-tokens {params.length:q} --baselines {input.baselines:q} -o {output:q}"
+        " --device {params.device:q} > {log:q} 2>&1"

@@ -17,12 +17,11 @@ rule promoter_windows:
     benchmark:
         PATHS.benchmark("promoter-windows")
     resources:
-        mem_mb=8000,
-        runtime=120,
+        mem_mb=growing(8000),
+        runtime=growing(120),
     params:
         directory=subpath(output.windows, parent=True),
         aliases=SET_ALIASES,
-        version=VERSION,
     shell:
         "bigbird-dna prepare-windows {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --promoters {input.promoters:q} --output {params.directory:q} > {log:q} 2>&1"
@@ -56,15 +55,14 @@ rule promoter_sequences:
     benchmark:
         PATHS.benchmark("promoter-sequences")
     resources:
-        mem_mb=8000,
-        runtime=120,
+        mem_mb=growing(8000),
+        runtime=growing(120),
     params:
         directory=subpath(output.windows, parent=True),
         files=lambda wildcards, input: [
             f"--{role}={input[role]}" for role in ("negatives", "splits") if input.get(role)
         ],
         options=sequence_options(),
-        version=VERSION,
     shell:
         "bigbird-dna prepare-sequences {input.positives:q} {params.files:q} {params.options:q}"
         " --output {params.directory:q} > {log:q} 2>&1"
@@ -86,11 +84,12 @@ rule finetune_promoter:
     benchmark:
         PATHS.benchmark("finetune-promoter-{model}")
     priority: 1
-    # One: the models then train side by side, which is faster than one after the other on more cores.
-    threads: 1
+    # One each: models then train side by side, which is faster than one after the other on more cores.
+    threads: CONFIG.promoters.processes
     resources:
-        gpu=1,
-        mem_mb=16000,
+        processes=CONFIG.promoters.processes,
+        gpu=CONFIG.promoters.processes,
+        mem_mb=growing(16000 * CONFIG.promoters.processes),
         runtime=1440,
     params:
         task=lambda wildcards: (
@@ -103,13 +102,15 @@ rule finetune_promoter:
         ),
         windows=subpath(input.windows, parent=True),
         checkpoints=str(PATHS.checkpoints),
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "bigbird-dna finetune-promoter {input.config:q} {params.task:q}"
+        "{params.launch:q} finetune-promoter {input.config:q} {params.task:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -127,8 +128,8 @@ rule promoter_baseline:
     benchmark:
         PATHS.benchmark("promoter-baseline-{negative_set}")
     resources:
-        mem_mb=16000,
-        runtime=120,
+        mem_mb=growing(16000),
+        runtime=growing(120),
     params:
         windows=subpath(input.windows, parent=True),
         version=VERSION,

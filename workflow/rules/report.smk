@@ -38,8 +38,8 @@ rule pretraining_report:
     benchmark:
         PATHS.benchmark("pretraining-report")
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         directory=subpath(output.table, parent=True),
         version=VERSION,
@@ -83,8 +83,8 @@ rule promoter_report:
     benchmark:
         PATHS.benchmark("promoter-report")
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         models=lambda wildcards, input: [
             f"--predictions={name}={model}/predictions.parquet"
@@ -118,8 +118,8 @@ rule finetuning_figure:
     benchmark:
         PATHS.benchmark("finetuning-figure")
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         logs=lambda wildcards, input: [
             f"{name}={model}/training.jsonl" for name, model in zip([*SETS, *CONTROL], input)
@@ -145,8 +145,8 @@ rule score_figure:
     benchmark:
         PATHS.benchmark("score-figure")
     resources:
-        mem_mb=4000,
-        runtime=15,
+        mem_mb=growing(4000),
+        runtime=growing(15),
     params:
         upstream=CONFIG.promoters.windows.upstream,
         version=VERSION,
@@ -178,8 +178,8 @@ rule attention_figure:
     benchmark:
         PATHS.benchmark("attention-figure")
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         version=VERSION,
     shell:
@@ -211,8 +211,8 @@ rule summary:
     benchmark:
         PATHS.benchmark("summary")
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         pretrained=lambda wildcards, input: [
             *(f"--pretraining={path}/metrics.json" for path in input.pretrained),
@@ -253,8 +253,8 @@ rule run_report:
     benchmark:
         PATHS.benchmark("run-report")
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         benchmarks=str(Path(PATHS.benchmark("run-report")).parent),
         version=VERSION,

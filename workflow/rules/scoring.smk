@@ -13,8 +13,8 @@ rule extract_contig:
     benchmark:
         PATHS.benchmark("extract-contig")
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         contig=CONFIG.genome.test[:1],
         # Of a pattern the first contig that isn't held out otherwise.
@@ -23,7 +23,6 @@ rule extract_contig:
         ],
         naming=NAMING,
         megabases=CONFIG.scoring.max_megabases,
-        version=VERSION,
     shell:
         "bigbird-dna extract {input.reference:q} {params.contig:q} {params.but:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
@@ -44,15 +43,15 @@ rule score_promoters:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         stride=CONFIG.scoring.stride,
         # Sequences are read as they are given.
         strand=["--strand=+"] if SEQUENCES else [],
+        piece=[],
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna score-promoters {input.model:q} {input.fasta:q} -o {output:q}"
-        " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        " --format {wildcards.format:q} --stride {params.stride:q} {params.strand:q} {params.piece:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"

@@ -24,11 +24,12 @@ rule study_promoter:
         PATHS.log("study-promoters-{start}-{share}-{seed}"),
     benchmark:
         PATHS.benchmark("study-promoters-{start}-{share}-{seed}")
-    # One: the models then train side by side, which is faster than one after the other on more cores.
-    threads: 1
+    # One each: models then train side by side, which is faster than one after the other on more cores.
+    threads: CONFIG.promoters.processes
     resources:
-        gpu=1,
-        mem_mb=16000,
+        processes=CONFIG.promoters.processes,
+        gpu=CONFIG.promoters.processes,
+        mem_mb=growing(16000 * CONFIG.promoters.processes),
         runtime=1440,
     params:
         settings=lambda wildcards: study_settings(wildcards, "promoters"),
@@ -38,21 +39,23 @@ rule study_promoter:
         ),
         windows=subpath(input.windows, parent=True),
         checkpoints=STUDY_CHECKPOINTS,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "bigbird-dna finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
+        "{params.launch:q} finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
         " {params.settings:q} --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule study_chromatin:
     input:
         config=PATHS.stage("chromatin"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
@@ -65,10 +68,11 @@ rule study_chromatin:
         PATHS.log("study-chromatin-{start}-{share}-{seed}"),
     benchmark:
         PATHS.benchmark("study-chromatin-{start}-{share}-{seed}")
-    threads: 1
+    threads: CONFIG.chromatin.processes
     resources:
-        gpu=1,
-        mem_mb=16000,
+        processes=CONFIG.chromatin.processes,
+        gpu=CONFIG.chromatin.processes,
+        mem_mb=growing(16000 * CONFIG.chromatin.processes),
         runtime=2880,
     params:
         settings=lambda wildcards: study_settings(wildcards, "chromatin"),
@@ -77,21 +81,23 @@ rule study_chromatin:
         ),
         data=subpath(input.bins, parent=True),
         checkpoints=STUDY_CHECKPOINTS,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
         device=DEVICE,
-        version=VERSION,
     shell:
-        "bigbird-dna finetune-chromatin {input.config:q} {params.settings:q}"
+        "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule study_predictions:
     input:
         config=PATHS.stage("chromatin-evaluation"),
-        bins=rules.chromatin_data.output.bins,
-        rest=rules.chromatin_data.output,
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         model=rules.study_chromatin.output[0],
@@ -104,12 +110,11 @@ rule study_predictions:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=720,
+        mem_mb=growing(16000),
+        runtime=growing(720),
     params:
         data=subpath(input.bins, parent=True),
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna predict-bins {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
@@ -152,8 +157,8 @@ rule study_report:
     benchmark:
         PATHS.benchmark("study-report")
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         labels=lambda wildcards, input: ["--labels", input.labels] if input.labels else [],
         pretrained=lambda wildcards, input: (
@@ -195,14 +200,13 @@ rule probe_promoters:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=16000,
-        runtime=240,
+        mem_mb=growing(16000),
+        runtime=growing(240),
     params:
         negative_set=CONFIG.study.negative_set if CONFIG.study else "",
         windows=subpath(input.windows, parent=True),
         directory=subpath(output.table, parent=True),
         device=DEVICE,
-        version=VERSION,
     shell:
         "bigbird-dna probe-promoters {input.config:q} --negative-set {params.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"

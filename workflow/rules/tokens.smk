@@ -15,11 +15,10 @@ rule train_tokenizer:
         PATHS.benchmark("train-tokenizer")
     resources:
         # SentencePiece holds the whole corpus, about 80 MB a megabase.
-        mem_mb=round(1000 + 100 * CONFIG.tokens.corpus_megabases),
-        runtime=240,
+        mem_mb=growing(round(1000 + 100 * CONFIG.tokens.corpus_megabases)),
+        runtime=growing(240),
     params:
         aliases=SET_ALIASES,
-        version=VERSION,
     shell:
         "bigbird-dna train-tokenizer {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " -o {output:q} > {log:q} 2>&1"
@@ -40,12 +39,11 @@ rule tokenize:
         PATHS.benchmark("tokenize")
     threads: 8
     resources:
-        mem_mb=8000,
-        runtime=480,
+        mem_mb=growing(8000),
+        runtime=growing(480),
     params:
         directory=subpath(input.tokenizer, parent=True),
         aliases=SET_ALIASES,
-        version=VERSION,
     shell:
         "bigbird-dna tokenize {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
@@ -69,8 +67,8 @@ rule tokenizer_statistics:
         PATHS.benchmark("tokenizer-statistics")
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=growing(4000),
+        runtime=growing(240),
     params:
         # Without promoters none of another run's: the command would look in its default results.
         promoters=lambda wildcards, input: (

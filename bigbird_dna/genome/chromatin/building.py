@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from bigbird_dna.genome.chromatin.dataset import (
     split_counts,
     write_dataset,
 )
-from bigbird_dna.genome.chromatin.labelling import Candidates, Labelling, label_contigs
+from bigbird_dna.genome.chromatin.labelling import DROPPED, Candidates, Labelling, label_contigs
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.peaks import Intervals, place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.region_splits import SPLITS, RegionSplits
@@ -36,13 +36,67 @@ _MEANING = {
 }
 
 
+class Labelled(NamedTuple):
+    """Bins of the reference that may be kept, N rows in its order."""
+
+    owners: npt.NDArray[np.int64]  # numbers of their contigs
+    starts: npt.NDArray[np.int64]
+    splits: npt.NDArray[np.int8]
+    sampled: npt.NDArray[np.bool_]  # kept even without a positive track
+    labels: PackedLabels
+    dropped: npt.NDArray[np.int64]  # for each reason of `DROPPED`
+
+    @classmethod
+    def join(cls, candidates: Iterable[Candidates], tracks: int) -> Self:
+        """The candidates of several contigs, one contig after the other."""
+        none = np.zeros(0, np.int64)
+        unlabelled = PackedLabels(np.zeros((0, -(-tracks // 8)), np.uint8), tracks)
+        parts = [
+            cls(none, none, np.zeros(0, np.int8), none > 0, unlabelled, np.zeros(len(DROPPED), np.int64))
+        ]
+        for contig, starts, splits, sampled, labels, dropped in candidates:
+            owners = np.full(len(starts), contig, np.int64)
+            parts.append(cls(owners, starts, splits, sampled, labels, np.array(dropped, np.int64)))
+        return cls.concatenate(parts)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """Several, one after the other."""
+        labels = PackedLabels(np.concatenate([part.labels.packed for part in parts]), parts[0].labels.tracks)
+        return cls(
+            np.concatenate([part.owners for part in parts]),
+            np.concatenate([part.starts for part in parts]),
+            np.concatenate([part.splits for part in parts]),
+            np.concatenate([part.sampled for part in parts]),
+            labels,
+            np.sum([part.dropped for part in parts], axis=0),
+        )
+
+
 class _Rows(NamedTuple):
-    """Candidates of all contigs, N rows in the reference's order, or what is chosen of them."""
+    """N rows as the data set has them, or what is chosen of them."""
 
     bins: pd.DataFrame
     labels: PackedLabels
-    sampled: npt.NDArray[np.bool_]  # kept even without a positive track
-    dropped: dict[str, int]
+    sampled: npt.NDArray[np.bool_]
+
+
+class LabelJob(NamedTuple):
+    """What a data set is made of, beside its bins: what `dataset.json` says, and the reference's contigs."""
+
+    contigs: Sequence[str]
+    tracks: Sequence[Track]
+    labelling: Labelling
+    assembly: str
+    regions: dict[str, list[str]]
+    sources: dict[str, Any]
+
+
+class Placed(NamedTuple):
+    """The peaks of each track by contig, and the intervals whose bins are dropped."""
+
+    peaks: list[dict[str, Intervals]]
+    banned: Mapping[str, Intervals]
 
 
 def build_dataset(
@@ -69,9 +123,25 @@ def build_dataset(
     DataError
         A file can't be used, no track is left, or no bin for training.
     """
+    check_directory(out, [reference.path] if blacklist is None else [reference.path, blacklist])
+    job, placed = read_job(reference, assembly, tracks, splits, labelling, blacklist)
+    candidates = label_contigs(reference, placed.peaks, splits, labelling, placed.banned)
+    labelled = Labelled.join(candidates, len(tracks))
+    del placed, candidates
+    return write_labelled(out, job, labelled)
+
+
+def read_job(
+    reference: Reference,
+    assembly: Assembly,
+    tracks: Sequence[Track],
+    splits: RegionSplits,
+    labelling: Labelling,
+    blacklist: Path | None,
+) -> tuple[LabelJob, Placed]:
+    """Read the peaks of all tracks; arguments and errors as of `build_dataset`."""
     if not tracks:
         raise DataError("no tracks to label bins with")
-    check_directory(out, [reference.path] if blacklist is None else [reference.path, blacklist])
     contigs = reference.contigs
     peaks, sources = _place_tracks(tracks, contigs, assembly, labelling.widen)
     if not any(peaks):
@@ -81,21 +151,26 @@ def build_dataset(
         found = place_peaks(read_peaks(blacklist), contigs, assembly)
         banned = found.contigs
         sources["blacklist"] = {**source_entry(blacklist), **found.counts}
-    rows = _join(
-        list(contigs), label_contigs(reference, peaks, splits, labelling, banned), labelling.bin_size
-    )
-    del peaks
-    kept, left_out = _choose_tracks(tracks, rows, sources["tracks"], labelling)
+    sources = {"reference": source_entry(reference.path), **sources}
+    job = LabelJob(list(contigs), tracks, labelling, assembly.name, splits.describe(), sources)
+    return job, Placed(peaks, banned)
+
+
+def write_labelled(out: Path, job: LabelJob, labelled: Labelled) -> ChromatinData:
+    """Write the data set of all bins that may be kept; errors as of `build_dataset`."""
+    bins = make_bins(job.contigs, labelled.owners, labelled.starts, labelled.splits, job.labelling.bin_size)
+    rows = _Rows(bins, labelled.labels, labelled.sampled)
+    kept, left_out = _choose_tracks(job.tracks, rows, job.sources["tracks"], job.labelling)
     rows = _choose_rows(rows, kept)
     info = {
-        **asdict(labelling),
-        "assembly": assembly.name,
-        "regions": splits.describe(),
-        "dropped_bins": rows.dropped,
+        **asdict(job.labelling),
+        "assembly": job.assembly,
+        "regions": job.regions,
+        "dropped_bins": dict(zip(DROPPED, labelled.dropped.tolist(), strict=True)),
         "left_out": left_out,
-        "sources": {"reference": source_entry(reference.path), **sources},
+        "sources": job.sources,
     }
-    data = write_dataset(out, rows.bins, rows.labels, [tracks[number] for number in kept], info)
+    data = write_dataset(out, rows.bins, rows.labels, [job.tracks[number] for number in kept], info)
     _report(data)
     return data
 
@@ -129,21 +204,6 @@ def _place_tracks(
         if other != name and source["peaks"]:
             log(f"warning: tracks {other} and {name} have the same file of peaks")
     return placed, {"tracks": sources}
-
-
-def _join(contigs: Sequence[str], candidates: Iterable[Candidates], bin_size: int) -> _Rows:
-    parts = list(candidates)
-    owners = np.repeat(np.arange(len(contigs)), [len(part.starts) for part in parts])
-    starts, splits, sampled = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "splits", "sampled")
-    )
-    packed = np.concatenate([part.labels.packed for part in parts])
-    return _Rows(
-        make_bins(contigs, owners, starts, splits, bin_size),
-        PackedLabels(packed, parts[0].labels.tracks),
-        sampled,
-        {reason: sum(part.dropped[reason] for part in parts) for reason in parts[0].dropped},
-    )
 
 
 def _choose_tracks(
@@ -182,7 +242,7 @@ def _choose_rows(rows: _Rows, tracks: npt.NDArray[np.intp]) -> _Rows:
     bins = rows.bins[wanted].reset_index(drop=True)
     if not (bins["split"] == "train").any():
         raise DataError("no bin is left for training: held-out regions and gaps take all of them")
-    return _Rows(bins, labels.take(wanted), rows.sampled[wanted], rows.dropped)
+    return _Rows(bins, labels.take(wanted), rows.sampled[wanted])
 
 
 def _report(data: ChromatinData) -> None:

@@ -30,7 +30,7 @@ from bigbird_dna.parquet import check_cells, read_frame
 
 COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1
-_FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
+FILES = ("bins.parquet", "labels.npz", "tracks.tsv", "dataset.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def read_dataset(directory: Path) -> ChromatinData:
         A file is missing or damaged, or the files don't belong together.
     """
     directory = Path(directory)
-    for name in _FILES:
+    for name in FILES:
         if not (directory / name).is_file():
             raise DataError(f"{directory / name}: no such file; is {directory} a chromatin data set?")
     info = read_json(directory / "dataset.json")

@@ -75,14 +75,24 @@ class Labelling:
         return Grid(self.bin_size, self.stride)
 
 
+DROPPED = ("excluded", "gap", "blacklist", "too many N")
+"""Why a bin that has a positive track, or was sampled, may be dropped."""
+
+
 class Candidates(NamedTuple):
     """Bins of a contig that may be kept, and how many were dropped for each reason."""
 
+    contig: int  # its number in the reference
     starts: Positions
     splits: npt.NDArray[np.int8]
     sampled: Flags  # kept even without a positive track
     labels: PackedLabels
-    dropped: dict[str, int]
+    dropped: list[int]  # for each reason of `DROPPED`
+
+
+def count_bins(reference: Reference, labelling: Labelling) -> int:
+    """How many bins there are on all contigs, to be kept or not."""
+    return sum(map(labelling.grid.bins, reference.contigs.values()))
 
 
 def label_contigs(
@@ -91,6 +101,7 @@ def label_contigs(
     splits: RegionSplits,
     labelling: Labelling,
     banned: Mapping[str, Intervals],
+    numbers: range | None = None,
 ) -> Iterator[Candidates]:
     """Label the bins of each contig of a reference, in its order.
 
@@ -100,45 +111,55 @@ def label_contigs(
         Of each track by contig, as `place_peaks` gives them.
     banned
         Intervals by contig, likewise: bins that overlap one are dropped.
+    numbers
+        Only these of all bins (see `count_bins`), counted from 0 over the contigs, and only the contigs that
+        have some of them; None: all.
     """
     contigs = reference.contigs
+    before = 0  # bins of the contigs that were passed
     for number, contig in enumerate(progress(contigs, "labelling bins", len(contigs))):
-        stream = np.random.default_rng((labelling.seed, number))
-        sampled = stream.random(labelling.grid.bins(contigs[contig])) < labelling.negative_fraction
+        here = range(labelling.grid.bins(contigs[contig]))
+        if numbers is not None:
+            first, before = before, before + len(here)
+            here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
+            if not here:
+                continue
         own = [track.get(contig) for track in peaks]
         bad = banned.get(contig, _NONE)
-        yield _label_contig(reference, contig, own, splits, labelling, bad, sampled)
+        yield _label_contig(reference, number, own, splits, labelling, bad, here)
 
 
 def _label_contig(
     reference: Reference,
-    contig: str,
+    number: int,
     peaks: Sequence[Intervals | None],
     splits: RegionSplits,
     labelling: Labelling,
     banned: Intervals,
-    sampled: Flags,
+    here: range,
 ) -> Candidates:
+    """Label the bins `here` of the contig of a number."""
+    contig = list(reference.contigs)[number]
     length, grid = reference.contigs[contig], labelling.grid
-    starts = grid.starts(length)
-    builder = LabelBuilder(len(starts), len(peaks))
+    # Drawn for all bins of the contig, so that a bin's draw is its own.
+    draws = np.random.default_rng((labelling.seed, number)).random(grid.bins(length))
+    sampled = draws[here.start : here.stop] < labelling.negative_fraction
+    builder = LabelBuilder(len(here), len(peaks))
     for track, intervals in enumerate(peaks):
         if intervals is not None:
-            builder.mark(track, positive_bins(intervals, grid, length, labelling.rule))
+            positive = positive_bins(intervals, grid, length, labelling.rule)
+            begin, end = np.searchsorted(positive, [here.start, here.stop])
+            builder.mark(track, positive[begin:end] - here.start)
     wanted = np.flatnonzero(builder.any() | sampled)
-    starts = starts[wanted]
+    starts = grid.starts(length)[here.start : here.stop][wanted]
     assigned = splits.assign(contig, starts, grid.size, labelling.window)
     free = np.flatnonzero(assigned >= 0)
     allowed = free[~overlaps(banned, starts[free], starts[free] + grid.size)]
     kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
-    dropped = {
-        "excluded": int(np.count_nonzero(assigned == EXCLUDED)),
-        "gap": int(np.count_nonzero(assigned == GAP)),
-        "blacklist": len(free) - len(allowed),
-        "too many N": len(allowed) - len(kept),
-    }
+    outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
+    dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
     rows = wanted[kept]
-    return Candidates(starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
+    return Candidates(number, starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
 
 
 def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
@@ -148,15 +169,16 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labellin
     length, window = reference.contigs[contig], labelling.window
     opens = window_start(starts, labelling.bin_size, window)
     first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
-    known = last - first - covered_bases(unknown_bases(reference, contig), first, last)
+    unknown = unknown_bases(reference, contig, int(first.min()), int(last.max()))
+    known = last - first - covered_bases(unknown, first, last)
     return np.asarray(window - known <= labelling.max_n * window)
 
 
-def unknown_bases(reference: Reference, contig: str) -> Intervals:
-    """The runs of N of a contig."""
-    length = reference.contigs[contig]
+def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | None = None) -> Intervals:
+    """The runs of N of a contig, or of `[start, end)` of it."""
+    stop = reference.contigs[contig] if end is None else end
     runs: list[tuple[int, int]] = []
-    for begin in range(0, length, _PIECE):
-        sequence = reference.fetch(Interval(contig, begin, min(begin + _PIECE, length)))
+    for begin in range(start, stop, _PIECE):
+        sequence = reference.fetch(Interval(contig, begin, min(begin + _PIECE, stop)))
         runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
     return merge(*np.array(runs, np.int64).reshape(-1, 2).T)

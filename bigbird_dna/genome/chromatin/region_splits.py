@@ -1,34 +1,34 @@
 """Splits by named regions: which bins train, validate and test when contigs are cut.
 
-A named region of a split is written as in samtools: `22` (a whole contig), `22:18,000,000-19,000,000`
-(1-based, both ends included, commas allowed) or `22:18000000-` (to the contig's end). Between
-training and held-out bins lies a gap, so that no window of the one overlaps a window of the other,
+Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other,
 or its named region.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
+from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
 from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.named_regions import (
+    NamedRegion,
+    find_overlap,
+    format_named_region,
+    parse_named_region,
+)
 from bigbird_dna.genome.splits import Split
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 EXCLUDED, GAP = -1, -2
 """What stands for a split's number at bins that take no part: they overlap an excluded named region, or are
 too near to a held-out one, or only partly in it."""
-
-_REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,30})(?:-(?P<last>[0-9,]{0,30}))?")
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,24 @@ class RegionSplits:
         ConfigError
             A text is no region of the reference, or named regions of two kinds overlap.
         """
-        named = {
-            key: [parse_named_region(text, contigs, assembly, f"chromatin.{key}") for text in texts]
-            for key, texts in (("valid", valid), ("test", test), ("exclude", exclude))
-        }
-        flat = [(key, region) for key, found in named.items() for region in found]
-        for (key, one), (other_key, other) in combinations(flat, 2):
-            same = key == other_key or one.contig != other.contig
-            if not same and one.start < other.end and other.start < one.end:
-                raise ConfigError(
-                    f"chromatin: {format_named_region(one)} of {key} and "
-                    f"{format_named_region(other)} of {other_key} overlap"
-                )
-        return cls(**{key: _by_contig(found) for key, found in named.items()})
+        named = [
+            NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
+            for kind, texts in (("valid", valid), ("test", test), ("exclude", exclude))
+            for key in (f"chromatin.{kind}",)
+            for text in texts
+        ]
+        if overlap := find_overlap(named):
+            one, other = (f"{format_named_region(each.interval)} of {each.kind}" for each in overlap)
+            raise ConfigError(f"chromatin: {one} and {other} overlap")
+        return cls.from_regions(named)
+
+    @classmethod
+    def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
+        """Regions that were read already; those of two kinds don't overlap."""
+        kinds = ("valid", "test", "exclude")
+        return cls(
+            **{kind: _by_contig([each.interval for each in named if each.kind == kind]) for kind in kinds}
+        )
 
     def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
         """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
@@ -110,39 +115,6 @@ class RegionSplits:
             ]
             for key, found in (("valid", self.valid), ("test", self.test), ("exclude", self.exclude))
         }
-
-
-def parse_named_region(
-    text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
-) -> Interval:
-    """A named region, as samtools writes it, on a reference.
-
-    Raises
-    ------
-    ConfigError
-        Unknown contig, or ends that aren't 1 ≤ first ≤ last ≤ length.
-    """
-    whole = assembly.match(text, contigs)
-    if whole is not None:
-        return Interval(whole, 0, contigs[whole])
-    match = _REGION.fullmatch(text.strip())
-    contig = assembly.match(match["contig"], contigs) if match else None
-    if contig is None or match is None:
-        raise ConfigError(
-            f"{where}: {text!r} is not a contig or region (as 22:1,001-2,000) of the reference "
-            f"({assembly.name}; it has {shown(contigs)}); {ALIAS_HINT}"
-        )
-    length = contigs[contig]
-    first = int(match["first"].replace(",", "") or 0)
-    last = int((match["last"] or "").replace(",", "") or length)
-    if not 1 <= first <= last <= length:
-        raise ConfigError(f"{where}: {text!r}: a region of {contig} goes from 1 to at most {length:,}")
-    return Interval(contig, first - 1, last)
-
-
-def format_named_region(region: Interval) -> str:
-    """A named region as samtools writes it, 1-based with both ends."""
-    return f"{region.contig}:{region.start + 1}-{region.end}"
 
 
 def overlaps(intervals: Intervals, starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:

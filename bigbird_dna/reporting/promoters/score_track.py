@@ -50,7 +50,7 @@ def read_score_track(
     contig
         None: the file's first.
     start, end
-        0-based, half-open; None: the first and the last base that a window covers.
+        0-based, half-open; None: the first base that a window with a score covers, the last that any does.
     upstream
         Where in the window the model expects the TSS, in bp from the window's 5' end, on the strand that
         was scored; None: in the middle. A score is drawn at that place.
@@ -74,7 +74,8 @@ def read_score_track(
         raise DataError(f"{path}: no contig {contig!r} (found: {', '.join(sorted(contigs)[:5])})")
     if not inside:
         raise DataError(f"{path}: no window inside {contig}:{low}-{'end' if end is None else end}")
-    start = min(row.start for row in inside) if start is None else start
+    if start is None:  # N may stand before a region
+        start = min((row.start for row in inside if not math.isnan(row.score)), default=inside[0].start)
     end = max(row.end for row in inside) if end is None else end
     strands = {}
     for strand in "+-":

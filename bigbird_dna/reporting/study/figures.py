@@ -55,7 +55,7 @@ def steps_figure(cells: Sequence[Cell], path: Path) -> None:
             first = next(axis for axis, own in zip(line, of_shares, strict=False) if own)
             first.tick_params(labelleft=True)
             first.set_ylabel("AUROC, validation" if task == "promoters" else "median AUROC, validation")
-            first.legend(loc="lower right")
+            first.legend(loc="best")
         save_figure(figure, path)
 
 

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from bigbird_dna.config import DEEPSEA, Config
+from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.label_pieces import write_label_piece
 from bigbird_dna.genome.chromatin.labelling import Labelling
 from bigbird_dna.genome.chromatin.region_splits import RegionSplits
 from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
@@ -15,6 +17,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources.local import chromatin_files, find_assembly
 from bigbird_dna.genome.sources.public import deepsea_sources
 from bigbird_dna.genome.splits import find_named
+from bigbird_dna.pieces import find_piece
 
 
 def prepare_data(
@@ -26,6 +29,7 @@ def prepare_data(
     blacklist: Path | None = None,
     bundle: Path | None = None,
     bins: Path | None = None,
+    piece: str | None = None,
 ) -> None:
     """Write the data set `output` as the sections `genome` and `chromatin.data` say.
 
@@ -36,17 +40,23 @@ def prepare_data(
     bundle, bins
         DeepSEA's bundle and the positions of its bins, where chromatin.data.tracks is "deepsea"; none: among
         the run's downloads.
+    piece
+        "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file.
+        None: the whole data set.
 
     Raises
     ------
     ConfigError
         No tracks are named, or contigs and regions don't fit the reference.
     UsageError
-        A blacklist for DeepSEA's data, or their bins without them.
+        A blacklist or a piece of DeepSEA's data, or their bins without them.
     DataError
         A file is missing or can't be used.
     """
+    part = find_piece(piece, output)
     if config.chromatin.data.tracks == DEEPSEA:
+        if part is not None:
+            raise UsageError(f"piece {part}: DeepSEA's labels are taken as published, in one piece")
         if blacklist is not None:
             raise UsageError(f"--blacklist {blacklist}: DeepSEA's bins are taken as published")
         _published(config, reference, output, {"bundle": bundle, "bins": bins, "tracks": tracks})
@@ -68,7 +78,12 @@ def prepare_data(
         seed=config.seed,
     )
     splits = _splits(config, genome, assembly)
-    build_dataset(output, genome, assembly, table, splits, labelling, blacklist or files.get("blacklist"))
+    made_of = genome, assembly, table, splits, labelling, blacklist or files.get("blacklist")
+    if part is None:
+        build_dataset(output, *made_of)
+        return
+    found = write_label_piece(output, part, *made_of)
+    log(f"piece {part}: {found:,} bins that may be kept")
 
 
 def _tracks(config: Config, source: Path | None) -> tuple[Track, ...]:
@@ -81,15 +96,15 @@ def _tracks(config: Config, source: Path | None) -> tuple[Track, ...]:
 
 
 def _splits(config: Config, genome: Reference, assembly: Assembly) -> RegionSplits:
-    data, named = config.chromatin.data, find_named(config.genome, genome.contigs, assembly)
-    whole = {split: [contig for contig, own in named.items() if own == split] for split in named.values()}
-    return RegionSplits.from_names(
+    data = config.chromatin.data
+    named = find_named(
+        config.genome,
         genome.contigs,
         assembly,
-        valid=(*whole.get("valid", ()), *data.valid_regions),
-        test=(*whole.get("test", ()), *data.test_regions),
-        exclude=whole.get(None, ()),
+        valid_regions=data.valid_regions,
+        test_regions=data.test_regions,
     )
+    return RegionSplits.from_regions(named)
 
 
 def _published(config: Config, reference: Path, output: Path, given: dict[str, Path | None]) -> None:

@@ -12,14 +12,17 @@ from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.config import ChromatinEvaluationConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.directories import atomic_directory, check_directory
-from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.files import check_writable, write_array
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
+from bigbird_dna.pieces import contents, find_piece
+from bigbird_dna.tasks.chromatin.bin_pieces import write_bin_piece
 from bigbird_dna.tasks.chromatin.shared_windows import WINDOWS_AT_ONCE, share_windows
 from bigbird_dna.tasks.examples import sample
+from bigbird_dna.tasks.provenance import model_files
 
 # Axes: n bins, T tracks.
 
@@ -63,6 +66,8 @@ def predict_bins(
                 f"{model.path}: predicts bins of {model.settings.bin} bp, "
                 f"the data set has bins of {data.bin_size} bp"
             )
+    if not len(rows):
+        return np.zeros((0, len(data.tracks)), np.float32)
     bins = data.bins.iloc[rows]
     contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
     total = np.zeros((len(rows), len(data.tracks)))
@@ -110,6 +115,7 @@ def evaluate_models(
     reference: Path,
     output: Path,
     labels: Path | None = None,
+    piece: str | None = None,
     batch_size: int = 16,
     device: str = "auto",
 ) -> None:
@@ -123,21 +129,36 @@ def evaluate_models(
         Which test bins, and whether neighbours share a window.
     labels
         Directory for these bins and their labels, `bins.parquet` and `labels.npz`; none: not written.
+    piece
+        "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file.
+        None: all bins.
 
     Raises
     ------
     UsageError
-        An output can't be written (it is looked at before the work begins), or `batch_size` is below 1.
+        An output can't be written (it is looked at before the work begins), or `batch_size` is below 1;
+        labels are asked for with a piece.
     DataError, ModelError
         There are no test bins; a model is not of the data set.
     """
     check_at_least_one({"batch_size": batch_size})
+    part = find_piece(piece, output)
+    if part is not None and labels is not None:
+        raise UsageError(f"piece {part}: the labels of all bins go with the whole, not with a piece")
     bins, rows = _judged(config, data, output, labels, [data, reference, *models])
     loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
+    numbers = range(len(rows)) if part is None else part.rows(len(rows))
+    some = rows[numbers.start : numbers.stop]
     values = predict_bins(
-        loaded, bins, genome, rows, middle=config.middle, batch_size=batch_size, device=device
+        loaded, bins, genome, some, middle=config.middle, batch_size=batch_size, device=device
     )
-    _write(output, values, labels, bins, rows)
+    if part is None:
+        _write(output, values, labels, bins, rows)
+        return
+    files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
+    chosen = config.model_dump(mode="json", include={"test_bins", "middle", "seed"})
+    job = {"content": contents(genome.path, *files), "evaluation": chosen}
+    write_bin_piece(output, part, values, (len(rows), len(bins.tracks)), job)
 
 
 def evaluate_baseline(

@@ -14,9 +14,8 @@ from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.files import checksum
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.bin_rows import bin_rows, bins_shown, centred_bins, whole_bins
 from bigbird_dna.model.chromatin_model import bin_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
@@ -53,7 +52,9 @@ class ChromatinObjective:
         positions: int,
         world: World,
     ) -> None:
-        self.data, self.reference, self.tokenizer = data, reference, tokenizer
+        self.data, self.tokenizer = data, tokenizer
+        self.bases = PackedReference(reference)
+        self.threads = torch.get_num_threads()  # of this thread: batches are made by another
         self.config, self.shift = config.training, config.data.shift
         self.window, self.positions, self.world = window, positions, world
         self.training = training_bins(data, self.config)
@@ -81,20 +82,14 @@ class ChromatinObjective:
         shifts, turned = shifts[first : first + count], turned[first : first + count]
         rows = self.neighbours[chosen]  # (N, K)
         middle = self.training[chosen]
-        sequences = []
-        offsets = np.empty(rows.shape, np.int64)
-        for number, (row, shift, turn) in enumerate(zip(middle, shifts, turned, strict=True)):
-            start = int(self.starts[row]) - (self.window - size) // 2 + int(shift)
-            sequence = self.reference.fetch(Interval(self.contigs[row], start, start + self.window))
-            begins = int(self.starts[row]) + self.sides * size - start
-            if turn:
-                sequence = reverse_complement(sequence)
-                # The other way round: bins stay in the order of the window that is read.
-                begins = (self.window - begins - size)[::-1]
-                rows[number] = rows[number, ::-1]
-            sequences.append(sequence)
-            offsets[number] = begins
-        encoded = bin_rows(self.tokenizer, sequences, offsets, size, self.positions)
+        starts = self.starts[middle] - (self.window - size) // 2 + shifts
+        letters = self.bases.windows(self.contigs[middle].tolist(), starts.tolist(), self.window)
+        begins = (self.starts[middle] - starts)[:, None] + self.sides * size  # (N, K)
+        # The other way round: bins stay in the order of the window that is read.
+        letters[turned] = turn(letters[turned])
+        begins[turned] = (self.window - begins[turned] - size)[:, ::-1]
+        rows[turned] = rows[turned, ::-1]
+        encoded = bin_rows(self.tokenizer, texts(letters), begins, size, self.positions, self.threads)
         ids, lengths = pad(encoded.ids, self.tokenizer.pad_id)
         labels = self.data.labels.rows(np.maximum(rows, 0).ravel()).reshape(*rows.shape, -1)
         return {
@@ -122,7 +117,7 @@ class ChromatinObjective:
         """Loss and median AUROC over the tracks on validation bins, one strand."""
         mine = self.held_out[self.world.rank :: self.world.size]
         size, batch_size = self.data.bin_size, min(16, self.config.batch_size)
-        sequences = [self.reference.fetch(w) for w in self.data.windows(self.window, mine)]
+        sequences = [self.bases.fetch(w) for w in self.data.windows(self.window, mine)]
         device = self.world.device
         scores = bin_logits(
             network, self.tokenizer, sequences, self.bins, 1, size, self.positions, batch_size, device
@@ -175,16 +170,16 @@ def _initialised(
     return network
 
 
-def _member(config: ChromatinConfig, window: int, member: int, processes: int) -> ChromatinConfig:
+def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfig:
     """The configuration of a window and a member of the ensemble, which has a seed of its own.
 
     Windows a step are those of the configuration, or as many as have the same number of bins.
     """
     training, data = config.training, config.data
     learnt, wanted = (min(training.neighbours, whole_bins(size, data.bin)) for size in (window, data.window))
-    batch_size, shares = training.batch_size, processes * training.accumulate
+    batch_size = training.batch_size
     if learnt != wanted:
-        batch_size = max(1, round(batch_size * wanted / learnt / shares)) * shares
+        batch_size = max(1, round(batch_size * wanted / learnt))
     own = training.model_copy(update={"seed": training.seed + member, "batch_size": batch_size})
     return config.model_copy(update={"training": own})
 
@@ -222,13 +217,12 @@ def finetune_chromatin(
     """
     used = [data, reference.path, tokenizer_path, checkpoints]
     check_directory(output, [*used, pretrained] if pretrained else used)
-    settings = _member(config.chromatin, window, member, world.size)
+    settings = _member(config.chromatin, window, member)
     bins = read_dataset(data)
     if not len(bins.rows("train")):
         raise ConfigError(f"{data}: no bins for training")
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "chromatin.model")
-    contigs = bins.bins.loc[bins.bins["split"] != "train", "contig"].astype(str)
-    leaked = start.seen(contigs) if world.is_first else []
+    leaked = start.seen(bins.bins[bins.bins["split"] != "train"]) if world.is_first else []
     task = _settings(settings, bins, window)
     identity = {
         "settings": task.model_dump(exclude={"tracks"}),

@@ -1,10 +1,12 @@
 """Chromatin tracks over regions: `bigbird_dna.predict_tracks` and the command of that name."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import IO, NamedTuple, cast, get_args
 
@@ -20,10 +22,20 @@ from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.model import Model
 from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
-from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Region, Summary, each_region, predict_regions
+from bigbird_dna.pieces import Piece, contents, find_piece
+from bigbird_dna.tasks.chromatin.region_pieces import write_region_piece
+from bigbird_dna.tasks.chromatin.regions import (
+    PredictedRegion,
+    Region,
+    Summary,
+    bins_of,
+    each_region,
+    predict_regions,
+)
 from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo, check_disjoint
 from bigbird_dna.tasks.formats import BINARY_FORMATS, TRACK_FORMATS, check_format, open_destination
 from bigbird_dna.tasks.predictor import Predictor, flushing
+from bigbird_dna.tasks.provenance import model_files
 
 
 class PredictionCounts(NamedTuple):
@@ -47,6 +59,7 @@ def predict_tracks(
     contigs: Sequence[str] | str = (),
     format: str | None = None,
     max_n: float = 0.25,
+    piece: str | None = None,
     batch_size: int = 16,
     device: str = "auto",
     threads: int | None = None,
@@ -75,6 +88,9 @@ def predict_tracks(
         Only the regions on these, by any name that their assembly knows; none: all.
     max_n
         Bins with a larger fraction of N in their window don't count.
+    piece
+        "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file,
+        whose ending says nothing. None: all regions.
     batch_size, device, threads
         Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
 
@@ -91,8 +107,9 @@ def predict_tracks(
     output = named_output(output)
     check_output(output, [model, regions, reference, aliases])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    chosen = format or format_for(output, TRACK_FORMATS, "tsv")
-    request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n)
+    part = find_piece(piece, output)
+    chosen = format or format_for(None if part else output, TRACK_FORMATS, "tsv")
+    request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n, part)
     choose_device(device)
     opened = load_chromatin_model(model)
     predict = partial(opened.window_probabilities, middle=middle, batch_size=batch_size, device=device)
@@ -112,12 +129,15 @@ class _Request:
     middle: float
     contigs: tuple[str, ...]
     max_n: float
+    piece: Piece | None
 
     def __post_init__(self) -> None:
         check_choice("summary", self.summary, get_args(Summary))
         check_fraction("middle", self.middle)
         check_fraction("max_n", self.max_n)
-        check_format(self.format, TRACK_FORMATS, self.output)
+        if self.piece is None:
+            check_format(self.format, TRACK_FORMATS, self.output)
+        check_choice("format", self.format, TRACK_FORMATS)
 
     def run(
         self, model: ChromatinModel, regions: Path | str, reference: Reference, predict: Predictor
@@ -136,20 +156,28 @@ class _Request:
         with self._source(regions) as (path, stream):
             places = find_places(self.contigs, None, reference.contigs, reference.path, reference.names)
             each = partial(each_region, path, reference, places)
-            expected = None if stream is not None else self._check(path, each())
-            with open_destination(self.output, self.format) as target:
-                predicted = predict_regions(
-                    each(stream),
+            asked, expected = self._asked(path, each, stream, model.settings.bin)
+
+            def predicted(ask: Predictor) -> Iterator[PredictedRegion]:
+                rows = predict_regions(
+                    asked,
                     reference,
-                    flushing(predict, target),
+                    ask,
                     window=model.settings.window,
                     bin_size=model.settings.bin,
                     together=together,
                     summary=cast(Summary, self.summary),
                     max_n=self.max_n,
                 )
-                shown = progress(predicted, "predicting", expected, "regions")
-                WRITERS[self.format](target, _counted(shown, counts), info)
+                return _counted(progress(rows, "predicting", expected, "regions"), counts)
+
+            if self.piece is not None and self.output is not None:
+                named = {path: "standard input" if str(regions) == "-" else str(regions)}
+                content = contents(path, reference.path, reference.aliases, *model_files(model), names=named)
+                write_region_piece(self.output, self.piece, predicted(predict), info, self.format, content)
+            else:
+                with open_destination(self.output, self.format) as target:
+                    WRITERS[self.format](target, predicted(flushing(predict, target)), info)
         return PredictionCounts(counts["regions"], len(names), counts["not scored"])
 
     @contextmanager
@@ -162,8 +190,24 @@ class _Request:
         with readable(regions) as path:
             yield path, None
 
+    def _asked(
+        self, path: Path, each: Callable[..., Iterable[Region]], stream: IO[bytes] | None, bin_size: int
+    ) -> tuple[Iterable[Region], int | None]:
+        """The regions that are predicted, and how many if that is known: then faults of the file are too."""
+        if stream is not None:
+            return each(stream), None
+        count = self._check(path, each())
+        if self.piece is None:
+            return each(), count
+        # A region goes to the piece that its first bin belongs to.
+        sizes = [1 if region.fault else len(bins_of(region, bin_size)) for region in each()]
+        *firsts, total = accumulate(sizes, initial=0)
+        bins = self.piece.rows(total)
+        first, last = bisect_left(firsts, bins.start), bisect_left(firsts, bins.stop)
+        return islice(each(), first, last), last - first
+
     def _check(self, path: Path, regions: Iterable[Region]) -> int:
-        """How many regions there are; faults are known before any work is done."""
+        """How many regions there are, which mustn't overlap in a bigWig."""
         if self.format != "bigwig":
             return sum(1 for _ in regions)
         found = list(regions)

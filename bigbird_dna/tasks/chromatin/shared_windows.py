@@ -28,7 +28,7 @@ class SharedWindows(NamedTuple):
 
     def reach_beyond(self, reference: Reference) -> npt.NDArray[np.bool_]:
         """Whether each window (W,) reaches beyond its contig."""
-        return np.array([not inside(window, reference.contigs) for window in self.windows])
+        return np.array([not inside(window, reference.contigs) for window in self.windows], np.bool_)
 
     def predicted(
         self, reference: Reference, predict: Predictor, max_n: float = 1.0

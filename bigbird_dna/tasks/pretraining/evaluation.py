@@ -1,7 +1,6 @@
 """A pretrained model and simple predictors, judged on the same hidden tokens of held-out contigs."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,10 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.language import Judged, fit_language_baselines
-from bigbird_dna.baselines.language_tokens import HeldOut as Documents
+from bigbird_dna.baselines.language import Judged
 from bigbird_dna.console import log
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load_pretrained
@@ -21,14 +19,11 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.reporting.language_model.table import MODEL, SPLIT, TOLD, language_model_table
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.sampling import document_bounds
-from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tasks.pretraining.rivals import draw_judged, judge_rivals, open_stores, read_rivals
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SPLITS = ("valid", "test")
-CHOSEN_ON = "valid"
 # Of inputs with one hidden token each: a small model takes a quarter of a minute of one core.
 TOLD_TOKENS = 1_000_000
 
@@ -41,6 +36,7 @@ def evaluate_pretraining(
     sequences: int = 1000,
     sequence_tokens: int | None = None,
     token_order: int = 6,
+    baselines: Path | None = None,
     device: str = "auto",
 ) -> "pd.DataFrame":
     """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
@@ -62,6 +58,8 @@ def evaluate_pretraining(
         Tokens of an input; None: 512, or as many as the model takes.
     token_order
         The longest n-gram over tokens that is tried.
+    baselines
+        What `fit_rivals` wrote for as many inputs of the same length; None: the predictors are fitted here.
 
     Raises
     ------
@@ -70,37 +68,25 @@ def evaluate_pretraining(
     ModelError
         It is not a pretrained model.
     DataError
-        A store is missing, damaged or of another tokenizer; or there is no validation store.
+        A store is missing, damaged or of another tokenizer; there is no validation store; or `baselines` are
+        of other hidden tokens.
     """
     model = load_pretrained(path)
     assert isinstance(model.settings, PretrainingSettings)
-    stores = {split: TokenStore.open(tokens / split, model.tokenizer) for split in ("train", *SPLITS)}
-    if not len(stores[CHOSEN_ON].tokens):
-        raise DataError(f"{stores[CHOSEN_ON].directory}: holds no tokens, and predictors are chosen on them")
+    stores = open_stores(tokens, model.tokenizer)
     length = sequence_tokens or min(512, model.config.positions)
     if length > model.config.positions:
         raise UsageError(f"{length} tokens an input: the model takes {model.config.positions}")
-    judged = {
-        split: HeldOut.draw(
-            stores[split], model.tokenizer, length, sequences, pairs=model.settings.next_sentence
-        )
-        for split in SPLITS
-        if len(stores[split].tokens)
-    }
+    judged = draw_judged(stores, model.tokenizer, length, sequences, pairs=model.settings.next_sentence)
+    rivals = read_rivals(baselines, judged) if baselines else None
     place = choose_device(device)
     model.network.to(place).eval()
     found = {split: _model_bits(model, held_out, split, place) for split, held_out in judged.items()}
-    documents = {split: _documents(stores[split], held_out) for split, held_out in judged.items()}
-    baselines = fit_language_baselines(
-        training_documents(stores["train"]),
-        documents[CHOSEN_ON],
-        model.tokenizer,
-        token_order=token_order,
-        both_strands=stores["train"].info.get("strands") == "both",
-    )
+    if rivals is None:
+        rivals = judge_rivals(stores, judged, model.tokenizer, token_order)
     tables = []
     for split, held_out in judged.items():
-        table = _table(held_out, found[split], baselines.judge(documents[split]))
+        table = _table(held_out, found[split], rivals[split])
         table.insert(0, SPLIT, split)
         tables.append(table)
     whole = _joined(tables)
@@ -153,30 +139,3 @@ def _table(held_out: HeldOut, found: _ModelBits, rivals: Judged) -> "pd.DataFram
             ),
         ]
     )
-
-
-def _documents(store: TokenStore, held_out: HeldOut) -> Documents:
-    """The documents that hold hidden tokens, and where these are in them."""
-    bounds = document_bounds(store)
-    own = np.searchsorted(bounds, held_out.tokens, side="right") - 1
-    documents = np.unique(own)
-    return Documents(
-        [np.asarray(store.tokens[bounds[document] : bounds[document + 1]]) for document in documents],
-        [held_out.tokens[own == document] - bounds[document] for document in documents],
-    )
-
-
-def training_documents(store: TokenStore) -> list[NDArray[np.integer]]:
-    """The documents of a store's first pass; of one of both strands, the first two.
-
-    Later passes cut the same sequence at other places: a predictor must not count it again. Of a store of an
-    earlier version, which doesn't say how many documents that are, it may be one more.
-    """
-    bounds = document_bounds(store)
-    if "first_documents" in store.info:
-        count = store.info["first_documents"]
-    else:
-        passes = store.info["passes"]
-        strands = 2 if store.info.get("strands") == "both" and passes > 1 else 1
-        count = -(-store.info["documents"] * strands // max(passes, 1))
-    return [store.tokens[start:end] for start, end in pairwise(bounds[: count + 1].tolist())]

@@ -71,7 +71,8 @@ def pretrain(
         "configuration": stage_values(config, "pretraining"),
         "data": {"train": train_store.info, "valid": valid_store.info},
         "tokenizer_sha256": checksum(tokenizer_path),
-        "contigs": train_store.info["contigs"],
+        # What fine-tuning looks up, which may hold out something else.
+        **{key: value for key, value in train_store.info.items() if key in ("contigs", "stretches")},
     }
     run.publish(output, provenance, metrics)
     log(f"held out: {figures['bits_per_base']:.4f} bits per base")

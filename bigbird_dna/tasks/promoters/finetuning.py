@@ -120,13 +120,14 @@ class PromoterObjective:
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Loss and AUROC on validation windows."""
-        mine = slice(self.world.rank, None, self.world.size)
-        rows = self._rows(self.held_out.sequences[mine])
-        probabilities = promoter_probabilities(
-            network, rows, self.tokenizer.pad_id, min(64, self.config.batch_size), self.world.device
-        )
-        parts = self.world.gather((probabilities, self.held_out.labels[mine]))
-        scores, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+        batch_size, device = min(64, self.config.batch_size), self.world.device
+
+        def score(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
+            rows = self._rows(sequences)
+            return promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, device)
+
+        scores = self.world.divide(self.held_out.sequences, score)
+        labels = self.held_out.labels
         right = np.where(labels == 1, scores, 1 - scores)
         loss = float(-np.log(np.clip(right, 1e-7, 1)).mean())
         return {"loss": loss, "auroc": auroc(labels, scores).value}
@@ -158,8 +159,7 @@ def finetune_promoter(
     data = read_windows(windows, negative_set)
     learnt = training_windows(data, training.examples, training.seed)
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
-    contigs = data.rows.loc[data.rows["split"] != "train", "contig"]
-    leaked = start.seen(contigs) if world.is_first else []
+    leaked = start.seen(data.rows[data.rows["split"] != "train"]) if world.is_first else []
     task = _settings(settings, negative_set, shuffle_labels)
     identity = {
         "settings": task.model_dump(exclude={"views"}),
@@ -178,6 +178,8 @@ def finetune_promoter(
     objective = PromoterObjective(start.tokenizer, *splits, settings, positions, world)
     what = f"{len(objective.windows.labels):,} training windows, {negative_set} negatives"
     progress = run.train(objective, what)
+    predict = partial(model.window_probabilities, batch_size=64, device=world.device.type)
+    predictions = held_out_predictions(data, sequences, lambda given: world.divide(given, predict))
     world.leave()
     if not world.is_first:
         return {}
@@ -191,21 +193,13 @@ def finetune_promoter(
         "promoters": config.promoters.source,
         **(_sequences(origin, start) if origin else {}),
     }
-    return _publish(run, model, data, sequences, output, provenance, trained)
+    return _publish(run, predictions, output, provenance, trained)
 
 
 def _publish(
-    run: Run,
-    model: PromoterModel,
-    data: WindowSet,
-    sequences: list[str],
-    output: Path,
-    provenance: dict[str, Any],
-    trained: dict[str, int],
+    run: Run, predictions: pd.DataFrame, output: Path, provenance: dict[str, Any], trained: dict[str, int]
 ) -> dict[str, Any]:
-    """Judge the trained model on the held-out windows and write its directory; returns its metrics."""
-    predict = partial(model.window_probabilities, batch_size=64, device=run.world.device.type)
-    predictions = held_out_predictions(data, sequences, predict)
+    """Write the trained model's directory, with its predictions of the held-out windows; returns metrics."""
     figures = {split: split_figures(predictions, split) for split in ("valid", "test")}
     metrics: dict[str, Any] = {**figures, "training": trained}
     path = run.store.directory / "predictions.parquet"

@@ -66,16 +66,18 @@ def draw_candidates(
     sequence: str,
     positions: npt.NDArray[np.int64],
     *,
+    start: int = 0,
     upstream: int,
     downstream: int,
     distance: int,
     count: int,
     rng: np.random.Generator,
 ) -> Candidates:
-    """Up to `count` windows at random places of a contig, on random strands.
+    """Up to `count` windows at random places of a stretch of a contig, on random strands.
 
-    Left out are windows that hold an N and those whose own TSS position (the base after `upstream` bp) lies
-    less than `distance` bp from one of the promoters' TSS `positions` on either strand.
+    The stretch begins at `start` and has this `sequence`. Left out are windows that hold an N and those
+    whose own TSS position (the base after `upstream` bp) lies less than `distance` bp from one of the
+    promoters' TSS `positions` on either strand.
     """
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
     size = upstream + downstream
@@ -89,23 +91,23 @@ def draw_candidates(
         starts = np.unique(rng.integers(0, len(letters) - size + 1, count))
     forward = rng.integers(0, 2, len(starts)).astype(bool)
     tss = starts + np.where(forward, upstream, downstream - 1)
-    kept = (masked[starts + size] == masked[starts]) & (_gap(tss, positions) >= distance)
+    kept = (masked[starts + size] == masked[starts]) & (_gap(start + tss, positions) >= distance)
     starts, forward = starts[kept], forward[kept]
     strong = _prefix_sum((letters == ord("G")) | (letters == ord("C")))
     windows = [
-        Interval(contig, start, start + size, "+" if plus else "-")
-        for start, plus in zip(starts.tolist(), forward.tolist(), strict=True)
+        Interval(contig, start + first, start + first + size, "+" if plus else "-")
+        for first, plus in zip(starts.tolist(), forward.tolist(), strict=True)
     ]
     return Candidates(windows, (strong[starts + size] - strong[starts]) / size)
 
 
 def room(sequence: str) -> int:
-    """bp of a contig that count for how many of the candidates are drawn there."""
+    """bp of a stretch that count for how many of the candidates are drawn there."""
     return len(sequence) - sequence.count("N") if _is_sparse(sequence) else len(sequence)
 
 
 def _is_sparse(sequence: str) -> bool:
-    """Whether most of a contig is N, as around its pieces: places drawn anywhere would mostly be lost."""
+    """Whether most of a stretch is N, as around its pieces: places drawn anywhere would mostly be lost."""
     return 2 * sequence.count("N") > len(sequence)
 
 

@@ -6,7 +6,7 @@ sequence, one batch of windows and the scores of some windows that may come agai
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Strand
 from bigbird_dna.genome.places import Places
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
-from bigbird_dna.genome.windows import centred_tiles
+from bigbird_dna.genome.windows import centred_tiles, count_tiles
 from bigbird_dna.tasks.predictor import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
@@ -75,6 +75,7 @@ def scan_promoters(
     strands: Sequence[Strand] = BOTH_STRANDS,
     max_n: float = 0.25,
     places: Places | None = None,
+    numbers: range | None = None,
     batch_sequences: int = 512,
     chunk_bases: int = 1_000_000,
 ) -> Iterator[ScoredWindow]:
@@ -96,6 +97,8 @@ def scan_promoters(
         Windows with a larger fraction of N, counted within the record, stay unscored and say so.
     places
         Only those windows that share a base with them; None: all. They lie where those of a whole scan do.
+    numbers
+        Only these of the windows, counted from 0 along the scan (see `count_windows`); None: all.
     batch_sequences
         Sequences collected for one call of `predict` (at least one window's). The first calls have
         fewer, so that the first scores come soon.
@@ -112,7 +115,7 @@ def scan_promoters(
     scores = _Scores(window, predict)
     batch: list[_Window] = []
     enough = min(_FIRST_BATCH, batch_sequences)
-    for item in _windows(fasta, contigs, places, window, stride, max_n, chunk_bases):
+    for item in _windows(fasta, contigs, _Grid(window, stride, places), numbers, max_n, chunk_bases):
         batch.append(item)
         if len(batch) * len(strands) >= enough:
             yield from _score(batch, strands, scores)
@@ -134,29 +137,64 @@ def expected_windows(
     return sum(1 + -(-max(0, length - window) // stride) for length in contigs.values())
 
 
+def count_windows(
+    contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
+) -> int:
+    """How many windows a strand a scan has, exactly; of regions this takes as long as finding them does."""
+    grid = _Grid(window, stride, places)
+    return sum(grid.number(contig, length) for contig, length in contigs.items())
+
+
+class _Grid(NamedTuple):
+    """Where the windows of a scan lie."""
+
+    size: int
+    stride: int
+    places: Places | None
+
+    def starts(self, contig: str, length: int) -> Iterator[int]:
+        """Where those of a record of `length` bp begin."""
+        starts = centred_tiles(length, self.size, self.stride) if length >= self.size else iter((0,))
+        if self.places is None:
+            return starts
+        size, overlaps = min(self.size, length), self.places.overlaps
+        return (start for start in starts if overlaps(contig, start, start + size))
+
+    def number(self, contig: str, length: int) -> int:
+        """How many they are."""
+        if self.places is None or self.places.whole(contig):
+            return count_tiles(length, self.size, self.stride)
+        return sum(1 for _ in self.starts(contig, length)) if self.places.on(contig) else 0
+
+
 def _windows(
     fasta: Path,
     contigs: Mapping[str, int],
-    places: Places | None,
-    size: int,
-    stride: int,
+    grid: _Grid,
+    numbers: range | None,
     max_n: float,
     chunk_bases: int,
 ) -> Iterator[_Window]:
+    places, before = grid.places, 0  # windows of the records that were passed
     left = None if places is None else {contig for contig in contigs if places.on(contig)}  # to be read
     for contig, pieces in groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig")):
         length = contigs.get(contig)
         if length is None:
             raise DataError(f"{fasta}: changed while it was read: record {contig!r} is new")
-        starts: Iterable[int] = centred_tiles(length, size, stride) if length >= size else (0,)
-        if places is not None and left is not None:
-            if contig not in left:
+        if left is not None and contig not in left:
+            continue
+        starts = grid.starts(contig, length)
+        if numbers is not None:
+            if before >= numbers.stop:
+                return
+            starts = islice(starts, max(numbers.start - before, 0), max(numbers.stop - before, 0))
+            before += grid.number(contig, length)
+            if before <= numbers.start:
                 continue
-            starts = (start for start in starts if places.overlaps(contig, start, start + min(size, length)))
-        for start, sequence in _cut(pieces, starts, min(size, length)):
-            if len(sequence) != min(size, length):
+        for start, sequence in _cut(pieces, starts, min(grid.size, length)):
+            if len(sequence) != min(grid.size, length):
                 raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
-            yield _window(contig, start, sequence, size, max_n)
+            yield _window(contig, start, sequence, grid.size, max_n)
         if left is not None:
             left.discard(contig)
             if not left:  # the rest of the file needn't be read

@@ -10,16 +10,19 @@ from typing import NamedTuple
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import progress
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
-from bigbird_dna.genome.places import contig_names, find_places
+from bigbird_dna.genome.places import Places, contig_names, find_places
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
+from bigbird_dna.pieces import Piece, contents, find_piece
 from bigbird_dna.tasks.formats import BINARY_FORMATS, SCORE_FORMATS, STRANDS, check_format, open_destination
 from bigbird_dna.tasks.predictor import Predictor, flushing
-from bigbird_dna.tasks.promoters.scan import ScoredWindow, expected_windows, scan_promoters
+from bigbird_dna.tasks.promoters.scan import ScoredWindow, count_windows, expected_windows, scan_promoters
+from bigbird_dna.tasks.promoters.scan_pieces import write_scan_piece
 from bigbird_dna.tasks.promoters.writers import SIGNALS, WRITERS, ScanInfo
+from bigbird_dna.tasks.provenance import model_files
 
 
 class ScanCounts(NamedTuple):
@@ -42,6 +45,7 @@ def score_promoters(
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
     max_n: float = 0.25,
+    piece: str | None = None,
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -68,6 +72,9 @@ def score_promoters(
         a whole scan do. Together: what lies in both.
     max_n
         Windows with a larger fraction of N are listed, but not scored.
+    piece
+        "3/8": the third of eight pieces with as many windows each, for `merge_pieces`; `output` is its file,
+        whose ending says nothing. None: the whole scan.
     batch_size, device, threads
         Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
 
@@ -82,8 +89,9 @@ def score_promoters(
     output = named_output(output)
     check_output(output, [model, fasta, regions])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    format = format or format_for(output, SCORE_FORMATS, "tsv")
-    scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions)
+    part = find_piece(piece, output)
+    format = format or format_for(None if part else output, SCORE_FORMATS, "tsv")
+    scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions, part)
     choose_device(device)
     opened = load_promoter_model(model)
     predict = partial(opened.window_probabilities, batch_size=batch_size, device=device)
@@ -102,11 +110,14 @@ class _Scan:
     max_n: float
     contigs: tuple[str, ...]
     regions: Path | str | None
+    piece: Piece | None
 
     def __post_init__(self) -> None:
         check_at_least_one({"stride": self.stride})
         check_fraction("max_n", self.max_n)
-        check_format(self.format, SCORE_FORMATS, self.output)
+        if self.piece is None:
+            check_format(self.format, SCORE_FORMATS, self.output)
+        check_choice("format", self.format, SCORE_FORMATS)
         check_choice("strand", self.strand, STRANDS)
 
     def run(self, model: PromoterModel, fasta: Path | str, path: Path, predict: Predictor) -> ScanCounts:
@@ -120,28 +131,46 @@ class _Scan:
         scanned = places.widened(stride) if places and self.format in SIGNALS else places
         origin = provenance(model.sha256, self._command(model, fasta))
         info = ScanInfo(origin, contigs, settings.upstream, settings.downstream, stride, strands, places)
+        numbers = self._numbers(contigs, settings.window, scanned)
 
         def expected() -> int:
+            if numbers is not None:
+                return len(strands) * len(numbers)
             known = contigs.all() if isinstance(contigs, LengthsAhead) else contigs
             windows = expected_windows(known, window=settings.window, stride=stride, places=scanned)
             return len(strands) * windows
 
         counts: Counter[str] = Counter()
-        with open_destination(self.output, self.format) as target:
-            windows = scan_promoters(
+
+        def windows(ask: Predictor) -> Iterator[ScoredWindow]:
+            found = scan_promoters(
                 path,
                 contigs,
                 window=settings.window,
                 stride=stride,
-                predict=flushing(predict, target),
+                predict=ask,
                 strands=strands,
                 max_n=self.max_n,
                 places=scanned,
+                numbers=numbers,
             )
-            shown = progress(windows, "scoring", expected if self._streams else expected(), "scores")
-            WRITERS[self.format](target, _counted(shown, counts), info)
+            total = expected if self._streams else expected()
+            return _counted(progress(found, "scoring", total, "scores"), counts)
+
+        if self.piece is not None and self.output is not None:
+            content = contents(path, self.regions, *model_files(model), names={path: str(where)})
+            write_scan_piece(self.output, self.piece, windows(predict), info, self.format, content)
+        else:
+            with open_destination(self.output, self.format) as target:
+                WRITERS[self.format](target, windows(flushing(predict, target)), info)
         records = sum(1 for contig in contigs if places is None or places.on(contig))
         return ScanCounts(records, counts["scored"], counts["not scored"], counts["short"])
+
+    def _numbers(self, contigs: Mapping[str, int], window: int, places: Places | None) -> range | None:
+        """Which windows of the scan are the piece's; None: all."""
+        if self.piece is None:
+            return None
+        return self.piece.rows(count_windows(contigs, window=window, stride=self.stride, places=places))
 
     @property
     def _streams(self) -> bool:

@@ -54,7 +54,7 @@ class WindowSet(NamedTuple):
 
 
 class Positive(NamedTuple):
-    """A promoter's window, in its contig's split."""
+    """A promoter's window, and the split that all of it belongs to."""
 
     window: Interval
     split: Split
@@ -65,14 +65,14 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
     """Write the data set `output` as the sections `genome` and `promoters.windows` say.
 
     It has positives and the named negative sets; also counts of what was left out and why. A training
-    promoter has `negatives` of each set, any other promoter one. Left out are promoters on excluded contigs,
-    those whose window leaves the contig, and those whose window is more than 10 % N. `promoters` are loci on
-    the reference, as `prepare-promoters` writes them.
+    promoter has `negatives` of each set, any other promoter one. Left out are promoters on excluded contigs
+    and regions, those whose window leaves the contig or its split, and those whose window is more than 10 %
+    N. `promoters` are loci on the reference, as `prepare-promoters` writes them.
 
     Raises
     ------
     ConfigError
-        The configuration's contigs are not the reference's.
+        The configuration's contigs and regions are not the reference's.
     DataError
         A file can't be used, or no window lies inside the reference.
     """
@@ -113,11 +113,15 @@ def _positives(
     positives = []
     for locus in loci:
         window = window_around(locus, *sides)
-        split = splits.of(locus.contig)
-        if split is None:
-            counts["on an excluded contig"] += 1
-        elif not inside(window, reference.contigs):
+        here = splits.over(Interval(locus.contig, locus.position, locus.position + 1))
+        split = here[0].split if here else None
+        if locus.contig not in reference.contigs or (here and split is None):
+            cut = here and len(here[0].interval) < reference.contigs[locus.contig]
+            counts["in an excluded region" if cut else "on an excluded contig"] += 1
+        elif split is None or not inside(window, reference.contigs):
             counts["window leaves the contig"] += 1
+        elif splits.over(window) != here:
+            counts["window leaves its split"] += 1
         elif fraction_n(reference.fetch(window)) > MAX_N:
             counts["window holds too many N"] += 1
         else:
@@ -138,25 +142,26 @@ def _genomic(
     config: PromoterWindowsConfig,
     seed: int,
 ) -> list[Interval | None]:
-    """For each owner, a positive's index, a window of like GC elsewhere on its split; none used twice."""
+    """For each owner, a positive's index, a window of like GC elsewhere in its split; none used twice."""
     found: list[Interval | None] = [None] * len(owners)
     upstream, downstream = config.sides
     for number, split in enumerate(get_args(Split)):
         rng = np.random.default_rng((seed, 3, number))
         members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
-        contigs = splits.contigs(split)
-        shares = {contig: room(_whole(reference, contig)) for contig in contigs}
+        shares = {stretch: room(reference.fetch(stretch)) for stretch in splits.intervals(split)}
+        together = sum(shares.values()) or 1  # a split without promoters may be all N
         offers = []
-        for contig, share in shares.items():
+        for stretch, share in shares.items():
             offers.append(
                 draw_candidates(
-                    contig,
-                    _whole(reference, contig),
-                    np.array([locus.position for locus in loci if locus.contig == contig], np.int64),
+                    stretch.contig,
+                    reference.fetch(stretch),
+                    np.array([locus.position for locus in loci if locus.contig == stretch.contig], np.int64),
+                    start=stretch.start,
                     upstream=upstream,
                     downstream=downstream,
                     distance=config.distance,
-                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * share / sum(shares.values())),
+                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * share / together),
                     rng=rng,
                 )
             )
@@ -171,10 +176,6 @@ def _genomic(
             if choice >= 0:
                 found[place] = windows[choice]
     return found
-
-
-def _whole(reference: Reference, contig: str) -> str:
-    return reference.fetch(Interval(contig, 0, reference.contigs[contig]))
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:

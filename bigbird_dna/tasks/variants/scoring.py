@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.assembly import ALIAS_HINT, shown
 from bigbird_dna.genome.compression import STDIN, open_stdin
 from bigbird_dna.genome.fasta import readable
@@ -27,20 +27,21 @@ from bigbird_dna.outputs import (
     command_line,
     format_for,
     is_live,
-    is_special,
     named_output,
     provenance,
-    text_destination,
 )
+from bigbird_dna.pieces import Piece, contents, find_piece
 from bigbird_dna.tasks.formats import VARIANT_FORMATS
 from bigbird_dna.tasks.predictor import Predictor, flushing
+from bigbird_dna.tasks.provenance import model_files
 from bigbird_dna.tasks.variants.effects import ScoredRecord
 from bigbird_dna.tasks.variants.engines import Engine, choose_engine, load_scoring_model
+from bigbird_dna.tasks.variants.output import variant_output
 from bigbird_dna.tasks.variants.promoter_effects import NO_SITE, PromoterRecord
-from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, write_index
+from bigbird_dna.tasks.variants.record_pieces import write_variant_piece
+from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo
 
 _SHOWN = 5  # names in a message
-TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
 
 
 class VariantCounts(NamedTuple):
@@ -73,6 +74,7 @@ def score_variants(
     stride: int | None = None,
     sites: Path | str | None = None,
     max_n: float = 0.25,
+    piece: str | None = None,
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -105,6 +107,9 @@ def score_variants(
         change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.
+    piece
+        "3/8": the third of eight pieces with as many records each, for `merge_pieces`; `output` is its file,
+        whose ending says nothing. None: all records.
     batch_size, device, threads
         Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
 
@@ -118,8 +123,9 @@ def score_variants(
     output = named_output(output)
     check_output(output, [model, vcf, reference, regions, aliases, sites])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
-    chosen = format or format_for(output, VARIANT_FORMATS, "vcf")
-    request = _Request(output, chosen, tracks, contig_names(contigs), regions, offsets, max_n)
+    part = find_piece(piece, output)
+    chosen = format or format_for(None if part else output, VARIANT_FORMATS, "vcf")
+    request = _Request(output, chosen, tracks, contig_names(contigs), regions, offsets, max_n, part)
     choose_device(device)
     engine = choose_engine(load_scoring_model(model), tracks, offsets, stride, sites)
     predict = engine.predictor(batch_size, device)
@@ -143,6 +149,7 @@ class _Request:
     regions: Path | str | None
     offsets: int | None
     max_n: float
+    piece: Piece | None
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, VARIANT_FORMATS)
@@ -170,11 +177,9 @@ class _Request:
             summary = scan_vcf(path, keep)
             fit.add(summary.contigs)
             fit.check()
+        numbers = None if self.piece is None or summary is None else self.piece.rows(summary.records)
         counts: Counter[str] = Counter()
-        with self._outputs(summary) as target, open_vcf(path, keep, stream) as opened:
-            scored = engine.effects(
-                fit.watched(opened.records), reference, flushing(predict, target), self.max_n
-            )
+        with self._target(summary) as target, open_vcf(path, keep, stream) as opened:
             used = summary.contigs if summary else ()
             info = VariantInfo(
                 opened.meta,
@@ -185,12 +190,31 @@ class _Request:
                 promoters=isinstance(engine.model, PromoterModel),
                 contigs=contig_lines(opened.meta, reference.contigs, used, fit.find),
             )
-            shown = progress(scored, "scoring", summary and summary.records, "records")
-            WRITERS[self.format](target, _counted(shown, counts), info)
-        if not counts["records"] and keep is not None:
+            records, expected = opened.records, summary and summary.records
+            if numbers is not None:
+                records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
+            ask = predict if target is None else flushing(predict, target)
+            scored = engine.effects(fit.watched(records), reference, ask, self.max_n)
+            rows = _counted(progress(scored, "scoring", expected, "records"), counts)
+            if target is not None:
+                WRITERS[self.format](target, rows, info)
+            elif self.piece is not None and self.output is not None and summary is not None:
+                content = self._content(engine, vcf, path, reference)
+                write_variant_piece(self.output, self.piece, rows, info, self.format, summary, content)
+        if keep is not None and not (summary.records if summary else counts["records"]):
             log(f"warning: {vcf}: no records there")
         notes = {note: counts[note] for note in (*Note, NO_SITE) if counts[note]}
         return VariantCounts(counts["records"], counts["scored"], counts["not scored"], notes)
+
+    def _target(self, summary: VcfSummary | None) -> AbstractContextManager[Destination | None]:
+        """Where the result is written to; None for a piece, which is no result yet."""
+        return nullcontext() if self.piece else variant_output(self.output, self.format, summary)
+
+    def _content(self, engine: Engine, vcf: Path | str, path: Path, reference: Reference) -> dict[str, str]:
+        """Checksums of all files that decide the result."""
+        files = path, reference.path, reference.aliases, self.regions, engine.sites
+        named = {path: "standard input" if str(vcf) == "-" else str(vcf)}
+        return contents(*files, *model_files(engine.model), names=named)
 
     def _keep(self, reference: Reference) -> Keep | None:
         """Whether a record lies where it was asked for; None: all do."""
@@ -209,27 +233,6 @@ class _Request:
         }
         options |= {"--format": self.format, **engine.options, "--max-n": self.max_n}
         return command_line("score-variants", [engine.model.path, vcf], options)
-
-    @contextmanager
-    def _outputs(self, summary: VcfSummary | None) -> Iterator[Destination]:
-        """Where to write; a file appears with its index, and without that of a former file.
-
-        `summary` is None for what goes out as it comes in.
-        """
-        output = self.output
-        is_bgzip = output is not None and output.suffix == ".gz" and not is_special(output)
-        index = None
-        if is_bgzip and summary is not None and summary.is_sorted:
-            index = Path(f"{output}.tbi" if summary.furthest < TBI_REACH else f"{output}.csi")
-        with ExitStack() as outputs:
-            target = outputs.enter_context(text_destination(output))
-            temporary_index = outputs.enter_context(atomic_path(index)) if index else None
-            yield target
-            if temporary_index is not None and isinstance(target, Path):
-                write_index(target, temporary_index, self.format)
-        for path in (Path(f"{output}.tbi"), Path(f"{output}.csi")) if is_bgzip else ():
-            if path != index:
-                path.unlink(missing_ok=True)  # readers would trust it
 
 
 @contextmanager

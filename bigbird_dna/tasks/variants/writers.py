@@ -5,6 +5,7 @@ Both take a stream. The same effects give the same bytes: nothing depends on tim
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -44,49 +45,63 @@ class VariantInfo(NamedTuple):
     contigs: Sequence[str] = ()
 
 
-def write_vcf(path: Destination, scored: Iterable[ScoredRecord | PromoterRecord], info: VariantInfo) -> None:
-    """The input's lines with `BBD_…` in INFO, described in the header.
+Scored = Iterable[ScoredRecord | PromoterRecord]
+
+
+def vcf_rows(scored: Scored, info: VariantInfo) -> Iterator[str]:
+    """The input's lines with `BBD_…` in INFO, which the header describes.
 
     FILTER and all other columns stay as they are. Keys have one value for each ALT (BBD_DELTA and BBD_LOGODDS
     one for each ALT and track, all tracks of the first ALT first), `.` where an ALT was not scored, and
     are left out where no ALT has any.
     """
     names = [escape(name) for name in info.tracks]
-    with open_text(path, _ERRORS) as stream:
-        for line in _vcf_header(info, names):
-            stream.write(f"{line}\n")
-        for record, effects in scored:
-            *columns, old = record.columns
-            kept = [] if old == "." else [part for part in old.split(";") if not part.startswith(PREFIX)]
-            fields = [*columns, ";".join([*kept, *_info(effects, names, info)])]
-            stream.write("\t".join([*fields, record.rest] if record.rest else fields) + "\n")
+    for record, effects in scored:
+        *columns, old = record.columns
+        kept = [] if old == "." else [part for part in old.split(";") if not part.startswith(PREFIX)]
+        fields = [*columns, ";".join([*kept, *_info(effects, names, info)])]
+        yield "\t".join([*fields, record.rest] if record.rest else fields)
 
 
-def write_tsv(path: Destination, scored: Iterable[ScoredRecord | PromoterRecord], info: VariantInfo) -> None:
+def tsv_rows(scored: Scored, info: VariantInfo) -> Iterator[str]:
     """A row for each ALT: `#contig position ref alt id note max_delta max_track`, then the tracks' values.
 
     `position` is the VCF's, from 1 on. `NA` where an ALT was not scored, note `.` where there is none.
     With `per_track` each track has the columns `TRACK:delta` and `TRACK:logodds`. Effects on promoters have
     those of `promoter_fields` after the note.
     """
+    for record, effects in scored:
+        contig, position, name, ref = record.columns[:4]
+        each: Iterable[tuple[str, AlleleEffect | PromoterEffect]] = zip(record.alts, effects, strict=True)
+        for alt, effect in each:
+            fields = [contig, position, ref, alt, name, _note(effect)]
+            yield "\t".join([*fields, *_row(effect, info)])
+
+
+def _tsv_header(info: VariantInfo) -> Iterator[str]:
     header = ["#contig", "position", "ref", "alt", "id", "note"]
     header += promoter_fields.COLUMNS if info.promoters else ["max_delta", "max_track"]
     if info.per_track:
         header += [f"{name}:{value}" for name in info.tracks for value in ("delta", "logodds")]
+    yield from (*provenance_lines(info.origin), "\t".join(header))
+
+
+class Layout(NamedTuple):
+    """A format's lines, without their ends: those of the header, and those of each record after the other."""
+
+    header: Callable[[VariantInfo], Iterator[str]]
+    rows: Callable[[Scored, VariantInfo], Iterator[str]]
+
+    def __call__(self, path: Destination, scored: Scored, info: VariantInfo) -> None:
+        """Write a file."""
+        write_lines(path, chain(self.header(info), self.rows(scored, info)))
+
+
+def write_lines(path: Destination, lines: Iterable[str]) -> None:
+    """Write lines, of which some may hold bytes that aren't UTF-8."""
     with open_text(path, _ERRORS) as stream:
-        for line in (*provenance_lines(info.origin), "\t".join(header)):
+        for line in lines:
             stream.write(f"{line}\n")
-        for record, effects in scored:
-            contig, position, name, ref = record.columns[:4]
-            each: Iterable[tuple[str, AlleleEffect | PromoterEffect]] = zip(record.alts, effects, strict=True)
-            for alt, effect in each:
-                fields = [contig, position, ref, alt, name, _note(effect)]
-                stream.write("\t".join([*fields, *_row(effect, info)]) + "\n")
-
-
-Writer = Callable[[Destination, Iterable[ScoredRecord | PromoterRecord], VariantInfo], None]
-
-WRITERS: dict[str, Writer] = {"vcf": write_vcf, "tsv": write_tsv}
 
 
 def write_index(path: Path, index: Path, format: str) -> None:
@@ -109,7 +124,8 @@ def escape(name: str) -> str:
     return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
 
 
-def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
+def _vcf_header(info: VariantInfo) -> Iterator[str]:
+    names = [escape(name) for name in info.tracks]
     own = (_META, f"##INFO=<ID={PREFIX}")
     yield from (line for line in info.meta if not line.startswith(own))
     yield from info.contigs
@@ -122,6 +138,9 @@ def _vcf_header(info: VariantInfo, names: Sequence[str]) -> Iterator[str]:
             f'Source="bigbird-dna",Version="{version}">'
         )
     yield info.column_line
+
+
+WRITERS = {"vcf": Layout(_vcf_header, vcf_rows), "tsv": Layout(_tsv_header, tsv_rows)}
 
 
 def _track_keys(info: VariantInfo, names: Sequence[str]) -> Sequence[tuple[str, str, str, str]]:

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bigbird_dna.attention.native_build import DIGEST, LIBRARY, open_kept
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
+from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.model.checksums import KEY, RECORD
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load, read_encoder_config, save
@@ -27,6 +27,7 @@ from bigbird_dna.model.settings import (
     PromoterSettings,
     Settings,
 )
+from bigbird_dna.native_build import DIGEST, LIBRARY, open_kept
 from bigbird_dna.tokens.documents import DocumentPlan
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
@@ -108,7 +109,8 @@ def _store() -> Files:
         path = Path(directory, "reference.fa.gz")
         write_fasta(path, [("a", random_dna(1500, 1))])
         plan = DocumentPlan(passes=1, max_start=100, sentence_bases=(40, 80), document_sentences=(2, 5))
-        build_store(Path(directory, "store"), Reference(path), {"a": 1500}, small_tokenizer(), plan)
+        contigs = whole_contigs({"a": 1500})
+        build_store(Path(directory, "store"), Reference(path), contigs, small_tokenizer(), plan)
         return _files(Path(directory, "store"))
 
 

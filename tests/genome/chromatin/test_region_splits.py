@@ -8,35 +8,11 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.bins import window_start
-from bigbird_dna.genome.chromatin.region_splits import (
-    GAP,
-    RegionSplits,
-    format_named_region,
-    parse_named_region,
-)
-from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.chromatin.region_splits import GAP, RegionSplits
 
 HUMAN = load_assembly("GRCh37")
 DEMO = load_assembly("demo")
 CONTIGS = {"22": 51_304_566, "21": 48_129_895, "odd:1-5": 100}
-
-
-@pytest.mark.parametrize(
-    ("text", "region"),
-    [
-        ("22", ("22", 0, 51_304_566)),
-        ("chr22:1-1", ("22", 0, 1)),
-        ("NC_000022.10:18,000,001-19,000,000", ("22", 18_000_000, 19_000_000)),
-        ("22:51304566", ("22", 51_304_565, 51_304_566)),
-        ("21:48,000,001-", ("21", 48_000_000, 48_129_895)),
-        ("odd:1-5", ("odd:1-5", 0, 100)),
-        ("odd:1-5:2-3", ("odd:1-5", 1, 3)),
-    ],
-)
-def test_regions_are_read_as_samtools_does(text, region):
-    found = parse_named_region(text, CONTIGS, HUMAN)
-    assert found == Interval(*region)
-    assert parse_named_region(format_named_region(found), CONTIGS, HUMAN) == found
 
 
 @pytest.mark.parametrize(

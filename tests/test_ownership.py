@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.attention.ownership import distrust
+from bigbird_dna.ownership import distrust
 
 
 @pytest.fixture

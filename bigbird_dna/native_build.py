@@ -21,11 +21,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bigbird_dna.attention.ownership import distrust, distrust_file
 from bigbird_dna.cache import cache_directory
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import checksum
+from bigbird_dna.ownership import distrust, distrust_file
 from bigbird_dna.scratch import make_scratch
 
 LIBRARY, DIGEST = "kernel.so", "kernel.sha256"

@@ -1,0 +1,103 @@
+"""Chromatin data sets in pieces: the labels of a piece's bins, and all pieces as one data set."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.directories import check_directory
+from bigbird_dna.errors import DataError
+from bigbird_dna.files import check_writable
+from bigbird_dna.genome.assembly import Assembly
+from bigbird_dna.genome.chromatin.building import LabelJob, Labelled, read_job, write_labelled
+from bigbird_dna.genome.chromatin.labelling import DROPPED, Labelling, count_bins, label_contigs
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.region_splits import SPLITS, RegionSplits
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.pieces import Piece, PieceFile, write_piece
+
+KIND = "labelled bins"
+_ARRAYS = ("owners", "starts", "splits", "sampled", "packed", "dropped")
+_TYPES = [np.dtype(kind) for kind in ("int64", "int64", "int8", "bool", "uint8", "int64")]
+
+
+def write_label_piece(
+    output: Path,
+    piece: Piece,
+    reference: Reference,
+    assembly: Assembly,
+    tracks: Sequence[Track],
+    splits: RegionSplits,
+    labelling: Labelling,
+    blacklist: Path | None = None,
+) -> int:
+    """Label the bins of a piece; arguments and errors as of `build_dataset`. Gives the number of bins.
+
+    Bins are numbered over all contigs, and a piece has those of a stretch of numbers.
+    """
+    check_writable(output)
+    job, placed = read_job(reference, assembly, tracks, splits, labelling, blacklist)
+    numbers = piece.rows(count_bins(reference, labelling))
+    candidates = label_contigs(reference, placed.peaks, splits, labelling, placed.banned, numbers)
+    labelled = Labelled.join(candidates, len(tracks))
+    owners, starts, assigned, sampled, labels, dropped = labelled
+    values: tuple[npt.NDArray[Any], ...] = (owners, starts, assigned, sampled, labels.packed, dropped)
+    with write_piece(output, KIND, piece, _stored(job)) as writer:
+        for name, array in zip(_ARRAYS, values, strict=True):
+            writer.write_array(name, array)
+    return len(labelled.starts)
+
+
+def merge_labels(pieces: Sequence[PieceFile], output: Path) -> int:
+    """Write the data set `output` from all pieces, as `build_dataset` would; gives the number of bins.
+
+    Raises
+    ------
+    DataError
+        As `build_dataset`, of tracks and bins that are left; a piece is damaged.
+    """
+    check_directory(output, [piece.path for piece in pieces])
+    job = pieces[0].described(_job)
+    parts = [_labelled(piece, len(job.contigs), len(job.tracks)) for piece in pieces]
+    return len(write_labelled(output, job, Labelled.concatenate(parts)))
+
+
+def _labelled(piece: PieceFile, contigs: int, tracks: int) -> Labelled:
+    arrays = piece.arrays(*_ARRAYS)
+    owners, starts, splits, sampled, packed, dropped = arrays
+    rows = (len(owners) if owners.ndim else 0,)
+    shapes = [*[rows] * 4, (*rows, -(-tracks // 8)), (len(DROPPED),)]
+    fits = [array.dtype for array in arrays] == _TYPES and [array.shape for array in arrays] == shapes
+    for numbers, count in ((owners, contigs), (splits, len(SPLITS))):
+        fits = fits and bool(((numbers >= 0) & (numbers < count)).all())
+    if not fits:
+        raise DataError(f"{piece.path}: damaged: its arrays are not those of labelled bins")
+    return Labelled(owners, starts, splits, sampled, PackedLabels(packed, tracks), dropped)
+
+
+def _stored(job: LabelJob) -> dict[str, Any]:
+    # Where peak files lie decides nothing: `sources` has their checksums.
+    tracks = [asdict(replace(track, file=None)) for track in job.tracks]
+    return {
+        "sources": job.sources,
+        "labelling": asdict(job.labelling),
+        "assembly": job.assembly,
+        "regions": job.regions,
+        "contigs": list(job.contigs),
+        "tracks": [{**track, "extra": dict(track["extra"])} for track in tracks],
+    }
+
+
+def _job(stored: dict[str, Any]) -> LabelJob:
+    return LabelJob(
+        stored["contigs"],
+        [Track(**track) for track in stored["tracks"]],
+        Labelling(**stored["labelling"]),
+        stored["assembly"],
+        stored["regions"],
+        stored["sources"],
+    )

@@ -1,0 +1,33 @@
+"""Where effects go: a file that appears with its index, or what is read meanwhile."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bigbird_dna.files import atomic_path
+from bigbird_dna.genome.vcf import VcfSummary
+from bigbird_dna.outputs import Destination, is_special, text_destination
+from bigbird_dna.tasks.variants.writers import write_index
+
+TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
+
+
+@contextmanager
+def variant_output(output: Path | None, format: str, summary: VcfSummary | None) -> Iterator[Destination]:
+    """Where to write; a file appears with its index, and without that of a former file.
+
+    `summary` is that of all records, None for what goes out as it comes in.
+    """
+    is_bgzip = output is not None and output.suffix == ".gz" and not is_special(output)
+    index = None
+    if is_bgzip and summary is not None and summary.is_sorted:
+        index = Path(f"{output}.tbi" if summary.furthest < TBI_REACH else f"{output}.csi")
+    with ExitStack() as outputs:
+        target = outputs.enter_context(text_destination(output))
+        temporary_index = outputs.enter_context(atomic_path(index)) if index else None
+        yield target
+        if temporary_index is not None and isinstance(target, Path):
+            write_index(target, temporary_index, format)
+    for path in (Path(f"{output}.tbi"), Path(f"{output}.csi")) if is_bgzip else ():
+        if path != index:
+            path.unlink(missing_ok=True)  # readers would trust it

@@ -1,0 +1,70 @@
+"""The command that several processes are started by, on one node and on more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bigbird_dna.cli.launch import command_line
+from bigbird_dna.errors import UsageError
+
+WORDS = ["pretrain", "a b.yaml"]
+
+
+def line(processes: int, nodes: int, job: str | None = None) -> list[str]:
+    environment = {} if job is None else {"SLURM_JOB_ID": job}
+    made = command_line(WORDS, environment, processes=processes, nodes=nodes, cpus=32, meeting="n1:29000")
+    return ["python" if word == sys.executable else word for word in made]
+
+
+def test_one_process_is_the_command_itself() -> None:
+    assert line(1, 1) == ["python", "-m", "bigbird_dna.cli.main", *WORDS]
+
+
+def test_several_on_a_node_are_torchrun_s() -> None:
+    command = "python -m torch.distributed.run --standalone --nproc-per-node=8 -m bigbird_dna.cli.main"
+    assert line(8, 1) == [*command.split(), *WORDS]
+
+
+def test_on_several_nodes_srun_starts_one_torchrun_each_which_meet() -> None:
+    srun = (
+        "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --kill-on-bad-exit=1 python -m"
+        " torch.distributed.run --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29000 --rdzv-id=77"
+        " --nproc-per-node=8 -m bigbird_dna.cli.main"
+    )
+    assert line(16, 2, job="77") == [*srun.split(), *WORDS]
+
+
+@pytest.mark.parametrize(
+    ("processes", "nodes", "message"),
+    [
+        (9, 2, "processes 9, nodes 2: each node must get the same number"),
+        (0, 1, "processes 0, nodes 1"),
+        (16, 2, "several nodes need a job of Slurm"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(processes: int, nodes: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        line(processes, nodes)
+
+
+def launch(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bigbird_dna.cli.launch", *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_command_takes_its_place_with_its_words_and_exit_code(tmp_path: Path) -> None:
+    missing = tmp_path / "no such.yaml"
+    done = launch("--", "pretrain", str(missing))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("bigbird-dna: error: ") and str(missing) in done.stderr
+    done = launch("--processes", "3", "--nodes", "2", "--", "pretrain")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    done = launch("--processes", "2", "--nodes", "2", "--", "pretrain", SLURM_JOB_ID="1", PATH=str(tmp_path))
+    assert done.returncode == 1 and "srun: can't be started" in done.stderr

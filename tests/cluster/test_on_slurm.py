@@ -1,0 +1,253 @@
+"""The workflow on a Slurm that is set up from scratch: `make test-cluster`; a quarter of an hour on 2 cores.
+
+Two devices that aren't GPUs stand in for some: Slurm hands them out by number, and models run on the CPU.
+"""
+
+import importlib.util
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from bigbird_dna.directories import MARKER
+from tests import tiny_run
+from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, write
+from tests.conftest import REPOSITORY
+from tests.faults.test_kills import files
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
+
+SCRIPT = Path(__file__).with_name("slurm.sh")
+SEED = int(os.environ.get("BIGBIRD_DNA_SEED", "1"))
+# Trainings get as many threads as they get on this machine alone: other numbers round otherwise.
+SITE = {"gpu_type": "", "training_cpus": 2, "gpu_cpus": 1, "training_minutes": 60}
+# Of a Slurm without accounting, and of a machine where nobody wants to wait.
+QUICK = {
+    "slurm-status-command": "squeue",
+    "slurm-init-seconds-before-status-checks": 2,
+    "seconds-between-status-checks": 2,
+    "latency-wait": 10,
+    "jobs": 2,
+    "retries": 9,
+}
+# Long enough for checkpoints on the way.
+CONFIG: dict[str, Any] = {
+    **tiny_run.WHOLE,
+    "results": "results",
+    "pretraining": {
+        **tiny_run.WHOLE["pretraining"],
+        **{"steps": 300, "evaluate_every": 100, "checkpoint_every": 20},
+    },
+    "chromatin": {
+        **tiny_run.WHOLE["chromatin"],
+        "training": {
+            **tiny_run.WHOLE["chromatin"]["training"],
+            **{"steps": 150, "evaluate_every": 50, "checkpoint_every": 10},
+        },
+    },
+}
+
+
+def _start(directory: Path, nodes: int) -> Callable[[], None]:
+    """Start Slurm, or skip with the reason why it can't be; gives what stops it."""
+    if importlib.util.find_spec("snakemake_executor_plugin_slurm") is None:
+        pytest.skip("the extra `slurm` isn't installed: pip install -c constraints.txt -e '.[slurm]'")
+    words = [SCRIPT, "start", directory, str(nodes)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return lambda: subprocess.run([SCRIPT, "stop", directory], check=True) and None
+
+
+@pytest.fixture
+def one_node(tmp_path: Path) -> Iterator[None]:
+    """Slurm with one node, which has two stand-ins for GPUs."""
+    stop = _start(tmp_path / "slurm", 1)
+    yield
+    stop()
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path) -> Iterator[None]:
+    """Slurm with two nodes, each of which has one."""
+    stop = _start(tmp_path / "slurm", 2)
+    yield
+    stop()
+
+
+def snakemake(home: Path, profile: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake in a directory with a profile."""
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", "--workflow-profile", profile, *words],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def slurm(*words: str) -> str:
+    """What a command of Slurm prints; nothing where it fails, as for a job that has just ended."""
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+
+class Job(NamedTuple):
+    """A job that runs: its number and rule, and when it was seen first."""
+
+    number: str
+    rule: str
+    seen: float
+
+
+class Disturber(threading.Thread):
+    """Preempts and cancels jobs: the first trainings once they have checkpoints, others at random."""
+
+    def __init__(self, checkpoints: Path) -> None:
+        super().__init__(daemon=True)
+        self.checkpoints = checkpoints
+        self.done: list[tuple[str, str]] = []
+        self.ended = threading.Event()
+        self._random = random.Random(SEED)
+        self._seen: dict[str, float] = {}
+
+    def run(self) -> None:
+        while not self.ended.wait(0.5):
+            for line in slurm("squeue", "--noheader", "--states=R", "--format=%i|%k|%R").splitlines():
+                number, comment, _ = line.split("|", 2)
+                rule = re.sub(r"^rule_|_wildcards_.*$", "", comment)
+                self._meet(Job(number, rule, self._seen.setdefault(number, time.time())))
+
+    def _meet(self, job: Job) -> None:
+        if ("preempt", job.rule) in self.done or ("cancel", job.rule) in self.done:
+            return
+        if job.rule == "pretrain":
+            if self._has_checkpoint(job):
+                self._preempt(job)
+        elif job.rule == "finetune_chromatin":
+            if self._has_checkpoint(job):
+                self._cancel(job)
+        elif self._random.random() < 0.02 and len(self.done) < 8:
+            self._random.choice((self._preempt, self._cancel))(job)
+
+    def _has_checkpoint(self, job: Job) -> bool:
+        # A directory may be renamed or removed while it is looked at.
+        try:
+            found = [path.stat().st_mtime for path in self.checkpoints.rglob("state.pt")]
+        except OSError:
+            return False
+        return any(changed > job.seen for changed in found)
+
+    def _preempt(self, job: Job) -> None:
+        """A job of another partition wants the whole node, for which the others make way."""
+        what = ("--partition=prio", "--exclusive", "--output=/dev/null", "--mem=100")
+        slurm("sbatch", *what, "--wrap=sleep 2")
+        self.done.append(("preempt", job.rule))
+
+    def _cancel(self, job: Job) -> None:
+        slurm("scancel", job.number)
+        self.done.append(("cancel", job.rule))
+
+
+def results(home: Path) -> dict[str, str]:
+    """A run's files but those that say how long something took, or where."""
+    found = files(home / "results")
+    timed = ("logs", "benchmarks", "report.html", "report/held_out.svg")
+    return {name: sum for name, sum in found.items() if not name.startswith(timed)}
+
+
+def test_a_demo_whose_jobs_are_preempted_and_cancelled_ends_in_the_same_files(
+    one_node: None, tmp_path: Path
+) -> None:
+    assert MARKER  # what `files` leaves out besides logs of training
+    profile = filled_in(**SITE) | QUICK
+    for rule in gpu_rules(profile):
+        # `gpu` says where models run, `gres` what Slurm hands out. In a job no cap on all of `gpu` is known.
+        cards = 2 if rule == "pretrain" else 1
+        profile["set-resources"][rule] |= {"gpu": 0, "gres": f"'gpu:standin:{cards}'"}
+    alone = {key: value for key, value in profile.items() if key not in EXECUTOR and key not in QUICK}
+    homes = {}
+    for name, values in {"alone": alone | {"cores": 2}, "cluster": profile}.items():
+        homes[name] = tmp_path / name
+        write(homes[name] / "profile", values)
+        (homes[name] / "mine.yaml").write_text(yaml.safe_dump(CONFIG))
+    words = ("--snakefile", REPOSITORY / "Snakefile", "--configfile", "mine.yaml")
+    done = snakemake(homes["alone"], homes["alone"] / "profile", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    disturber = Disturber(homes["cluster"] / "results/checkpoints")
+    disturber.start()
+    done = snakemake(homes["cluster"], homes["cluster"] / "profile", *words)
+    disturber.ended.set()
+    disturber.join()
+    print(done.stderr[-4000:], disturber.done, sep="\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("preempt", "pretrain") in disturber.done and ("cancel", "finetune_chromatin") in disturber.done
+    assert "resuming at step" in (homes["cluster"] / "results/logs/pretrain.log").read_text()
+    assert "torchrun" in done.stdout + done.stderr
+    expected, found = results(homes["alone"]), results(homes["cluster"])
+    assert {name for name in expected if found.get(name) != expected[name]} == set()
+    assert set(found) == set(expected) and len(found) > 50
+
+
+CARDS = """
+rule all:
+    input: "1.txt", "2.txt"
+rule score_promoters:
+    output: "{number}.txt"
+    resources: gpu=1, mem_mb=100, runtime=5
+    shell: "echo $CUDA_VISIBLE_DEVICES > {output}; sleep 8"
+"""
+
+
+def test_jobs_side_by_side_get_different_gpus_of_the_type_asked_for(one_node: None, tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(CARDS)
+    profile = write(tmp_path / "profile", filled_in(**SITE | {"gpu_type": "standin"}) | QUICK)
+    done = snakemake(tmp_path, profile)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {(tmp_path / f"{number}.txt").read_text().strip() for number in (1, 2)} == {"0", "1"}
+
+
+NODES = """
+rule pretrain:
+    output: directory("pretrained")
+    resources: gpu=2, mem_mb=100, runtime=20
+    shell:
+        "python -m bigbird_dna.cli.launch --processes 2 --nodes {resources.nodes} --cpus {threads} --"
+        " pretrain run.yaml --output {output} --checkpoints checkpoints --threads 1 --device cpu"
+        " > pretrain.log 2>&1"
+"""
+
+
+def test_pretraining_on_two_nodes(two_nodes: None, tmp_path: Path) -> None:
+    """The losses are those of one process, up to the order of sums."""
+    config = tiny_run.make(tmp_path)
+    values = yaml.safe_load(config.read_text())
+    values["encoder"]["dropout"] = 0.0  # each process draws its own
+    config.write_text(yaml.safe_dump(values))
+    (tmp_path / "Snakefile").write_text(NODES)
+    site = SITE | {"gpu_type": "standin", "pretraining_nodes": 2, "gpus_per_node": 1, "memory_per_cpu": 100}
+    profile = write(tmp_path / "profile", filled_in(**site) | QUICK)
+    done = snakemake(tmp_path, profile)
+    log = tmp_path / "pretrain.log"
+    assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
+    words = [*("pretrain", config, "--output", tmp_path / "alone"), *("--checkpoints", tmp_path / "others")]
+    subprocess.run(
+        [sys.executable, "-m", "bigbird_dna.cli.main", *words, "--threads", "1", "--device", "cpu"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=True,
+    )
+    losses = [
+        [float(value) for value in re.findall(r'"loss": ([\d.]+)', (home / "training.jsonl").read_text())]
+        for home in (tmp_path / "pretrained", tmp_path / "alone")
+    ]
+    assert losses[0] and losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -1,0 +1,242 @@
+"""Commands on one machine run on different cards; in place of cards there are numbers of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer.main
+
+from bigbird_dna import cards
+from bigbird_dna.cards import lease_cards, release_card, take_card, visible_cards
+from bigbird_dna.errors import UsageError
+from bigbird_dna.model.device import choose_device
+from tests.cli.command import Run
+from tests.conftest import REPOSITORY
+
+# A command of its own: says which of so many cards it has, and keeps it until it is ended.
+COMMAND = """
+import sys, time
+from bigbird_dna import cards
+cards._PAUSE = 0.1
+cards.lease_cards()
+print(cards.take_card(int(sys.argv[1])), flush=True)
+time.sleep(100)
+"""
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Locks in a directory of the test's own, no scheduler, and nothing leased before and after."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for name in ("CUDA_VISIBLE_DEVICES", cards.SHARED, *cards._JOBS, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cards, "_PAUSE", 0.01)
+    release_card()
+    yield
+    release_card()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a command that takes one of `count` cards."""
+    started = []
+
+    def call(count: int, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, str(count)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """The next line that a command prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_commands_side_by_side_have_different_cards_and_a_killed_one_s_is_free_again(start: Start) -> None:
+    commands = [start(3) for _ in range(3)]
+    assert sorted(map(said, commands)) == ["0", "1", "2"]
+    late = start(3)
+    assert late.stderr is not None
+    message = late.stderr.readline()
+    assert "waiting for a card: all 3 are taken (card 0 by process " in message and " since 20" in message
+    assert late.poll() is None
+    commands[1].send_signal(signal.SIGKILL)
+    commands[1].wait()
+    freed = late.stdout
+    assert freed is not None and freed.readline().strip() in ("0", "1", "2")
+
+
+def test_a_card_is_taken_once_and_kept(start: Start) -> None:
+    assert said(start(8)) == "0"
+    lease_cards()
+    assert take_card(8) == take_card(8) == 1
+
+
+def test_without_leases_nothing_is_kept_apart(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, and where somebody asks for it."""
+    assert said(start(8)) == "0"
+    assert (take_card(8), take_card(8, local_rank=3)) == (0, 3)
+    monkeypatch.setenv(cards.SHARED, "shared")
+    lease_cards()
+    assert take_card(8) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "names"),
+    [
+        (None, 3, ["0", "1", "2"]),
+        ("5, 2", 2, ["5", "2"]),
+        ("GPU-1a,GPU-2b", 2, ["GPU-1a", "GPU-2b"]),
+        ("3,9,4", 1, ["3"]),  # CUDA stops at the first that there isn't
+        ("", 2, ["0", "1"]),
+    ],
+)
+def test_the_cards_that_a_user_names_are_the_ones(value: str | None, count: int, names: list[str]) -> None:
+    assert visible_cards({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, count) == names
+
+
+def test_only_the_named_cards_are_leased_and_are_the_same_under_every_name(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert said(start(1, CUDA_VISIBLE_DEVICES="5")) == "0"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,2")
+    lease_cards()
+    assert take_card(2) == 1, "card 5 is taken, card 2 is not"
+    assert said(start(8)) == "0", "cards 2 and 5 of all are taken, card 0 is not"
+
+
+def test_processes_that_train_together_get_a_card_each_or_are_refused(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(2)
+    said(first)
+    monkeypatch.setattr(cards, "_TOGETHER", 0.05)
+    lease_cards()
+    assert take_card(2, local_rank=0, together=2) == 1
+    release_card()
+    lease_cards()
+    said(start(2))
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="2 processes need a card each, and all 2 cards are taken") as caught:
+        take_card(2, local_rank=1, together=2)
+    assert time.monotonic() - began < 5 and f"card 0 by process {first.pid} since" in str(caught.value)
+
+
+def test_a_rank_has_its_own_card_where_that_is_free() -> None:
+    lease_cards()
+    assert take_card(8, local_rank=5, together=8) == 5
+
+
+def test_in_a_scheduler_s_job_its_processes_are_kept_apart_but_not_from_other_jobs(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs of one card each both call it 0, and it is another one."""
+    assert said(start(1)) == "0"
+    assert said(start(1, SLURM_JOB_ID="7")) == "0"
+    assert said(start(1, SLURM_JOB_ID="8")) == "0"
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    lease_cards()
+    assert take_card(2) == 1
+
+
+def test_where_nothing_can_be_locked_a_line_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bigbird-dna-cards").write_text("not a directory")
+    lease_cards()
+    assert take_card(4) == 0
+    assert "can't be locked (File exists): another job may take the same card" in capsys.readouterr().err
+
+
+def test_locks_are_for_all_users(tmp_path: Path) -> None:
+    lease_cards()
+    take_card(1)
+    (lock,) = (tmp_path / "bigbird-dna-cards").iterdir()
+    assert lock.stat().st_mode & 0o777 == 0o666
+    assert lock.parent.stat().st_mode & 0o7777 == 0o1777
+    assert lock.read_text().startswith(f"process {os.getpid()} since 20")
+
+
+def test_the_device_is_the_leased_card(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what names no card means that one as well."""
+    present: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "set_device", present.append)
+    assert said(start(8)) == "0"
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto") == torch.device("cuda", 0)
+    lease_cards()
+    assert choose_device("auto") == choose_device("cuda") == torch.device("cuda", 1)
+    assert set(present) == {1}
+
+
+def test_every_command_leases_and_gives_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    taken: list[torch.device] = []
+
+    def command(*_: Any) -> Callable[[], None]:
+        return lambda: taken.append(choose_device("cuda"))
+
+    monkeypatch.setattr(typer.main, "get_command", command)
+    assert run("anything").code == 0
+    assert taken == [torch.device("cuda", 0)] and cards._lease.handle is None and not cards._lease.wanted
+
+
+JOBS = """
+rule all:
+    input: "0.txt", "1.txt"
+rule one:
+    output: "{number}.txt"
+    resources: gpu=1
+    shell: "python command.py {output} {wildcards.number}"
+"""
+JOB = """
+import sys, time
+from pathlib import Path
+from bigbird_dna.cards import lease_cards, take_card
+lease_cards()
+Path(f"began-{sys.argv[2]}").write_text(str(take_card(8)))
+while not Path(f"began-{1 - int(sys.argv[2])}").exists():
+    time.sleep(0.02)
+Path(sys.argv[1]).write_text(Path(f"began-{sys.argv[2]}").read_text())
+"""
+
+
+def test_two_jobs_that_snakemake_starts_side_by_side_have_different_cards(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(JOBS)
+    (tmp_path / "command.py").write_text(JOB)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=8", "--directory", tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {(tmp_path / f"{number}.txt").read_text() for number in range(2)} == {"0", "1"}

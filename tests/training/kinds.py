@@ -1,0 +1,113 @@
+"""All kinds of training in miniature, for tests of what they have in common."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bigbird_dna.config import load_config, parse_config
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.labelling import Labelling
+from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin
+from bigbird_dna.tasks.pretraining.training import pretrain
+from bigbird_dna.tasks.promoters.finetuning import finetune_promoter
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.training.distributed import World
+from tests.toys import MOTIFS, write_motif_genome
+
+KINDS = ("pretraining", "promoters", "chromatin")
+STEPS = 20
+WINDOW = 200
+# Without dropout, which each process draws for itself. Batches that two processes can't halve.
+TRAINING: dict[str, Any] = {
+    "steps": STEPS,
+    "batch_size": 7,
+    "evaluate_every": 10,
+    "checkpoint_every": 6,
+    "precision": "float32",
+    "optimizer": {"learning_rate": 1e-3, "warmup_steps": 5},
+}
+
+
+def make_chromatin(home: Path) -> Path:
+    """Write the reference, tokenizer and bins of two motifs; many windows have bins without labels."""
+    home.mkdir()
+    write_motif_genome(home, {"a": 12_000, "b": 4_000, "c": 3_000}, spacing=170)
+    reference = Reference(home / "reference.fa.gz")
+    pieces = (reference.fetch(Interval("a", start, start + 500)) for start in range(0, 11_000, 500))
+    DnaTokenizer.train(pieces, home / "tokenizer.model", 24, 4)
+    build_dataset(
+        home / "data",
+        reference,
+        load_assembly("demo"),
+        [Track(name, "TF", file=home / f"peaks/{name}.bed") for name in MOTIFS],
+        RegionSplits.from_names(reference.contigs, load_assembly("demo"), valid=["b"], test=["c"]),
+        Labelling(bin_size=40, window=206, max_n=1.0, negative_fraction=0.4, min_positives=1),
+    )
+    return home
+
+
+def train(
+    kind: str, tiny: Path, chromatin: Path, home: Path, checkpoints: Path, world: World, **more: Any
+) -> None:
+    """Train a model of a kind into `home/kind`; `more` are keys of its training.
+
+    Parameters
+    ----------
+    tiny
+        The configuration of `tests.tiny_run`.
+    chromatin
+        What `make_chromatin` wrote.
+    """
+    config = load_config(tiny)
+    results = config.paths
+    values = config.model_dump(mode="json", include={"genome", "tokens", "encoder", "pretraining"})
+    values["encoder"]["dropout"] = 0.0
+    training = {**TRAINING, **more}
+    output, places = home / kind, {"checkpoints": checkpoints, "world": world}
+    if kind == "pretraining":
+        values[kind] |= {**training, "next_sentence": True}
+        pretrain(parse_config(values), results.tokens, results.tokenizer, output, **places)
+    elif kind == "promoters":
+        windows = config.promoters.windows.model_dump(mode="json")
+        own = {"windows": windows, "model": {"initial": "random"}, "training": {**training, "jitter": 4}}
+        finetune_promoter(
+            parse_config({**values, kind: own}),
+            "genomic",
+            shuffle_labels=False,
+            windows=results.windows,
+            reference=Reference(results.reference),
+            tokenizer_path=results.tokenizer,
+            pretrained=None,
+            output=output,
+            **places,
+        )
+    else:
+        own = {
+            "data": {"bin": 40, "window": WINDOW, "shift": 3},
+            "model": {"pooling": "bin", "bin_layers": 1, "initial": "random"},
+            "training": {**training, "neighbours": 3},
+        }
+        finetune_chromatin(
+            parse_config({"encoder": {**values["encoder"], "positions": 160}, kind: own}),
+            window=WINDOW,
+            member=0,
+            data=chromatin / "data",
+            reference=Reference(chromatin / "reference.fa.gz"),
+            tokenizer_path=chromatin / "tokenizer.model",
+            pretrained=None,
+            output=output,
+            **places,
+        )
+
+
+def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]]]:
+    """The losses and the held-out figures of a trained model, by step."""
+    lines = [json.loads(line) for line in (model / "training.jsonl").read_text().splitlines()]
+    losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
+    return losses, {line["step"]: line["evaluation"] for line in lines if "evaluation" in line}

@@ -1,0 +1,110 @@
+"""The image's two definitions and the conda environment, as far as they can be checked without building."""
+
+import re
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.conftest import REPOSITORY
+
+ENVS = REPOSITORY / "workflow/envs"
+# The CUDA that PyPI's build of a release of torch brings, and the driver that NVIDIA names for it.
+CUDA = {"2.13.0": ("13.0", "580.65")}
+
+
+class Image(NamedTuple):
+    """What a definition says: base, files and where they go, the commands that install, and labels."""
+
+    base: str
+    files: dict[str, str]
+    commands: list[str]
+    labels: dict[str, str]
+
+
+def apptainer() -> Image:
+    text = (ENVS / "bigbird-dna.def").read_text()
+    head, *parts = re.split(r"^%(\w+)\n", text, flags=re.MULTILINE)
+    sections = {
+        name: [line.strip() for line in body.splitlines() if line.strip()]
+        for name, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+    assert set(sections) == {"files", "post", "test", "labels"}
+    keys = dict(line.split(": ") for line in head.splitlines() if line and not line.startswith("#"))
+    assert keys["Bootstrap"] == "docker" and set(keys) == {"Bootstrap", "From"}
+    pairs = [line.split(maxsplit=1) for line in sections["labels"]]
+    return Image(
+        keys["From"],
+        dict(line.split() for line in sections["files"]),
+        sections["post"],
+        {key: value for key, value in pairs},
+    )
+
+
+def docker() -> Image:
+    text = re.sub(r"\\\n\s*", "", (ENVS / "Dockerfile").read_text())
+    lines = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    assert lines[0][0] == "FROM" and {word for word, _ in lines} == {"FROM", "COPY", "RUN", "LABEL"}
+    (run,) = (rest for word, rest in lines if word == "RUN")
+    (labels,) = (rest for word, rest in lines if word == "LABEL")
+    return Image(
+        lines[0][1],
+        dict(rest.split() for word, rest in lines if word == "COPY"),
+        [command for command in run.split(" && ") if command != "bigbird-dna --version"],
+        dict(re.findall(r'(\S+?)="([^"]*)"', labels)),
+    )
+
+
+def pinned(name: str) -> str:
+    found = re.search(rf"^{name}==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_both_definitions_make_the_same_image() -> None:
+    one, other = apptainer(), docker()
+    assert one == other._replace(commands=[command.strip() for command in other.commands])
+    assert re.fullmatch(r"python:3\.11-slim-\w+", one.base)
+    assert "g++" in " ".join(one.commands)
+    assert one.commands[-1].endswith("-c /opt/bigbird-dna/constraints.txt /opt/bigbird-dna")
+    for source, target in one.files.items():
+        assert (REPOSITORY / source).exists() and target == f"/opt/bigbird-dna/{source}"
+    # What the build of the package reads.
+    assert {"pyproject.toml", "README.md", "LICENSE", "bigbird_dna", "resources"} <= set(one.files)
+
+
+@pytest.mark.parametrize("image", [apptainer, docker])
+def test_an_image_says_the_torch_and_the_driver_of_its_pins(image: object) -> None:
+    assert callable(image)
+    labels = image().labels
+    cuda, driver = CUDA[pinned("torch")]
+    assert (labels["torch"], labels["cuda"], labels["nvidia-driver"]) == (
+        pinned("torch"),
+        cuda,
+        f">={driver}",
+    )
+    for path in (ENVS / "conda.yaml", REPOSITORY / "docs/cluster.md"):
+        text = path.read_text(encoding="utf-8")
+        assert f"CUDA {cuda}" in text and driver in text, path
+
+
+def test_the_workflow_names_the_image() -> None:
+    (path,) = re.findall(
+        r'^container: "(.*)"$', (REPOSITORY / "workflow/Snakefile").read_text(), re.MULTILINE
+    )
+    assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in (ENVS / "bigbird-dna.def").read_text()
+    page = (REPOSITORY / "docs/cluster.md").read_text(encoding="utf-8")
+    assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in page
+    assert "docker build -f workflow/envs/Dockerfile" in page and "conda env create -f workflow/envs/" in page
+
+
+def test_the_conda_environment_has_the_pinned_versions() -> None:
+    environment = yaml.safe_load((ENVS / "conda.yaml").read_text())
+    assert set(environment) == {"name", "channels", "dependencies"}
+    assert environment["channels"] == ["conda-forge", "nodefaults"]
+    *packages, last = environment["dependencies"]
+    assert packages == ["python=3.11", "gxx", "pip"]
+    constraint, package = last["pip"]
+    option, path = constraint.split()
+    assert option == "--constraint" and (ENVS / path).resolve() == REPOSITORY / "constraints.txt"
+    assert (ENVS / package.removesuffix("[slurm]")).resolve() == REPOSITORY
