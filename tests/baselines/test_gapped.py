@@ -8,7 +8,7 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from bigbird_dna.baselines.comparators.gapped import GappedKmers
-from bigbird_dna.baselines.comparators.gkm_svm import GkmSvm, fit_machine
+from bigbird_dna.baselines.comparators.gkm_svm import GkmSvm, fit_machines
 from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import reverse_complement
@@ -51,12 +51,13 @@ def test_the_kernel_is_that_of_all_gapped_kmers(length: int, known: int) -> None
     np.testing.assert_allclose(kmers.norms(counts), np.where(norms > 0, norms, 1), rtol=1e-12)
 
 
-def test_ten_bases_of_which_six_count() -> None:
+def test_eleven_bases_of_which_seven_count() -> None:
     """The sizes that are used, on a pair of windows."""
-    kmers, pair = GappedKmers(10, 6), [SEQUENCES[0], SEQUENCES[0][:15] + SEQUENCES[1][15:]]
+    kmers, pair = GkmSvm().kmers, [SEQUENCES[0], SEQUENCES[0][:15] + SEQUENCES[1][15:]]
+    assert (kmers.length, kmers.known) == (11, 7)
     counts = kmers.count(pair, both_strands=True)
     features = np.stack([kmers.of_words(row) for row in counts.toarray()])
-    explicit = table(pair, 10, 6)
+    explicit = table(pair, 11, 7)
     np.testing.assert_allclose(features @ features.T, explicit @ explicit.T, rtol=1e-9)
     np.testing.assert_allclose(kmers.norms(counts) ** 2, np.diag(explicit @ explicit.T), rtol=1e-12)
 
@@ -92,8 +93,9 @@ def test_the_machine_is_that_of_scikit_learn_on_the_list() -> None:
     norms = kmers.norms(counts)
     explicit = table(sequences, 5, 3)
     explicit /= np.linalg.norm(explicit, axis=1, keepdims=True)
-    for strength in (0.1, 10.0):
-        machine = fit_machine(kmers, counts, norms, labels, strength)
+    strengths = (0.1, 10.0)
+    machines = fit_machines(kmers, counts, norms, labels, strengths)
+    for strength, machine in zip(strengths, machines, strict=True):
         # Its offset is penalised: by next to nothing if it stands for a thousand times as much.
         peer = LinearSVC(C=strength, dual=False, tol=1e-9, max_iter=100_000, intercept_scaling=1000)
         expected = peer.fit(explicit, labels).decision_function(explicit)

@@ -8,6 +8,8 @@ import pytest
 from Bio import motifs as bio
 from Bio.motifs import jaspar
 
+from bigbird_dna.baselines.codes import base_codes
+from bigbird_dna.baselines.comparators import motif_scan
 from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.baselines.comparators.known_motifs import (
     KnownMotif,
@@ -17,7 +19,6 @@ from bigbird_dna.baselines.comparators.known_motifs import (
     read_motifs,
 )
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan, best_matches
-from bigbird_dna.baselines.comparators.one_hot import base_codes
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import reverse_complement
 from tests.toys import random_dna
@@ -99,6 +100,27 @@ def test_the_scan_ranks_windows_by_their_best_match(known: tuple[KnownMotif, ...
     assert (np.argsort(found[:, 1], kind="stable") == np.argsort(scores, kind="stable")).all()
 
 
+def test_tracks_of_one_factor_share_a_scan_but_not_their_choice(
+    known: tuple[KnownMotif, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [random_dna(40, seed) for seed in range(60)]
+    labels = np.array([["AC" in text, text.count("CGA") > 0] for text in texts], int)
+    windows = TextWindows(texts, labels)
+    alone = [
+        MotifScan([known]).fit(TextWindows(texts, labels[:, one]), windows).predict(texts)[:, 0]
+        for one in range(2)
+    ]
+    scanned = []
+    original = motif_scan.best_matches
+    monkeypatch.setattr(
+        motif_scan, "best_matches", lambda codes, own: scanned.append(len(own)) or original(codes, own)
+    )
+    together = MotifScan([known, (), known]).fit(TextWindows(texts, np.insert(labels, 1, 0, axis=1)), windows)
+    assert scanned == [2]
+    found = together.predict(texts)
+    assert np.array_equal(found[:, [0, 2]].T, alone) and np.isnan(found[:, 1]).all()
+
+
 def test_scores_that_rank_the_wrong_way_round_keep_their_order(known: tuple[KnownMotif, ...]) -> None:
     texts = [random_dna(40, seed) for seed in range(60)]
     model = MotifScan([known[:1]])
@@ -168,3 +190,10 @@ def test_ninety_of_the_yeast_factors_have_a_matrix(shared_data: Path) -> None:
     known = jaspar_motifs("fungi")
     assert len(factors) == 381
     assert sum(bool(motifs_of_factor(factor, known)) for factor in factors) == 90
+
+
+def test_the_matrices_of_jaspar_are_those_of_their_factors() -> None:
+    pytest.importorskip("pyjaspar", reason="pip install 'bigbird-dna[motifs]'")
+    (motif,) = motifs_of_factor("Ume6", jaspar_motifs("fungi"))
+    assert motif.matrix == "MA0412.3"
+    assert "TAGCCGCCGA" in "".join("ACGT"[base] for base in motif.counts.argmax(axis=1))

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from bigbird_dna.baselines.codes import base_codes, other_strand
 from bigbird_dna.baselines.comparators import networks
 from bigbird_dna.baselines.comparators.cnnprom import CnnProm
 from bigbird_dna.baselines.comparators.danq import DanQ
 from bigbird_dna.baselines.comparators.deepsea import DeepSea
 from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
-from bigbird_dna.baselines.comparators.one_hot import base_codes, one_hot, other_strand
+from bigbird_dna.baselines.comparators.one_hot import one_hot
 from bigbird_dna.baselines.comparators.products import count_products
 from bigbird_dna.baselines.comparators.registry import NETWORKS
 from bigbird_dna.baselines.comparators.residual import ResidualCnn

@@ -76,6 +76,13 @@ def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_
     for name in ("one", "two"):
         assert run(*words, "-o", tmp_path / name).code == 0
     files = ("predictions.parquet", "comparator.json")
+    less = [*words, "--set", "promoters.training.examples=0.5"]
+    assert run(*less, "-o", tmp_path / "half").code == 0
+    all_of_them, half = (
+        json.loads((tmp_path / name / "comparator.json").read_text())["training_windows"]
+        for name in ("one", "half")
+    )
+    assert half == all_of_them // 2
     assert all(
         (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes() for file in files
     )
@@ -195,7 +202,7 @@ def test_windows_of_one_class_are_refused(run: Run, tiny_config: Path, tmp_path:
     packed = np.packbits(labels[:, None], axis=1)
     np.savez(home / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
     words = of_windows(tiny_config, "gc", "--windows", home)
-    part = "the valid windows are not of both classes, which are to be told apart"
+    part = "the validation windows are not of both classes, which are to be told apart"
     refused(run(*words, "-o", tmp_path / "out"), 1, home, part)
 
 

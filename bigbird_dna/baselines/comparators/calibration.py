@@ -24,9 +24,10 @@ class Sigmoid(NamedTuple):
 
 
 def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmoid:
-    """Platt's scaling of scores (N,) with labels (N,), of which any may be missing a class.
+    """Platt's scaling (Advances in Large Margin Classifiers, 1999) of scores (N,) with labels (N,).
 
-    The slope is kept above 0, where higher scores mean fewer positives too.
+    The labels may be all of one class. The slope is kept above 0, also where higher scores mean fewer
+    positives.
     """
     from sklearn.linear_model import LogisticRegression
 

@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.comparators.one_hot import UNKNOWN, base_codes, other_strand
+from bigbird_dna.baselines.codes import UNKNOWN, base_codes, other_strand
 
 # Axes: N windows, L bases, F features: characters that vary at k places at most.
 
 LONGEST_WORD = 11
-_HADAMARD = np.array([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]]) / 2
-_TWO_PLACES = np.kron(_HADAMARD, _HADAMARD)
 
 
 class GappedKmers:
@@ -100,9 +98,11 @@ class GappedKmers:
 
 
 def _transformed(values: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """H at each of the places of words, (4^places,); its own inverse."""
-    for done in range(0, places, 2):  # two at a time: half as many passes through memory
-        matrix = _HADAMARD if done + 1 == places else _TWO_PLACES
-        # The first places are turned, and go behind the others: after all of them the order is the old one.
-        values = (matrix @ values.reshape(len(matrix), -1)).T.ravel()
+    """H, a 4 × 4 Hadamard matrix halved, at each of the places of words, (4^places,); its own inverse."""
+    values = values.copy()
+    for place in range(places):
+        a, b, c, d = np.moveaxis(values.reshape(4**place, 4, -1), 1, 0)
+        ab, cd, a_b, c_d = a + b, c + d, a - b, c - d
+        for row, total in zip((a, b, c, d), (ab + cd, a_b + c_d, ab - cd, a_b - c_d), strict=True):
+            np.multiply(total, 0.5, out=row)
     return values

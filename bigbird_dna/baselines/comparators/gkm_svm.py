@@ -1,13 +1,14 @@
-"""gkm-SVM (Ghandi et al. 2014): a support vector machine on gapped k-mers, one for each label.
+"""gkm-SVM (Ghandi et al., PLoS Computational Biology 10:e1003711, 2014): a machine on gapped k-mers.
 
-The kernel is the exact one, normalised to 1 for a window with itself; the machine is linear in the features
-of `gapped`, has a squared hinge loss, and no penalty on its offset. Its strength of fitting is chosen on
-held-out windows, which also tell the probability of a score.
+The kernel is the exact one, of words of 11 bases of which 7 count, normalised to 1 for a window with itself.
+The support vector machine, one for each label, is linear in the features of `gapped`, has a squared hinge
+loss, and no penalty on its offset. Its strength of fitting is chosen on held-out windows, which also tell the
+probability of a score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -30,15 +31,16 @@ from bigbird_dna.reporting.metrics.auroc import auroc
 # Axes: N windows, F features.
 
 STRENGTHS = (0.1, 1.0, 10.0)  # weight of the loss of a window against half the square of the weights
-MOST = 5000  # windows of a class that a label is learnt from, as in the paper
+MOST = 5000  # windows of a class that a label is learnt from
 _AT_ONCE = 1024
 _ITERATIONS = 200
+_PRECISION = 1e-9  # of the loss, relative: what one more step would change
 
 
 class Machine(NamedTuple):
     """Score of a window: the mean weight of its words, by its norm, and an offset."""
 
-    words: NDArray[np.float64]  # (4^l,)
+    words: NDArray[np.float32]  # (4^l,)
     offset: float
 
     def scores(self, counts: Any, norms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -46,16 +48,23 @@ class Machine(NamedTuple):
         return np.asarray(counts @ self.words) / norms + self.offset
 
 
-def fit_machine(
-    kmers: GappedKmers, counts: Any, norms: NDArray[np.float64], labels: NDArray[np.uint8], strength: float
-) -> Machine:
-    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes."""
+def fit_machines(
+    kmers: GappedKmers,
+    counts: Any,
+    norms: NDArray[np.float64],
+    labels: NDArray[np.uint8],
+    strengths: Iterable[float],
+) -> Iterator[Machine]:
+    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes.
+
+    A machine for each strength; from the second on the solver starts at the one before.
+    """
     from scipy.optimize import minimize
 
     signs = np.where(labels == 1, 1.0, -1.0)
     transposed = counts.T.tocsr()
 
-    def loss(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def loss(values: NDArray[np.float64], strength: float) -> tuple[float, NDArray[np.float64]]:
         weights, offset = values[:-1], values[-1]
         scores = counts @ kmers.words(weights) / norms + offset
         short = np.maximum(0, 1 - signs * scores)
@@ -64,10 +73,11 @@ def fit_machine(
         value = 0.5 * float(weights @ weights) + strength * float(short @ short)
         return value, np.append(along, slope.sum())
 
-    start = np.zeros(kmers.features + 1)
-    options = {"maxiter": _ITERATIONS, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-6}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
-    return Machine(kmers.words(found[:-1]), float(found[-1]))
+    found = np.zeros(kmers.features + 1)
+    options = {"maxiter": _ITERATIONS, "maxcor": 10, "ftol": _PRECISION, "gtol": 1e-6}
+    for strength in strengths:
+        found = minimize(loss, found, (strength,), jac=True, method="L-BFGS-B", options=options).x
+        yield Machine(kmers.words(found[:-1]).astype(np.float32), float(found[-1]))
 
 
 class GkmSvm(Comparator):
@@ -78,7 +88,7 @@ class GkmSvm(Comparator):
     """
 
     def __init__(
-        self, length: int = 10, known: int = 6, *, both_strands: bool = False, seed: int = 1
+        self, length: int = 11, known: int = 7, *, both_strands: bool = False, seed: int = 1
     ) -> None:
         self.kmers = GappedKmers(length, known)
         self.both_strands, self.seed = both_strands, seed
@@ -112,8 +122,9 @@ class GkmSvm(Comparator):
             counts, norms = self._counted(learnt, rows)
             own = judged_labels[:, label]
             tried = []
-            for strength in STRENGTHS if 0 < own.sum() < len(own) else (1.0,):
-                machine = fit_machine(self.kmers, counts, norms, truth[rows, label], strength)
+            strengths = STRENGTHS if 0 < own.sum() < len(own) else (1.0,)
+            machines = fit_machines(self.kmers, counts, norms, truth[rows, label], strengths)
+            for strength, machine in zip(strengths, machines, strict=True):
                 scores = machine.scores(judged, judged_norms)
                 tried.append((auroc(own, scores).value, strength, machine, scores))
             _, strength, machine, scores = max(tried, key=lambda one: np.nan_to_num(one[0], nan=0.0))

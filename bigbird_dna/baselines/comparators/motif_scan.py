@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from bigbird_dna.baselines.codes import UNKNOWN, base_codes
 from bigbird_dna.baselines.comparators.calibration import Sigmoid, fit_sigmoid
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, all_labels, blocks
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
-from bigbird_dna.baselines.comparators.one_hot import UNKNOWN, base_codes
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.metrics.auroc import auroc
@@ -61,9 +61,12 @@ class MotifScan(Comparator):
     def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
         """`motifs`: those of each label's factor."""
         self.motifs = [list(known) for known in motifs]
-        self._log_odds: dict[int, NDArray[np.float64]] = {}  # by label
+        # Many tracks have the same factor: each of its matrices is scanned with once.
+        self._motifs = list({id(motif): motif for known in self.motifs for motif in known}.values())
+        self._matrices: list[NDArray[np.float64]] = []  # log-odds of each of these
+        self._columns: dict[int, int] = {}  # by label: its matrix that counts
         self._sigmoids: dict[int, Sigmoid] = {}
-        self._chosen: dict[str, Any] = {}
+        self._background: list[float] = []
 
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
         """Score the windows that are learnt from; nothing is chosen on those held out."""
@@ -72,41 +75,34 @@ class MotifScan(Comparator):
             raise ValueError(f"matrices of {len(self.motifs)} labels, windows of {labels}")
         if not count:
             raise DataError("motifs: there are no training windows")
-        background = _background(learnt)
-        numbers = [(label, one) for label, known in enumerate(self.motifs) for one in range(len(known))]
-        matrices = [self.motifs[label][one].log_odds(background) for label, one in numbers]
+        self._background = _background(learnt)
+        self._matrices = [motif.log_odds(self._background) for motif in self._motifs]
+        parts = progress(blocks(count, _AT_ONCE), "scanning", -(-count // _AT_ONCE), "parts")
         scores = np.concatenate(
-            [
-                best_matches(base_codes(learnt.sequences(rows)), matrices)
-                for rows in progress(blocks(count, _AT_ONCE), "scanning", -(-count // _AT_ONCE))
-            ]
+            [best_matches(base_codes(learnt.sequences(rows)), self._matrices) for rows in parts]
         )
         truth = all_labels(learnt)
-        names = {}
+        numbers = {id(motif): number for number, motif in enumerate(self._motifs)}
         for label, known in enumerate(self.motifs):
-            columns = [place for place, (owner, _) in enumerate(numbers) if owner == label]
-            if not columns:
+            own = [numbers[id(motif)] for motif in known]
+            if not own:
                 continue
-            figures = [auroc(truth[:, label], scores[:, one]).value for one in columns]
-            best = int(np.argmax(np.nan_to_num(figures, nan=0.5))) if len(columns) > 1 else 0
-            self._log_odds[label] = matrices[columns[best]]
-            self._sigmoids[label] = fit_sigmoid(scores[:, columns[best]].astype(np.float64), truth[:, label])
-            names[label] = known[best].matrix
-        self._chosen = {
-            "background": dict(zip("ACGT", background, strict=True)),
-            "matrices": [names.get(label) for label in range(labels)],
-        }
+            figures = [auroc(truth[:, label], scores[:, one]).value for one in own] if len(own) > 1 else [0.5]
+            best = own[int(np.argmax(np.nan_to_num(figures, nan=0.5)))]
+            self._columns[label] = best
+            self._sigmoids[label] = fit_sigmoid(scores[:, best].astype(np.float64), truth[:, label])
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Probabilities (n, T)."""
         found = np.full((len(sequences), len(self.motifs)), np.nan, np.float32)
-        labels = list(self._log_odds)
-        matrices = [self._log_odds[label] for label in labels]
+        used = sorted(set(self._columns.values()))
         for rows in blocks(len(sequences), _AT_ONCE):
-            scores = best_matches(base_codes([sequences[row] for row in rows]), matrices)
-            for label, column in zip(labels, scores.T, strict=True):
-                found[rows, label] = self._sigmoids[label](column.astype(np.float64))
+            codes = base_codes([sequences[row] for row in rows])
+            matches = best_matches(codes, [self._matrices[one] for one in used])
+            scores = dict(zip(used, matches.T, strict=True))
+            for label, column in self._columns.items():
+                found[rows, label] = self._sigmoids[label](scores[column].astype(np.float64))
         return found
 
     def covered(self, labels: int) -> NDArray[np.bool_]:
@@ -115,7 +111,13 @@ class MotifScan(Comparator):
 
     def chosen(self) -> dict[str, Any]:
         """The background, and each label's matrix, or none."""
-        return self._chosen
+        return {
+            "background": dict(zip("ACGT", self._background, strict=True)),
+            "matrices": [
+                self._motifs[self._columns[label]].matrix if label in self._columns else None
+                for label in range(len(self.motifs))
+            ],
+        }
 
 
 def _background(windows: Windows) -> list[float]:

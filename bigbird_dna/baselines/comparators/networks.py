@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.baselines.codes import base_codes, other_strand
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Rows, Windows, blocks
-from bigbird_dna.baselines.comparators.one_hot import base_codes, one_hot, other_strand
+from bigbird_dna.baselines.comparators.one_hot import one_hot
 from bigbird_dna.baselines.comparators.products import count_products
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.console import log

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.baselines.comparators.interface import TextWindows
-from bigbird_dna.baselines.comparators.names import MOTIFS
+from bigbird_dna.baselines.comparators.names import MOTIFS, NETWORK_NAMES
 from bigbird_dna.baselines.comparators.registry import make_comparator
 from bigbird_dna.config import Config
 from bigbird_dna.directories import atomic_directory, check_directory
@@ -16,7 +16,7 @@ from bigbird_dna.files import checksum
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.tasks.comparators.options import Options, write_description
 from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, split_figures, write_predictions
-from bigbird_dna.tasks.promoters.windows import WindowSet, read_windows, window_sequences
+from bigbird_dna.tasks.promoters.windows import WindowSet, read_windows, training_windows, window_sequences
 
 PREDICTIONS = "predictions.parquet"
 
@@ -35,6 +35,7 @@ def fit_promoter_comparator(
 ) -> dict[str, Any]:
     """Fit a comparator to the training windows, and predict those of validation and test.
 
+    Networks learn from the share `promoters.training.examples` of the training promoters, others from all.
     Writes `predictions.parquet`, as fine-tuning does, `comparator.json`, and the training log of a network,
     to the directory `output`. Returns the metrics of both splits.
 
@@ -43,7 +44,7 @@ def fit_promoter_comparator(
     UsageError
         No such comparator, one for tracks alone, or options that don't fit it.
     DataError
-        The data set can't be used, or a split has no windows of both classes to learn from.
+        The data set can't be used, or a split has no windows of both classes.
     """
     options.check(name)
     if name == MOTIFS:
@@ -51,8 +52,11 @@ def fit_promoter_comparator(
     check_directory(output, [windows, reference.path, checkpoints])
     data = read_windows(windows, negative_set)
     sequences = window_sequences(reference, data.rows, config.seed)
-    learnt, held_out = (_split(data, sequences, split, windows) for split in ("train", "valid"))
-    evaluation = config.promoters.evaluation
+    evaluation, training = config.promoters.evaluation, config.promoters.training
+    share = training.examples if name in NETWORK_NAMES else 1  # the models' share
+    learnt = _windows(data, sequences, training_windows(data, share, training.seed), "training", windows)
+    valid = np.flatnonzero(data.rows["split"] == "valid")
+    held_out = _windows(data, sequences, valid, "validation", windows)
     settings = options.settings(evaluation.seed, directed=True)
     comparator = make_comparator(
         name,
@@ -66,6 +70,8 @@ def fit_promoter_comparator(
             "reference": checksum(reference.path),
             "negative_set": negative_set,
             "seed": config.seed,
+            "examples": share,
+            "examples_seed": training.seed,
         },
         device=device,
     ).fit(learnt, held_out)
@@ -90,17 +96,18 @@ def fit_promoter_comparator(
     return metrics
 
 
-def _split(data: WindowSet, sequences: list[str], split: str, where: Path) -> TextWindows:
-    """The windows of a split; `DataError` unless they are of both classes, and of one length."""
-    rows = np.flatnonzero(data.rows["split"].to_numpy() == split)
+def _windows(
+    data: WindowSet, sequences: list[str], rows: npt.NDArray[np.intp], what: str, where: Path
+) -> TextWindows:
+    """Some windows; `DataError` unless they are of both classes, and of one length."""
     labels = data.labels[rows]
     if len(np.unique(labels)) < 2:
-        raise DataError(f"{where}: the {split} windows are not of both classes, which are to be told apart")
+        raise DataError(f"{where}: the {what} windows are not of both classes, which are to be told apart")
     texts = [sequences[row] for row in rows]
     lengths = {len(text) for text in texts}
     if len(lengths) > 1:
         raise DataError(
-            f"{where}: {split} windows of {min(lengths):,} and of {max(lengths):,} bp, which must be of one "
+            f"{where}: {what} windows of {min(lengths):,} and of {max(lengths):,} bp, which must be of one "
             "length"
         )
     return TextWindows(texts, labels)
