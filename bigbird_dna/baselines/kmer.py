@@ -12,15 +12,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bigbird_dna.baselines.codes import UNKNOWN, base_codes
 from bigbird_dna.console import log
 
 # Inverse strengths of the L2 penalty that `KmerLogistic` chooses from.
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 # Above this k, most k-mers of a window of a few kb are absent and a sparse matrix is smaller.
 LARGEST_DENSE_K = 6
-
-_CODES = np.full(256, 4, dtype=np.uint8)
-_CODES[np.frombuffer(b"ACGT", dtype=np.uint8)] = np.arange(4)
 
 
 def kmer_frequencies(sequences: Iterable[str], k: int) -> Any:
@@ -122,15 +120,15 @@ def _log_loss(pipeline: Any, x: Any, y: NDArray[np.int64]) -> float:
 
 def _count(sequence: str, k: int) -> NDArray[np.int64]:
     """How often each k-mer without N occurs; shape (4^k,)."""
-    codes = _CODES[np.frombuffer(sequence.encode("ascii"), dtype=np.uint8)]
+    codes = base_codes([sequence])[0]
     length = max(len(codes) - k + 1, 0)
     index = np.zeros(length, dtype=np.int32)
     for offset in range(k):
         index *= 4
         index += codes[offset : offset + length] & 3
-    unknown = np.flatnonzero(codes == 4)
+    unknown = np.flatnonzero(codes == UNKNOWN)
     if unknown.size:
         # A k-mer is dropped when any of its positions is unknown: differences of a running count.
-        before = np.concatenate([[0], np.cumsum(codes == 4)])
+        before = np.concatenate([[0], np.cumsum(codes == UNKNOWN)])
         index = index[before[k : k + length] == before[:length]]
     return np.bincount(index, minlength=4**k)

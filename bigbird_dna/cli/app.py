@@ -7,6 +7,7 @@ import typer
 from bigbird_dna.cli import (
     benchmark,
     chromatin,
+    comparators,
     exchange,
     pages,
     predict,
@@ -41,6 +42,6 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 # The panels of `--help` appear in this order.
 for group in (
     *(predict, reports, pages, study, prepare, tokens),
-    *(chromatin, training, exchange, publishing, benchmark),
+    *(chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

@@ -228,6 +228,20 @@ _ALL = [
         ],
         "directory",
     ),
+    Command(
+        "fit-promoter-comparator",
+        lambda w, out: [
+            # The world has too few bases for validation windows of another set.
+            *("fit-promoter-comparator", w.config, "gc", "--negative-set", "permuted", "-o", out),
+            *("--threads", 1),
+        ],
+        "directory",
+    ),
+    Command(
+        "fit-chromatin-comparator",
+        lambda w, out: [*("fit-chromatin-comparator", w.config, "gc", "-o", out), *("--threads", 1)],
+        "directory",
+    ),
     *(
         Command(
             f"score-promoters {format}",

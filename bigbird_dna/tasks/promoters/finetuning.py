@@ -179,7 +179,7 @@ def finetune_promoter(
     what = f"{len(objective.windows.labels):,} training windows, {negative_set} negatives"
     progress = run.train(objective, what)
     predict = partial(model.window_probabilities, batch_size=64, device=world.device.type)
-    predictions = _predicted(data, sequences, lambda given: world.divide(given, predict))
+    predictions = held_out_predictions(data, sequences, lambda given: world.divide(given, predict))
     world.leave()
     if not world.is_first:
         return {}
@@ -200,7 +200,7 @@ def _publish(
     run: Run, predictions: pd.DataFrame, output: Path, provenance: dict[str, Any], trained: dict[str, int]
 ) -> dict[str, Any]:
     """Write the trained model's directory, with its predictions of the held-out windows; returns metrics."""
-    figures = {split: _figures(predictions, split) for split in ("valid", "test")}
+    figures = {split: split_figures(predictions, split) for split in ("valid", "test")}
     metrics: dict[str, Any] = {**figures, "training": trained}
     path = run.store.directory / "predictions.parquet"
     write_predictions(path, predictions)
@@ -217,7 +217,7 @@ def kmer_baseline(
     training = _split(data, sequences, "train")
     model = KmerLogistic(settings.baseline_kmer, settings.seed)
     model.fit(training.sequences, training.labels)
-    write_predictions(output, _predicted(data, sequences, model.predict))
+    write_predictions(output, held_out_predictions(data, sequences, model.predict))
 
 
 def _sequences(origin: Origin, start: Start) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _labelled(data: WindowSet, sequences: list[str]) -> LabelledWindows:
     return LabelledWindows(sequences, data.labels, data.labels == 1, variants(data.rows))
 
 
-def _predicted(
+def held_out_predictions(
     data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
 ) -> pd.DataFrame:
     """The validation and test windows with their labels and what `predict` gives their sequences."""
@@ -284,7 +284,8 @@ def _predicted(
     return rows.iloc[kept].reset_index(drop=True).assign(probability=probabilities)
 
 
-def _figures(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
+def split_figures(predictions: pd.DataFrame, split: str) -> dict[str, Any]:
+    """The figures of a split's predictions, fit for JSON; {} where it has none."""
     rows = predictions[predictions["split"] == split]
     if rows.empty:
         return {}

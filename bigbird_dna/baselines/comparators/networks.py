@@ -1,0 +1,306 @@
+"""Training of the comparators that are networks on one-hot windows, by the same loop as all models here.
+
+All are trained alike, whatever their papers did: AdamW with warm-up and decay, binary cross-entropy, and the
+weights of the evaluation with the least loss on held-out windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.baselines.codes import base_codes, other_strand
+from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Rows, Windows, blocks
+from bigbird_dna.baselines.comparators.one_hot import one_hot
+from bigbird_dna.baselines.comparators.products import count_products
+from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.files import atomic_path
+from bigbird_dna.model.device import choose_device
+from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.epochs import Epochs
+from bigbird_dna.training.loop import Batch, train
+from bigbird_dna.training.state import CheckpointStore
+
+# Axes: N windows, L bases, T labels.
+
+JUDGED_WINDOWS = 2000
+"""Held-out windows, at most, that weights are chosen on."""
+_AT_ONCE = 256  # windows that are predicted together, at most
+_BASES_AT_ONCE = 1 << 17
+_LEAST_POSITIVES = 5  # of a label among the held-out windows, to count in the median AUROC
+_EVALUATIONS = 20
+
+
+class Build(Protocol):
+    """A class of networks, which have an `output` layer and know the shortest window that they take."""
+
+    shortest: int
+
+    def __call__(self, length: int, labels: int) -> nn.Module:
+        """A network from one-hot windows (B, 4, L) to logits (B, T)."""
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """How a network is trained.
+
+    With `both_strands` windows have no direction: they are learnt from on either strand, and predicted by the
+    mean of both, as DeepSEA does. With `balanced` classes weigh alike, however many windows they have.
+    """
+
+    steps: int = 2000
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    seed: int = 1
+    both_strands: bool = False
+    balanced: bool = False
+
+    def training(self) -> TrainingConfig:
+        """The settings as the training loop has them."""
+        every = max(1, math.ceil(self.steps / _EVALUATIONS))
+        optimizer = OptimizerConfig(
+            learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
+        )
+        return TrainingConfig(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            optimizer=optimizer,
+            precision="float32",
+            evaluate_every=every,
+            checkpoint_every=every,
+            seed=self.seed,
+        )
+
+
+class NetworkComparator(Comparator):
+    """A network on one-hot windows.
+
+    Training goes on from its last checkpoint if it was killed and is started again with the same windows,
+    which `identity` tells apart, and settings. On a CPU a seed has one result, bit for bit.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        settings: NetworkSettings,
+        *,
+        name: str,
+        checkpoints: Path,
+        identity: Mapping[str, Any],
+        device: str = "auto",
+    ) -> None:
+        self.build, self.settings, self.name = build, settings, name
+        self.checkpoints, self.identity = checkpoints, dict(identity)
+        self.device = choose_device(device)
+        self._network: _OneHotNetwork | None = None
+        self._store: CheckpointStore | None = None
+        self._labels = 0
+        self._chosen: dict[str, Any] = {}
+
+    def fit(self, learnt: Windows, held_out: Windows) -> Self:
+        """Train the network, or go on; the weights with the least loss on held-out windows stay.
+
+        Raises
+        ------
+        DataError
+            There are no windows, they are too short for the network, or training has diverged.
+        ModelError
+            The same training is running, or its checkpoints are damaged.
+        """
+        (count, labels), length, config = learnt.shape, learnt.length, self.settings.training()
+        if not count or not held_out.shape[0]:
+            raise DataError(f"{self.name}: there are no {'held-out' if count else 'training'} windows")
+        if length < self.build.shortest:
+            raise DataError(
+                f"{self.name}: windows of {length} bp are shorter than the {self.build.shortest} bp it needs"
+            )
+        identity = {"comparator": self.name, "length": length, "labels": labels, **self.identity}
+        identity |= {"training": config.deciding(), "settings": vars(self.settings)}
+        store = CheckpointStore(self.checkpoints, identity)
+        store.lock.take("this training")
+        try:
+            torch.manual_seed(config.seed)
+            network = _OneHotNetwork(self.build(length, labels), length)
+            objective = _Objective(learnt, held_out, self.settings, store.directory / "best.pt", self.device)
+            objective.begin_with_shares(network.inner)
+            log(f"{self.name}: {count:,} training windows of {length:,} bp, {self.device}")
+            train(network, objective, config, store, World(0, 1, self.device))
+            best = objective.best
+            if not best.weights:
+                raise DataError(f"{self.name}: training has diverged; a lower learning rate may help")
+            network.load_state_dict(best.weights)
+        except BaseException:
+            store.lock.release()
+            raise
+        self._network, self._store, self._labels = network.eval(), store, labels
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        self._chosen = {"held_out_loss": best.loss, "parameters": parameters, "steps": config.steps}
+        return self
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        """Probabilities (n, T); the mean of both strands where windows have no direction."""
+        if self._network is None:
+            raise ValueError(f"{self.name} has not been fitted")
+        if not sequences:
+            return np.zeros((0, self._labels), np.float32)
+        return _probabilities(self._network, base_codes(sequences), self.device, self.settings.both_strands)
+
+    def chosen(self) -> dict[str, Any]:
+        """Loss on held-out windows, parameters, steps."""
+        return self._chosen
+
+    def files(self) -> dict[str, Path]:
+        """The log of the training."""
+        return {} if self._store is None else {"training.jsonl": self._store.log_path}
+
+    def finish(self) -> None:
+        """Delete the checkpoints."""
+        if self._store is not None:
+            self._store.remove([self._store.directory / "best.pt"])
+
+
+class _OneHotNetwork(nn.Module):
+    """Codes (B, L) to logits (B, T)."""
+
+    def __init__(self, inner: nn.Module, length: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.products_a_token = count_products(inner, torch.zeros(1, 4, length)) / length
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Logits (B, T)."""
+        logits: Tensor = self.inner(one_hot(codes))
+        return logits
+
+
+class _Best(NamedTuple):
+    """The weights of the best evaluation so far; none before the first."""
+
+    loss: float
+    weights: dict[str, Tensor]
+
+
+def _read_best(path: Path) -> _Best:
+    """What an earlier part of the same training has kept."""
+    if not path.exists():
+        return _Best(math.inf, {})
+    try:
+        found = read_checkpoint(path)
+        return _Best(float(found["loss"]), dict(found["weights"]))
+    except (UnusableCheckpoint, TypeError, LookupError, ValueError) as error:
+        raise ModelError(f"{path}: {error}; delete {path.parent} to train from the start") from None
+
+
+class _Objective:
+    """Binary cross-entropy over windows and labels; keeps the best weights of all evaluations in a file."""
+
+    def __init__(
+        self, learnt: Windows, held_out: Windows, settings: NetworkSettings, best: Path, device: torch.device
+    ) -> None:
+        self.learnt, self.settings, self.device, self.path = learnt, settings, device, best
+        count = learnt.shape[0]
+        self.epochs = Epochs(settings.seed, count, lambda _: np.arange(count))
+        rows = _some(held_out.shape[0], settings.seed)
+        self.judged = base_codes(held_out.sequences(rows))
+        self.judged_labels = held_out.labels(rows)
+        positives = np.zeros(learnt.shape[1], np.int64)
+        for part in blocks(count, 1 << 16):
+            positives += learnt.labels(part).sum(axis=0, dtype=np.int64)
+        self.share = positives / count
+        weight = (count - positives) / positives.clip(1) if settings.balanced else np.ones(len(positives))
+        self.weight = torch.as_tensor(weight, dtype=torch.float32)
+        self.best = _read_best(best)
+
+    def begin_with_shares(self, network: nn.Module) -> None:
+        """Let a fresh network begin with the best constant: training is for what sequences tell."""
+        output = network.output
+        assert isinstance(output, nn.Linear)
+        odds = torch.as_tensor(self.share / (1 - self.share).clip(1e-6), dtype=torch.float32)
+        with torch.no_grad():
+            output.bias.copy_((self.weight * odds).clamp(1e-6, 1e6).log())
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Windows of a training step, in an order drawn for each epoch."""
+        size = self.settings.batch_size
+        rows = np.asarray(self.epochs.indices(step * size + first, count), np.intp)
+        codes = base_codes(self.learnt.sequences(rows))
+        if self.settings.both_strands:
+            rng = np.random.default_rng((self.settings.seed, 3, step))
+            turned = rng.integers(0, 2, size).astype(bool)[first : first + count]
+            codes = np.where(turned[:, None], other_strand(codes), codes)
+        return {
+            "codes": torch.from_numpy(codes),
+            "labels": torch.from_numpy(self.learnt.labels(rows)).float(),
+            "lengths": torch.full((count,), codes.shape[1]),
+        }
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Labels: windows × T."""
+        return {"labels": float(batch["labels"].numel())}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean binary cross-entropy over windows and labels, in nats."""
+        logits = network(batch["codes"]).float()
+        weight = self.weight.to(logits.device)
+        sums = F.binary_cross_entropy_with_logits(logits, batch["labels"], pos_weight=weight, reduction="sum")
+        return sums / totals["labels"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Loss and median AUROC on held-out windows, one strand; the best weights so far are kept."""
+        chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
+        loss = _loss(self.judged_labels, chances, self.weight.numpy())
+        if loss < self.best.loss:
+            weights = {name: value.cpu().clone() for name, value in network.state_dict().items()}
+            self.best = _Best(loss, weights)
+            with atomic_path(self.path) as temporary:
+                write_checkpoint(temporary, self.best._asdict())
+        return {"loss": loss, "auroc": _median_auroc(self.judged_labels, chances)}
+
+
+def _some(count: int, seed: int) -> Rows:
+    if count <= JUDGED_WINDOWS:
+        return np.arange(count)
+    return np.sort(np.random.default_rng((seed, 5)).choice(count, JUDGED_WINDOWS, replace=False))
+
+
+def _loss(labels: NDArray[np.uint8], chances: NDArray[np.float64], weight: NDArray[np.float32]) -> float:
+    """Mean cross-entropy of probabilities (n, T), positives counted by the weight of their label (T,)."""
+    right = np.where(labels == 1, chances, 1 - chances)
+    counted = np.where(labels == 1, weight, 1.0)
+    return float(-(counted * np.log(right.clip(1e-7, 1))).mean())
+
+
+def _median_auroc(labels: NDArray[np.uint8], chances: NDArray[np.float64]) -> float:
+    positives = labels.sum(axis=0, dtype=np.int64)
+    usable = np.minimum(positives, len(labels) - positives) >= _LEAST_POSITIVES
+    figures = [auroc(labels[:, one], chances[:, one]).value for one in np.flatnonzero(usable)]
+    return float(np.median(figures)) if figures else 0.5
+
+
+def _probabilities(
+    network: nn.Module, codes: NDArray[np.uint8], device: torch.device, both_strands: bool
+) -> Probabilities:
+    """Probabilities (n, T) of windows, a part of them at a time."""
+    strands = (codes, other_strand(codes)) if both_strands else (codes,)
+    size = max(1, min(_AT_ONCE, _BASES_AT_ONCE // max(codes.shape[1], 1)))
+    found = []
+    with torch.inference_mode():
+        for part in blocks(len(codes), size):
+            chances = [
+                network(torch.from_numpy(one[part]).to(device)).float().sigmoid().cpu() for one in strands
+            ]
+            found.append(torch.stack(chances).mean(0).numpy())
+    return np.concatenate(found)

@@ -1,0 +1,128 @@
+"""Commands of the comparators: simpler predictors on the same windows and bins as the models."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.baselines.comparators.names import NAMES, TAXA
+from bigbird_dna.cli.naming import TRAIN, add_command
+from bigbird_dna.cli.options import (
+    Checkpoints,
+    ChromatinData,
+    Config,
+    Device,
+    NegativeSet,
+    RunReference,
+    Set,
+    Threads,
+    Windows,
+    argument,
+    option,
+    output,
+    promoter_reference,
+    read_run,
+)
+
+Name = Annotated[str, argument(f"One of {', '.join(NAMES)}.", "NAME")]
+Seed = Annotated[int | None, option("N", "Of weights, order and samples.", "the configuration's", least=0)]
+Steps = Annotated[int | None, option("N", "Steps of a network's training.", 2000)]
+StepWindows = Annotated[int | None, option("N", "Windows of one.", 64)]
+LearningRate = Annotated[float | None, option("RATE", "Of a network, after its warm-up.", 0.001)]
+Results = Annotated[Path, output("DIR", "Directory for the predictions and what is known of them.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands to the application."""
+    add_command(app, fit_promoter_comparator, TRAIN)
+    add_command(app, fit_chromatin_comparator, TRAIN)
+
+
+def fit_promoter_comparator(
+    config: Config,
+    name: Name,
+    negative_set: NegativeSet,
+    output: Results,
+    overrides: Set = None,
+    windows: Windows = None,
+    reference: RunReference = None,
+    seed: Seed = None,
+    steps: Steps = None,
+    step_windows: StepWindows = None,
+    learning_rate: LearningRate = None,
+    checkpoints: Checkpoints = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Fit a comparator of promoter models, and predict the same held-out windows.
+
+    A network that was killed goes on from its last checkpoint when started again with the same options.
+    """
+    from bigbird_dna.genome.reference import Reference
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.tasks.comparators.options import Options
+    from bigbird_dna.tasks.comparators.promoters import fit_promoter_comparator as fit
+
+    settings, paths = read_run(config, overrides)
+    with cpu_threads(threads):
+        fit(
+            settings,
+            name,
+            negative_set,
+            windows=windows or paths.windows,
+            reference=Reference(reference or promoter_reference(settings)),
+            output=output,
+            checkpoints=checkpoints or paths.checkpoints,
+            options=Options(seed, steps, step_windows, learning_rate),
+            device=device,
+        )
+
+
+def fit_chromatin_comparator(
+    config: Config,
+    name: Name,
+    output: Results,
+    overrides: Set = None,
+    data: ChromatinData = None,
+    reference: RunReference = None,
+    window: Annotated[
+        int | None,
+        option("BP", "Around a bin's middle.", "1000; the bin alone for motifs and gkm-svm", "--window"),
+    ] = None,
+    motifs: Annotated[
+        Path | None,
+        option("FILE", "Known matrices, in JASPAR's format.", "JASPAR's, by pyjaspar", "--motifs"),
+    ] = None,
+    taxon: Annotated[
+        str | None, option("NAME", f"Whose matrices of JASPAR: {', '.join(TAXA)}.", "vertebrates", "--taxon")
+    ] = None,
+    seed: Seed = None,
+    steps: Steps = None,
+    step_windows: StepWindows = None,
+    learning_rate: LearningRate = None,
+    checkpoints: Checkpoints = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Fit a comparator of chromatin models, and predict the same test bins: what auc-report judges.
+
+    The tracks that it can predict are all; of motifs those whose factor has a known matrix. A network that
+    was killed goes on from its last checkpoint when started again with the same options.
+    """
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.tasks.comparators.chromatin import fit_chromatin_comparator as fit
+    from bigbird_dna.tasks.comparators.options import Options
+
+    settings, paths = read_run(config, overrides)
+    with cpu_threads(threads):
+        fit(
+            settings,
+            name,
+            data=data or paths.chromatin_data,
+            reference=reference or paths.reference,
+            output=output,
+            checkpoints=checkpoints or paths.checkpoints,
+            options=Options(seed, steps, step_windows, learning_rate, motifs, taxon),
+            window=window,
+            device=device,
+        )

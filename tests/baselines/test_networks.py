@@ -1,0 +1,231 @@
+"""The networks among the comparators: their sizes, their training, and what it goes on from."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bigbird_dna.baselines.codes import base_codes, other_strand
+from bigbird_dna.baselines.comparators import networks
+from bigbird_dna.baselines.comparators.cnnprom import CnnProm
+from bigbird_dna.baselines.comparators.danq import DanQ
+from bigbird_dna.baselines.comparators.deepsea import DeepSea
+from bigbird_dna.baselines.comparators.interface import TextWindows
+from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
+from bigbird_dna.baselines.comparators.one_hot import one_hot
+from bigbird_dna.baselines.comparators.products import count_products
+from bigbird_dna.baselines.comparators.registry import NETWORKS
+from bigbird_dna.baselines.comparators.residual import ResidualCnn
+from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.genome.sequence import reverse_complement
+from tests.toys import random_dna
+
+TEXTS = [random_dna(180, seed) for seed in range(48)]
+LABELS = np.array([["GAT" in text, text.count("C") > 27] for text in TEXTS], int)
+SMALL = NetworkSettings(steps=12, batch_size=8)
+
+
+def small(length: int, labels: int) -> CnnProm:
+    return CnnProm(length, labels, filters=4, dense=4)
+
+
+small.shortest = CnnProm.shortest  # type: ignore[attr-defined]
+
+Make = Callable[..., NetworkComparator]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def make(settings: NetworkSettings = SMALL, build=small, **identity: object) -> NetworkComparator:
+        return NetworkComparator(
+            build, settings, name="small", checkpoints=tmp_path, identity=identity, device="cpu"
+        )
+
+    return make
+
+
+WINDOWS = TextWindows(TEXTS[:32], LABELS[:32]), TextWindows(TEXTS[32:], LABELS[32:])
+
+
+# Sequences as numbers
+
+
+def test_one_hot() -> None:
+    hot = one_hot(torch.from_numpy(base_codes(["ACGTN", "NNGGT"])))
+    assert hot.shape == (2, 4, 5) and hot.dtype == torch.float32
+    assert hot[0].tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
+    assert hot[1].sum(0).tolist() == [0, 0, 1, 1, 1]
+
+
+def test_the_other_strand() -> None:
+    texts = ["ACGTNACC", "NNGGTACA"]
+    turned = base_codes([reverse_complement(text) for text in texts])
+    assert (other_strand(base_codes(texts)) == turned).all()
+
+
+# Networks
+
+
+def weights(network: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def test_published_networks_have_the_published_numbers_of_weights() -> None:
+    with torch.device("meta"):
+        assert weights(DeepSea(1000, 919)) == 52_843_119
+        # PyTorch's LSTM has two biases a gate, theirs one.
+        assert weights(DanQ(1000, 919)) == 46_926_479 + 2 * 4 * 320
+        assert weights(CnnProm(251, 1)) == 300 * (4 * 21 + 1) + 128 * (300 + 1) + 129
+
+
+@pytest.mark.parametrize("length", [1000, 16_000])
+def test_the_small_network_is_small(length: int) -> None:
+    with torch.device("meta"):
+        assert weights(ResidualCnn(length, 919)) <= 2_000_000
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_take_windows_from_the_shortest_on(name: str) -> None:
+    build = NETWORKS[name]
+    for length in (build.shortest, build.shortest + 1, 301):
+        with torch.inference_mode():
+            assert build(length, 3).eval()(torch.zeros(2, 4, length)).shape == (2, 3), length
+    if build.shortest > 1:
+        with pytest.raises((RuntimeError, ValueError, ZeroDivisionError, UserWarning)):
+            network = build(build.shortest - 1, 3)
+            network(torch.zeros(2, 4, build.shortest - 1))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_sees_each_window_for_itself(name: str) -> None:
+    torch.manual_seed(0)
+    network = NETWORKS[name](180, 2).eval()
+    hot = one_hot(torch.from_numpy(base_codes(TEXTS[:3])))
+    with torch.inference_mode():
+        torch.testing.assert_close(network(hot)[:1], network(hot[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_products_are_counted() -> None:
+    network = DeepSea(200, 3, filters=(2, 3, 5), dense=7)
+    expected = 4 * 8 * 2 * 193 + 2 * 8 * 3 * 41 + 3 * 8 * 5 * 3 + 5 * 3 * 7 + 7 * 3
+    assert count_products(network, torch.zeros(1, 4, 200)) == expected
+    danq = DanQ(51, 1, filters=2, units=3, dense=5)
+    recurrent = 2 * 4 * 3 * (2 + 3) * 2  # directions × gates × units × inputs × places
+    assert count_products(danq, torch.zeros(1, 4, 51)) == 4 * 26 * 2 * 26 + recurrent + 6 * 2 * 5 + 5
+
+
+# Training
+
+
+def test_a_seed_has_one_result(make: Make) -> None:
+    first = make().fit(*WINDOWS)
+    found = first.predict(TEXTS)
+    first.finish()
+    assert found.shape == (48, 2) and ((found > 0) & (found < 1)).all()
+    assert (make().fit(*WINDOWS).predict(TEXTS) == found).all()
+    other = make(NetworkSettings(steps=12, batch_size=8, seed=2)).fit(*WINDOWS)
+    assert (other.predict(TEXTS) != found).any()
+    assert first.predict([]).shape == (0, 2)
+
+
+def test_a_killed_training_goes_on_as_if_it_had_not_been(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = make(run=1).fit(*WINDOWS)
+    expected = whole.predict(TEXTS)
+
+    class Killed(Exception):
+        pass
+
+    calls = []
+
+    def loss(self, network, batch, totals):
+        calls.append(1)
+        if len(calls) == 8:
+            raise Killed
+        return original(self, network, batch, totals)
+
+    original = networks._Objective.loss
+    monkeypatch.setattr(networks._Objective, "loss", loss)
+    with pytest.raises(Killed):
+        make(run=2).fit(*WINDOWS)
+    again = make(run=2).fit(*WINDOWS)
+    assert len(calls) < 8 + 12  # not from the start
+    assert (again.predict(TEXTS) == expected).all()
+    assert again.chosen() == whole.chosen()
+    again.finish()
+    whole.finish()
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_the_best_weights_on_held_out_windows_stay(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([0.9, 0.5, 0.7, 0.8])
+    seen = []
+
+    def evaluate(self, network):
+        seen.append(network.inner.output.bias.detach().clone())
+        return original(self, network)
+
+    original = networks._Objective.evaluate
+    monkeypatch.setattr(networks._Objective, "evaluate", evaluate)
+    monkeypatch.setattr(networks, "_loss", lambda *_: next(losses))
+    settings = NetworkSettings(steps=4, batch_size=8)
+    model = make(settings).fit(*WINDOWS)
+    assert len(seen) == 4
+    assert model.chosen()["held_out_loss"] == 0.5
+    assert torch.equal(model._network.inner.output.bias, seen[1])
+    log = [json.loads(line) for line in model.files()["training.jsonl"].read_text().splitlines()]
+    found = [line["evaluation"]["loss"] for line in log if "evaluation" in line]
+    assert found == [0.9, 0.5, 0.7, 0.8]
+
+
+def test_windows_without_a_direction_are_the_same_on_both_strands(make: Make) -> None:
+    model = make(NetworkSettings(steps=4, batch_size=8, both_strands=True)).fit(*WINDOWS)
+    found = model.predict(TEXTS)
+    turned = model.predict([reverse_complement(text) for text in TEXTS])
+    np.testing.assert_allclose(found, turned, atol=1e-6)
+
+
+def test_balanced_classes_begin_even(make: Make) -> None:
+    rare = np.array([[row < 3] for row in range(32)], int)
+    windows = TextWindows(TEXTS[:32], rare), TextWindows(TEXTS[32:], rare[:16])
+    one = NetworkSettings(steps=1, batch_size=8, learning_rate=1e-9)
+    for settings, expected in ((one, 3 / 32), (NetworkSettings(**{**vars(one), "balanced": True}), 0.5)):
+        found = make(settings).fit(*windows).predict(TEXTS)
+        assert abs(found.mean() - expected) < 0.1
+
+
+def test_what_cannot_be_learnt_from(make: Make) -> None:
+    none = TextWindows([], np.zeros((0, 2)))
+    with pytest.raises(DataError, match="small: there are no training windows"):
+        make().fit(none, WINDOWS[1])
+    with pytest.raises(DataError, match="small: there are no held-out windows"):
+        make().fit(WINDOWS[0], none)
+    short = TextWindows(["ACGT"] * 4, LABELS[:4])
+    with pytest.raises(DataError, match="windows of 4 bp are shorter than the 21 bp it needs"):
+        make().fit(short, short)
+    with pytest.raises(ValueError, match="of one length"):
+        TextWindows(["ACGT", "AC"], LABELS[:2])
+    with pytest.raises(ValueError, match="2 sequences but labels of 3"):
+        TextWindows(["ACGT", "ACGG"], LABELS[:3])
+    with pytest.raises(ValueError, match="has not been fitted"):
+        make().predict(TEXTS)
+
+
+def test_a_training_that_runs_is_not_begun_again(make: Make) -> None:
+    first = make().fit(*WINDOWS)
+    with pytest.raises(ModelError, match="this training is running already"):
+        make().fit(*WINDOWS)
+    first.finish()
+
+
+def test_damaged_weights_are_told(make: Make, tmp_path: Path) -> None:
+    model = make().fit(*WINDOWS)
+    (best,) = tmp_path.rglob("best.pt")
+    model._store.lock.release()
+    best.write_bytes(b"rubbish")
+    with pytest.raises(ModelError, match=r"best\.pt: damaged.*; delete .* to train from the start"):
+        make().fit(*WINDOWS)
