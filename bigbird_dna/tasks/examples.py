@@ -3,8 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.training.epochs import Epochs as Epochs
-
 LEAST_EXAMPLES = 5
 """Of each class: a share that leaves fewer says nothing."""
 

@@ -23,10 +23,11 @@ from bigbird_dna.model.rows import pad
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.tasks.chromatin.shares import training_bins
-from bigbird_dna.tasks.examples import Epochs, sample
+from bigbird_dna.tasks.examples import sample
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.epochs import Epochs
 from bigbird_dna.training.loop import Batch
 
 # Axes: N windows, K bins of a window, T tracks.

@@ -25,7 +25,6 @@ from bigbird_dna.model.rows import pad, window_rows
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.binary import binary_metrics
-from bigbird_dna.tasks.examples import Epochs
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tasks.promoters.windows import (
     Origin,
@@ -39,6 +38,7 @@ from bigbird_dna.tasks.promoters.windows import (
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.epochs import Epochs
 from bigbird_dna.training.loop import Batch
 
 VALIDATION_WINDOWS = 2000
