@@ -19,6 +19,7 @@ from bigbird_dna.attention.routes import (
     bigbird_attention,
     choose_route,
     full_attention,
+    routes_heard,
 )
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "choose_route",
     "full_attention",
     "label_count",
+    "routes_heard",
 ]
 
 
