@@ -237,7 +237,7 @@ def bin_logits(
 
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
         spans = torch.from_numpy(rows.spans[chosen])
-        logits: Tensor = network(ids, lengths, spans.to(device))
+        logits: Tensor = network(ids, lengths, spans)
         logits = logits[:, middle]
         return logits if finish is None else finish(logits.float())
 

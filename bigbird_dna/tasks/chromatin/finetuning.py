@@ -27,7 +27,7 @@ from bigbird_dna.tasks.examples import Epochs, sample
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import Batch, take_rows
 
 # Axes: N windows, K bins of a window, T tracks.
 
@@ -100,6 +100,10 @@ class ChromatinObjective:
             "present": torch.from_numpy(rows >= 0),
         }
 
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some windows of a batch."""
+        return take_rows(batch, rows)
+
     def counts(self, batch: Batch) -> dict[str, float]:
         """Labels: bins × tracks."""
         return {"labels": float(batch["present"].sum()) * batch["labels"].shape[2]}
@@ -107,7 +111,7 @@ class ChromatinObjective:
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         """Mean cross-entropy over bins and tracks, positives weighted, in nats."""
         logits = network(batch["ids"], batch["lengths"], batch["spans"]).float()
-        weight = torch.tensor(self.config.positive_weight, device=logits.device)
+        weight = torch.full((), self.config.positive_weight, device=logits.device)
         losses = F.binary_cross_entropy_with_logits(
             logits, batch["labels"].float(), pos_weight=weight, reduction="none"
         )

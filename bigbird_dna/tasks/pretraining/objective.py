@@ -16,7 +16,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import Batch, take_rows
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
 
@@ -79,6 +79,23 @@ class PretrainingObjective:
             "masked": masked,
             "labels": labels.flatten()[masked],
             "next_sentence": torch.tensor(classes),
+        }
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some inputs of a batch."""
+        width = batch["ids"].shape[1]
+        of, places = batch["masked"] // width, batch["masked"] % width
+        numbers = torch.full((len(batch["ids"]),), -1)
+        numbers[rows] = torch.arange(len(rows))
+        kept = numbers[of] >= 0
+        by_row = {name: batch[name] for name in ("ids", "lengths", "segments", "next_sentence")}
+        taken = take_rows(by_row, rows)
+        longest = taken["ids"].shape[1]
+        return {
+            **taken,
+            "segments": taken["segments"][:, :longest].contiguous(),
+            "masked": numbers[of[kept]] * longest + places[kept],
+            "labels": batch["labels"][kept],
         }
 
     def counts(self, batch: Batch) -> dict[str, float]:

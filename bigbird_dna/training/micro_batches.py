@@ -1,0 +1,38 @@
+"""A process's part of a step, cut into micro-batches with as little padding as can be.
+
+Axes: N rows of a process, n those of a micro-batch, L tokens.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+Batch = dict[str, Tensor]
+
+HOST = ("lengths", "spans")
+"""Tensors of a batch that stay on the CPU, as work is planned by them: reading them from a GPU would wait for
+all that it has to do before."""
+
+
+def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Numbers of rows (n,) for micro-batches of these sizes, rows of like lengths (N,) together.
+
+    The longest come first: what memory the step takes is known at once.
+    """
+    order = torch.argsort(lengths, descending=True, stable=True)
+    return [order[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
+
+
+def take_rows(batch: Batch, rows: Tensor) -> Batch:
+    """Some rows of a batch whose tensors are all by row, without the padding that these rows have."""
+    taken = {name: value[rows] for name, value in batch.items()}
+    return taken | {"ids": taken["ids"][:, : int(taken["lengths"].max())].contiguous()}
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """A batch on a device, but for what `HOST` names; the host doesn't wait for it."""
+    return {
+        name: value if name in HOST else value.to(device, non_blocking=True) for name, value in batch.items()
+    }
