@@ -82,9 +82,7 @@ def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) 
     return torch.arange(tokens, device=device) < numbers_on(device, lengths)[:, None]
 
 
-def numbers_on(
-    device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None
-) -> Tensor:
+def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """Whole numbers on a device; the host doesn't wait until what the device has to do before is done."""
     return torch.tensor(numbers, dtype=dtype or torch.int64).to(device, non_blocking=True)
 

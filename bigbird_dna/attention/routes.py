@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from typing import Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import torch
@@ -119,14 +118,21 @@ def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     pattern, tokens = call.pattern, call.q.shape[2]
     fastest, asked = _fastest(call.q, route), _asked(call)
 
-    @cache  # the answer is one for all rows, and takes as long as a small kernel
+    answer: list[str | None] = []  # one for all rows; to find it takes as long as a small kernel
+
     def reason() -> str | None:
-        return _unavailable(fastest, call.q, pattern, **asked)
+        if not answer:
+            answer.append(_unavailable(fastest, call.q, pattern, **asked))
+        return answer[0]
 
     graphs = [tokens if pattern.huggingface else length for length in call.lengths]
     relative = call.relative is not None
-    choices = {graph: _chosen(fastest, call.q, pattern, graph, relative, route, reason) for graph in {*graphs}}
-    if (hear := _hearing.get()) is not None:
+    choices = {
+        graph: _chosen(fastest, call.q, pattern, graph, relative, route, reason)
+        for graph in dict.fromkeys(graphs)
+    }
+    hear = None if torch.compiler.is_compiling() else _hearing.get()
+    if hear is not None:
         for choice in dict.fromkeys(choices.values()):
             hear(choice)
     groups: dict[tuple[str, int], list[int]] = {}

@@ -1,4 +1,4 @@
-"""By which kernels a training is computed: attention's route is said, and on a GPU not left without a word."""
+"""By which kernels a training is computed: attention's route is said, and a slow one on a GPU refused."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -24,7 +24,7 @@ from bigbird_dna.training.estimate import duration, matrix_rate, training_second
 from bigbird_dna.training.kernels import chosen_kernels
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.memory import freed_memory_kept
-from bigbird_dna.training.micro_batches import Batch, by_length, on_device
+from bigbird_dna.training.micro_batches import Batch, by_length, on_device, pinned
 from bigbird_dna.training.resuming import resume
 from bigbird_dna.training.schedule import learning_rate, make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
@@ -259,11 +259,11 @@ def _prefetched(
     def make(step: int) -> list[Batch]:
         whole = objective.batch(step, own[0], sum(sizes))
         if len(sizes) == 1:
-            return [whole]
+            return [pinned(whole, world.device)]
         # An example may be several rows, as of a step on shorter inputs.
         more = len(whole["lengths"]) // sum(sizes)
         chosen = by_length(whole["lengths"], [more * size for size in sizes])
-        return [objective.part(whole, rows) for rows in chosen]
+        return [pinned(objective.part(whole, rows), world.device) for rows in chosen]
 
     if first_step >= config.steps:
         return

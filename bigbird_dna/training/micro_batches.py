@@ -31,6 +31,14 @@ def take_rows(batch: Batch, rows: Tensor) -> Batch:
     return taken | {"ids": taken["ids"][:, : int(taken["lengths"].max())].contiguous()}
 
 
+def pinned(batch: Batch, device: torch.device) -> Batch:
+    """A batch where a GPU can fetch it by itself; for other devices the same batch."""
+    if device.type != "cuda":
+        return batch
+    torch.cuda.set_device(device)  # of this thread, else memory is taken on the first GPU
+    return {name: value.pin_memory() for name, value in batch.items()}
+
+
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """A batch on a device, but for what `HOST` names; the host doesn't wait for it."""
     return {

@@ -1,4 +1,4 @@
-"""Which kernels a training goes by: said once, refused where they would be slow, and compiled if asked for."""
+"""Which kernels a training goes by: said once, refused where they would be slow, compiled if asked for."""
 
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def test_where_torch_can_t_compile_one_sentence_says_so() -> None:
     torch.compiler.reset()
     network = Encoder(ENCODER).train()
     with (
-        pytest.raises(ConfigError, match="compile_layers: torch can't compile here: .*no compiler here"),
+        pytest.raises(ConfigError, match=r"compile_layers: torch can't compile here: .*no compiler here"),
         compiled.compiled_layers(network, broken),  # type: ignore[arg-type]
     ):
         network(torch.full((2, 30), 7))

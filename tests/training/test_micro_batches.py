@@ -1,5 +1,7 @@
 """Micro-batches of like lengths: the same rows and the same loss with less padding."""
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -27,7 +29,7 @@ def batch_of(lengths: list[int], seed: int = 0) -> Batch:
 def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int) -> None:
     parts = min(parts, len(lengths))
     bounds = [len(lengths) * part // parts for part in range(parts + 1)]
-    sizes = [end - first for first, end in zip(bounds, bounds[1:], strict=False)]
+    sizes = [end - first for first, end in pairwise(bounds)]
     whole = batch_of(lengths)
     made = [take_rows(whole, rows) for rows in by_length(whole["lengths"], sizes)]
     assert [len(part["ids"]) for part in made] == sizes
@@ -38,7 +40,7 @@ def test_rows_are_cut_by_length_and_none_is_lost(lengths: list[int], parts: int)
             assert torch.equal(ids[:length], whole["ids"][label, : lengths[label]])
             assert not ids[length:].any()
     padded = sum(part["ids"].numel() for part in made)
-    in_order = [lengths[first:end] for first, end in zip(bounds, bounds[1:], strict=False)]
+    in_order = [lengths[first:end] for first, end in pairwise(bounds)]
     if len({*sizes}) == 1:
         assert padded <= sum(len(part) * max(part) for part in in_order)
 
