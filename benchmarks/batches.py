@@ -38,7 +38,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.micro_batches import Batch
+from bigbird_dna.training.loop import Batch
 
 HUMAN = "hg19/chr22_1-22000000.fa.gz"  # below $BIGBIRD_DNA_DATA
 SIMULATED = 2.0  # megabases

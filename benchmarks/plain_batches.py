@@ -16,7 +16,7 @@ from bigbird_dna.model.rows import pad
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
-from bigbird_dna.training.micro_batches import Batch
+from bigbird_dna.training.loop import Batch
 
 # Axes: N windows, K bins of a window.
 

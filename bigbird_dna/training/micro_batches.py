@@ -15,6 +15,9 @@ HOST = ("lengths", "spans")
 """Tensors of a batch that stay on the CPU, as work is planned by them: reading them from a GPU would wait for
 all that it has to do before."""
 
+TOKENS = ("ids", "segments")
+"""Tensors of a batch that have a number for each token, (N, L)."""
+
 
 def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """Numbers of rows (n,) for micro-batches of these sizes, rows of like lengths (N,) together.
@@ -26,9 +29,12 @@ def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def take_rows(batch: Batch, rows: Tensor) -> Batch:
-    """Some rows of a batch whose tensors are all by row, without the padding that these rows have."""
-    taken = {name: value[rows] for name, value in batch.items()}
-    return taken | {"ids": taken["ids"][:, : int(taken["lengths"].max())].contiguous()}
+    """Some rows of a batch whose tensors are all by row, without the padding that all of these have."""
+    longest = int(batch["lengths"][rows].max())
+    return {
+        name: value[rows, :longest].contiguous() if name in TOKENS else value[rows]
+        for name, value in batch.items()
+    }
 
 
 def pinned(batch: Batch, device: torch.device) -> Batch:

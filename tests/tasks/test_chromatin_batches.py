@@ -17,7 +17,7 @@ from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens import tokenizer as tokenizers
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.micro_batches import Batch
+from bigbird_dna.training.loop import Batch
 
 STEPS, BATCH = 12, 8
 

@@ -20,8 +20,7 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.log import TrainingLog
-from bigbird_dna.training.loop import train
-from bigbird_dna.training.micro_batches import Batch
+from bigbird_dna.training.loop import Batch, train
 from bigbird_dna.training.schedule import make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 

@@ -11,8 +11,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.training.checkpoint_file import read_checkpoint
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import train
-from bigbird_dna.training.micro_batches import Batch
+from bigbird_dna.training.loop import Batch, train
 from bigbird_dna.training.state import CheckpointStore, fingerprint
 
 ALONE = World(0, 1, torch.device("cpu"))

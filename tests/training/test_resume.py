@@ -19,7 +19,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.tasks.pretraining import training
 from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
-from bigbird_dna.training.micro_batches import Batch
+from bigbird_dna.training.loop import Batch
 from tests.cli.command import Run, refused
 
 # Long enough that every kill comes before the end, also on a fast machine.

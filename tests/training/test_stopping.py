@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from bigbird_dna.errors import DataError, Stopped, UsageError
 from bigbird_dna.training import stopping
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import train
-from bigbird_dna.training.micro_batches import Batch
+from bigbird_dna.training.loop import Batch, train
 from bigbird_dna.training.state import CheckpointStore
 from bigbird_dna.training.stopping import Stopping, time_of_end
 from tests.cli.command import Run, refused

@@ -27,7 +27,8 @@ from bigbird_dna.tasks.examples import Epochs, sample
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.micro_batches import Batch, take_rows
+from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import take_rows
 
 # Axes: N windows, K bins of a window, T tracks.
 

@@ -16,7 +16,8 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.micro_batches import Batch, take_rows
+from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import take_rows
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
 
@@ -90,13 +91,8 @@ class PretrainingObjective:
         kept = numbers[of] >= 0
         by_row = {name: batch[name] for name in ("ids", "lengths", "segments", "next_sentence")}
         taken = take_rows(by_row, rows)
-        longest = taken["ids"].shape[1]
-        return {
-            **taken,
-            "segments": taken["segments"][:, :longest].contiguous(),
-            "masked": numbers[of[kept]] * longest + places[kept],
-            "labels": batch["labels"][kept],
-        }
+        masked = numbers[of[kept]] * taken["ids"].shape[1] + places[kept]
+        return {**taken, "masked": masked, "labels": batch["labels"][kept]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Masked tokens and pairs."""

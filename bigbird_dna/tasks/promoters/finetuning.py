@@ -39,7 +39,8 @@ from bigbird_dna.tasks.promoters.windows import (
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.micro_batches import Batch, take_rows
+from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import take_rows
 
 VALIDATION_WINDOWS = 2000
 
