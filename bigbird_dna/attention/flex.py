@@ -32,6 +32,7 @@ from bigbird_dna.attention.tiles import aligned, list_bytes
 
 LARGEST_BLOCK = 256  # tokens; larger ones would make the trial against the oracle costly
 LIST_BYTES = 64 << 20  # of one list of tiles, of which a layer has two, in training four
+TRIAL_TOKENS = 1 << 14  # of the longest trial, whose gradients by another route take gigabytes
 DENSE_TOKENS = 2048  # of longer trials the oracle is the blocked route: dense scores would fill the memory
 
 # Largest deviation from the oracle that a trial forgives, relative to the largest value.
@@ -217,7 +218,7 @@ def _failure(recipe: Recipe, kind: Kind, tokens: int) -> str | None:
 
     The first one is as long as the calls that it is for: torch looks for the fastest kernel of that length.
     """
-    long, short = (_trial_lengths(recipe, kind, size) for size in (tokens, 0))
+    long, short = (_trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0))
     # Autocast would compute the oracle in half precision; where layers are recomputed in the backward pass,
     # what the first layer saves would be what its trial saves.
     with torch.autocast(kind.device.type, enabled=False), saved_tensors_hooks(_same, _same):

@@ -23,6 +23,7 @@ from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
 from bigbird_dna.model.dropout import Dropout
 from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
 from bigbird_dna.model.neighbours import watch_neighbours
+from bigbird_dna.model.owners import token_owners
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 
 # Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
@@ -341,14 +342,3 @@ class Encoder(nn.Module):
             return turns
         # An extra global stands nowhere: it isn't turned.
         return Rotation(F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0)))
-
-
-def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
-    """Which of `extra` globals stands for each token: (B, extra + L), -1 for extra globals and padding.
-
-    As ETC has one for each sentence, a sequence is divided evenly among them, in order.
-    """
-    ends = torch.full((batch,), tokens) if lengths is None else lengths
-    places = torch.arange(tokens).expand(batch, -1)
-    owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
-    return F.pad(owners, (extra, 0), value=-1)

@@ -273,6 +273,9 @@ def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pyt
         long, short = seen
         assert 500 <= max(long) < 520 and max(short) < 200
         assert len({-(-length // 8) for length in long}) == 1 + by_row
+    monkeypatch.setattr(flex, "TRIAL_TOKENS", 450)
+    assert flex._failure(flex_kernel.Recipe(8, False), kind(), 10**6) is None
+    assert max(map(max, seen)) < 520
 
 
 def exactly(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:

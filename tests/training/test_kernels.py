@@ -1,5 +1,6 @@
 """Which kernels a training goes by: said once, refused where they would be slow, compiled if asked for."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,23 @@ def test_compiled_layers_train_as_others_do_and_are_compiled_a_few_times(
         for name, value in plain.items():
             # Attention is the same whatever is added to all keys: that gradient is rounding.
             bound = 1e-2 if name.endswith("key.bias") else 1e-4
+            assert (own[name] - value).abs().max() < bound, name
+    torch.compiler.reset()
+
+
+@REMARKS
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_torch_compiles_by_itself_trains_as_others_do(precision: str, tmp_path: Path) -> None:
+    torch.compiler.reset()
+    plain, own = (
+        trained(tmp_path / str(on), compile_layers=on, precision=precision).state_dict()
+        for on in (False, True)
+    )
+    bound = 1e-4 if precision == "float32" else 3e-2
+    for name, value in plain.items():
+        if not name.endswith("key.bias"):
             assert (own[name] - value).abs().max() < bound, name
     torch.compiler.reset()
 
