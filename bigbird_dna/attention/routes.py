@@ -198,7 +198,9 @@ def _fastest(q: Tensor, route: Route) -> _Fast:
 
 
 def _unavailable(route: _Fast, q: Tensor, pattern: Pattern, **asked: Unpack[_Asked]) -> str | None:
-    return (native if route == "native" else flex).unavailable(q, pattern, **asked)
+    if route == "native":
+        return native.unavailable(q, pattern, **asked)
+    return flex.unavailable(q, pattern, **asked)
 
 
 def _chosen(

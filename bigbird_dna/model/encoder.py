@@ -151,9 +151,8 @@ class Layer(nn.Module):
         `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
         extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
         """
-        project, finish = self._queries_keys_values, self._after_attention
-        if self.compiled is not None and self.training and torch.is_grad_enabled():
-            project, finish = self.compiled
+        own: Compiled = (self._queries_keys_values, self._after_attention)
+        project, finish = (self.training and torch.is_grad_enabled() and self.compiled) or own
         q, k, v, dtype = project(x, turns)
         widened = q.dtype != dtype
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
