@@ -288,7 +288,10 @@ def test_what_decides_weights() -> None:
         kind: set(kind().model_dump()) - set(kind().deciding())
         for kind in (PretrainingConfig, ChromatinTrainingConfig, PromoterModelConfig, EncoderConfig)
     }
-    all_trainings = {"evaluate_every", "checkpoint_every", "accumulate", "precision"}
+    all_trainings = {
+        *("evaluate_every", "checkpoint_every", "accumulate", "precision"),
+        *("attention_fallback", "compile_layers"),
+    }
     assert aside == {
         PretrainingConfig: {*all_trainings, "evaluation_sequences", "ngram_order"},
         ChromatinTrainingConfig: {*all_trainings, "evaluation_bins"},

@@ -20,6 +20,7 @@ from bigbird_dna.attention.routes import (
     bigbird_attention,
     choose_route,
     full_attention,
+    routes_heard,
 )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "choose_route",
     "full_attention",
     "label_count",
+    "routes_heard",
 ]
 
 

@@ -58,7 +58,7 @@ class Relative:
         self.extra_globals = extra_globals
         self.places = layout.positions(keys.table.device)
         if self.owners is not None:
-            short = max(int(self.places[-1]) + 1 - self.owners.shape[1], 0)
+            short = max(layout.whole - layout.gap - self.owners.shape[1], 0)
             self.owners = torch.nn.functional.pad(self.owners, (0, short), value=-1)
 
     def scores(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:

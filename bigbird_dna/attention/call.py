@@ -48,7 +48,7 @@ class Call(NamedTuple):
 
     def take(self, rows: list[int]) -> "Call":
         """The call for some rows of the batch."""
-        index = torch.tensor(rows, device=self.q.device)
+        index = numbers_on(self.q.device, rows)
         relative = self.relative
         if relative is not None and relative.owners is not None:
             relative = relative._replace(owners=relative.owners.index_select(0, index))
@@ -79,8 +79,12 @@ class Call(NamedTuple):
 @torch.inference_mode(False)  # what evaluation makes first must serve training as well
 def real_positions(lengths: tuple[int, ...], tokens: int, device: torch.device) -> Tensor:
     """(B, N), true before the end of each sequence; the same in every layer of an encoder."""
-    ends = torch.tensor(lengths, device=device)[:, None]
-    return torch.arange(tokens, device=device) < ends
+    return torch.arange(tokens, device=device) < numbers_on(device, lengths)[:, None]
+
+
+def numbers_on(device: torch.device, numbers: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+    """Whole numbers on a device; the host doesn't wait until what the device has to do before is done."""
+    return torch.tensor(numbers, dtype=dtype or torch.int64).to(device, non_blocking=True)
 
 
 def checked_call(

@@ -3,22 +3,25 @@
 On a GPU it serves training and inference, on a CPU inference alone. The kernel is compiled at the first call
 of its kind (which takes seconds to a minute) for all lengths, layers and seeds at once: what makes a new
 kind is listed in `Kind`. Nothing is trusted before it is tried: the first call of a kind compares outputs,
-and gradients where they are wanted, with the dense oracle on a small problem, and if that fails, or
-compiling does, the route says so and stays away.
+and gradients where they are wanted, with other routes: on sequences as long as that call's, for which torch
+also tunes the kernel, and on short ones with the dense oracle. If that fails, or compiling does, the route
+says so and stays away.
 """
 
 import os
 import shutil
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
+from bigbird_dna.attention.blocked import blocked_attention
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.flex_kernel import Recipe, run
@@ -29,6 +32,8 @@ from bigbird_dna.attention.tiles import aligned, list_bytes
 
 LARGEST_BLOCK = 256  # tokens; larger ones would make the trial against the oracle costly
 LIST_BYTES = 64 << 20  # of one list of tiles, of which a layer has two, in training four
+TRIAL_TOKENS = 1 << 14  # of the longest trial, whose gradients by another route take gigabytes
+DENSE_TOKENS = 2048  # of longer trials the oracle is the blocked route: dense scores would fill the memory
 
 # Largest deviation from the oracle that a trial forgives, relative to the largest value.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -43,6 +48,7 @@ class Kind(NamedTuple):
     heads: int
     width: int
     one_row: bool  # torch always compiles a batch of one row by itself
+    by_row: bool  # whether each row has a graph of its own
     gradients: bool
     inference: bool
     threads: int  # of the CPU: a kernel's scratch space is laid out for so many
@@ -59,17 +65,32 @@ def unavailable(
     reason = _refusal(q, pattern, dropout, gradients, relative)
     if reason is not None:
         return reason
-    found = _recipe(_kind(q, pattern, gradients))
+    found = _recipe(_kind(q, pattern, gradients, False), q.shape[2])
     return found if isinstance(found, str) else None
+
+
+def serves_by_row(q: Tensor, pattern: Pattern, *, dropout: float, gradients: bool, relative: bool) -> bool:
+    """Whether one call can have rows of different numbers of blocks; else each number needs its own.
+
+    What serves such a call serves one of equally many blocks as well, up to the compiler.
+    """
+    if _refusal(q, pattern, dropout, gradients, relative) is not None:
+        return False
+    size = _recipes(pattern, q.device.type, gradients)[0].size
+    if len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
+        return False
+    return isinstance(_recipe(_kind(q, pattern, gradients, True), q.shape[2]), Recipe)
 
 
 def flex_attention(call: Call) -> Tensor:
     """Attention by a compiled kernel, (B, H, L, K).
 
-    Call it only where `unavailable` gives None: `RuntimeError` says why the kernel failed its trial.
+    Call it only where `unavailable` gives None, with rows of different numbers of blocks only where
+    `serves_by_row` says so: `RuntimeError` says why the kernel failed its trial.
     """
-    gradients = call.gradients
-    recipe = _recipe(_kind(call.q, call.pattern, gradients))
+    gradients, tokens = call.gradients, call.q.shape[2]
+    several = len({call.pattern.graph_blocks(length, tokens) for length in call.lengths}) > 1
+    recipe = _recipe(_kind(call.q, call.pattern, gradients, several), tokens)
     if isinstance(recipe, str):
         raise RuntimeError(f"the flex route is not available: {recipe}")
     return run(recipe, call, gradients)
@@ -121,13 +142,14 @@ def _cuda_refusal(q: Tensor) -> str | None:
     return None
 
 
-def _kind(q: Tensor, pattern: Pattern, gradients: bool) -> Kind:
+def _kind(q: Tensor, pattern: Pattern, gradients: bool, by_row: bool) -> Kind:
     return Kind(
         device=q.device,
         dtype=q.dtype,
         heads=q.shape[1],
         width=q.shape[3],
         one_row=q.shape[0] == 1,
+        by_row=by_row,
         gradients=gradients,
         inference=q.is_inference(),
         threads=torch.get_num_threads() if q.device.type == "cpu" else 0,
@@ -147,37 +169,70 @@ def _recipes(pattern: Pattern, device: str, gradients: bool) -> tuple[Recipe, ..
     return Recipe(size, False), Recipe(size, True), Recipe(128, False)
 
 
-@lru_cache(maxsize=256)
-def _recipe(kind: Kind) -> Recipe | str:
-    """The first recipe that passes its trial, or why the first one doesn't."""
+_found: dict[Kind, Recipe | str] = {}
+_trying = threading.Lock()
+
+
+def _recipe(kind: Kind, tokens: int) -> Recipe | str:
+    """What `_first_good` gives; of each kind once, for the length of the first call."""
+    found = _found.get(kind)
+    if found is None:
+        with _trying:
+            found = _found.get(kind) or _found.setdefault(kind, _first_good(kind, tokens))
+    return found
+
+
+def _first_good(kind: Kind, tokens: int) -> Recipe | str:
+    """The first recipe that passes its trials, or why the first one doesn't."""
     reasons = []
     for recipe in _recipes(kind.pattern, kind.device.type, kind.gradients):
-        reason = _failure(recipe, kind)
+        reason = _failure(recipe, kind, tokens)
         if reason is None:
             return recipe
         reasons.append(reason)
     return reasons[0]
 
 
-def _trial_lengths(recipe: Recipe, kind: Kind) -> tuple[int, ...]:
-    """Of sequences with one graph, the last block partial, all but the first as long as can be."""
+def _trial_lengths(recipe: Recipe, kind: Kind, tokens: int = 0) -> tuple[int, ...]:
+    """Of sequences of `tokens` tokens or little more, the last block partial.
+
+    All but the first are as long as can be; that has a block less if each row is to have its own graph.
+    """
     fixed = (kind.heads, kind.width)
     rows = 1 if kind.one_row else next(n for n in (2, 3, 4) if n not in fixed)
     # Some versions of torch compile fewer than 128 queries for themselves.
     size, extra = kind.pattern.block_size, kind.pattern.extra_globals
-    blocks = max(8, 160 // size)
+    blocks = max(8, 160 // size, (tokens - extra) // size)
     while True:
         # What varies must not happen to equal what doesn't: torch would take it for the same size for good.
         whole = extra + blocks * size
         longest = whole + size // 2 + 1
         if not {longest, -(-longest // recipe.size)} & {*fixed, rows}:
-            return (longest,) if rows == 1 else (whole + 1,) + (longest,) * (rows - 1)
+            first = whole + 1 - size * kind.by_row
+            return (longest,) if rows == 1 else (first,) + (longest,) * (rows - 1)
         blocks += 1
 
 
-def _failure(recipe: Recipe, kind: Kind) -> str | None:
-    """What is wrong with a kernel on a small problem of its kind, which has padding and a partial block."""
-    pattern, lengths = kind.pattern, _trial_lengths(recipe, kind)
+def _failure(recipe: Recipe, kind: Kind, tokens: int) -> str | None:
+    """What is wrong with a kernel on problems of its kind, which have padding and a partial block.
+
+    The first one is as long as the calls that it is for: torch looks for the fastest kernel of that length.
+    """
+    long, short = (_trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0))
+    # Autocast would compute the oracle in half precision; where layers are recomputed in the backward pass,
+    # what the first layer saves would be what its trial saves.
+    with torch.autocast(kind.device.type, enabled=False), saved_tensors_hooks(_same, _same):
+        reason = _deviation(recipe, kind, long)
+        return reason if reason or long == short else _deviation(recipe, kind, short)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | None:
+    """What is wrong with a kernel on sequences of these lengths."""
+    pattern = kind.pattern
     source = torch.Generator().manual_seed(0)
     shape = (len(lengths), kind.heads, max(lengths), kind.width)
     with torch.inference_mode(kind.inference), torch.set_grad_enabled(kind.gradients):
@@ -194,7 +249,7 @@ def _failure(recipe: Recipe, kind: Kind) -> str | None:
         except Exception as error:  # a compiler's failure comes in many classes
             return f"flex failed to compile: {type(error).__name__}: {_first_line(error)}"
         want = _with_gradients(
-            lambda q, k, v: dense_attention(Call(q, k, v, pattern, lengths)), exact, kind.gradients
+            lambda q, k, v: _oracle(Call(q, k, v, pattern, lengths)), exact, kind.gradients
         )
     tolerance = TOLERANCE[kind.dtype]
     if kind.device.type == "cuda":
@@ -205,6 +260,13 @@ def _failure(recipe: Recipe, kind: Kind) -> str | None:
         if not deviation <= tolerance:  # NaN fails too
             return f"flex's {name} differs from the oracle's by {deviation:.1e} on this machine"
     return None
+
+
+def _oracle(call: Call) -> Tensor:
+    """Attention by a route that is tested against the oracle where that would take too much memory."""
+    if call.q.shape[2] <= DENSE_TOKENS:
+        return dense_attention(call)
+    return torch.cat([blocked_attention(call.take([row])) for row in range(len(call.lengths))])
 
 
 def _with_gradients(

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, numbers_on
 from bigbird_dna.attention.tiles import Tiles, make_tiles
 
 GRAPHS = 64  # compiled at most; torch counts them and refuses more
@@ -52,7 +52,7 @@ def _plain(x: Tensor, gradients: bool) -> Tensor:
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # what evaluation makes first must serve training as well
 def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.tensor(lengths, dtype=torch.int32, device=device)
+    return numbers_on(device, lengths, torch.int32)
 
 
 @lru_cache(maxsize=2)
@@ -104,7 +104,8 @@ def mask_function(
         # A true query of a causal sequence never meets padding.
         counts = key <= query if causal else key < ends[row]
         if places is not None and seen is not None:
-            counts = counts & seen[head, places[query], places[key]]
+            pair = head, places[query], places[key]
+            counts = counts & (seen[row, *pair] if seen.dim() == 4 else seen[pair])
         return counts
 
     return mask

@@ -73,4 +73,4 @@ def _block_mask(
     """
     mask = torch.ones(heads, width, width, dtype=torch.bool)
     mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))
-    return mask.to(device)
+    return mask.to(device, non_blocking=True)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from bigbird_dna.attention.call import numbers_on
 from bigbird_dna.attention.pattern import Pattern
 
 # Axes: B batch, H heads, L tokens as given, N tokens in whole blocks, K head width, Q blocks, M query blocks
@@ -76,7 +77,7 @@ class Layout(NamedTuple):
         if not self.gap and all(length == self.whole for length in lengths):
             return None
         places = torch.arange(self.whole, device=like.device)
-        ends = torch.tensor(lengths, device=like.device)[:, None] + self.gap
+        ends = numbers_on(like.device, lengths)[:, None] + self.gap
         padded = (places >= ends) | ((places >= self.extra) & (places < self.extra + self.gap))
         bias = like.new_zeros(len(lengths), self.whole)
         return bias.masked_fill(padded, torch.finfo(like.dtype).min / 2)
@@ -107,16 +108,16 @@ def make_plan(pattern: Pattern, blocks: int, heads: int, layer: int, device: tor
         order.append(queries + front)
         classes.append(
             QueryClass(
-                torch.from_numpy(queries + front).to(device),
-                torch.from_numpy(keys[:, queries, : front + width]).to(device),
+                torch.from_numpy(queries + front).to(device, non_blocking=True),
+                torch.from_numpy(keys[:, queries, : front + width]).to(device, non_blocking=True),
             )
         )
     restore = np.argsort(np.concatenate(order))
     return Plan(
         front + blocks,
-        torch.from_numpy(full).to(device),
+        torch.from_numpy(full).to(device, non_blocking=True),
         tuple(classes),
-        torch.from_numpy(restore).to(device),
+        torch.from_numpy(restore).to(device, non_blocking=True),
     )
 
 

@@ -8,8 +8,10 @@ Under `torch.autocast` float32 inputs are cast to the autocast type, as torch's 
 """
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, NamedTuple, TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.attention import flex, native
 from bigbird_dna.attention.blocked import blocked_attention
-from bigbird_dna.attention.call import Call, checked_call, real_positions
+from bigbird_dna.attention.call import Call, checked_call, numbers_on, real_positions
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.masked import is_short, masked_attention
 from bigbird_dna.attention.pattern import Pattern
@@ -37,6 +39,29 @@ class Choice(NamedTuple):
 
     route: Literal["dense", "blocked", "native", "flex", "masked", "full"]
     reason: str
+
+    @property
+    def gave_way(self) -> bool:
+        """Whether a faster route can't serve the call, as `reason` says."""
+        return self.route == "blocked" and self.reason != ASKED
+
+
+ASKED = "asked for"
+Hear = Callable[[Choice], None]
+_hearing: ContextVar[Hear | None] = ContextVar("_hearing", default=None)
+
+
+@contextmanager
+def routes_heard(hear: Hear) -> Iterator[None]:
+    """Tell `hear` of every choice of a route in the block (and thread), before it is gone by.
+
+    It may raise an error to keep it from that.
+    """
+    token = _hearing.set(hear)
+    try:
+        yield
+    finally:
+        _hearing.reset(token)
 
 
 def bigbird_attention(
@@ -79,25 +104,47 @@ def bigbird_attention(
     call = _with_relative(checked_call(q, k, v, pattern, lengths, layer, dropout), relative)
     if not call.lengths:
         return torch.zeros_like(call.v)
-    groups: dict[tuple[str, int], list[int]] = {}  # rows of the batch that are computed together
-    for row, length in enumerate(call.lengths):
-        graph = q.shape[2] if pattern.huggingface else length
-        chosen, _ = choose_route(
-            call.q,
-            pattern,
-            graph,
-            dropout=dropout,
-            gradients=call.gradients,
-            relative=relative is not None,
-            route=route,
-        )
-        blocks = pattern.blocks(graph) if chosen in _BY_BLOCKS else 0
-        groups.setdefault((chosen, blocks), []).append(row)
+    groups = _grouped(call, route)
     if len(groups) == 1:
-        return _ROUTES[chosen](call)
-    parts = [_ROUTES[chosen](call.take(rows)) for (chosen, _), rows in groups.items()]
-    order = torch.tensor([row for rows in groups.values() for row in rows], device=q.device)
-    return torch.cat(parts).index_select(0, order.argsort())
+        return _ROUTES[groups[0][0]](call)
+    parts = [_ROUTES[chosen](call.take(rows)) for chosen, rows in groups]
+    order = [row for _, rows in groups for row in rows]
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return torch.cat(parts).index_select(0, numbers_on(q.device, back))
+
+
+def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
+    """Rows of the batch that are computed together, and by which route."""
+    pattern, tokens = call.pattern, call.q.shape[2]
+    fastest, asked = _fastest(call.q, route), _asked(call)
+
+    answer: list[str | None] = []  # one for all rows; to find it takes as long as a small kernel
+
+    def reason() -> str | None:
+        if not answer:
+            answer.append(_unavailable(fastest, call.q, pattern, **asked))
+        return answer[0]
+
+    graphs = [tokens if pattern.huggingface else length for length in call.lengths]
+    relative = call.relative is not None
+    choices = {
+        graph: _chosen(fastest, call.q, pattern, graph, relative, route, reason)
+        for graph in dict.fromkeys(graphs)
+    }
+    hear = None if torch.compiler.is_compiling() else _hearing.get()
+    if hear is not None:
+        for choice in dict.fromkeys(choices.values()):
+            hear(choice)
+    groups: dict[tuple[str, int], list[int]] = {}
+    for row, graph in enumerate(graphs):
+        chosen = choices[graph].route
+        groups.setdefault((chosen, pattern.blocks(graph) if chosen in _BY_BLOCKS else 0), []).append(row)
+    together = [key for key in groups if key[0] == "flex"]
+    if len(together) > 1 and flex.serves_by_row(call.q, pattern, **asked):
+        groups[together[0]] = sorted(row for key in together for row in groups[key])
+        for key in together[1:]:
+            del groups[key]
+    return [(chosen, rows) for (chosen, _), rows in groups.items()]
 
 
 def choose_route(
@@ -120,25 +167,67 @@ def choose_route(
 
     A route that was asked for but can't serve the call gives way to blocked with a `RouteWarning`.
     """
+    fastest = _fastest(q, route)
+
+    def reason() -> str | None:
+        return _unavailable(fastest, q, pattern, dropout=dropout, gradients=gradients, relative=relative)
+
+    return _chosen(fastest, q, pattern, length, relative, route, reason)
+
+
+_Fast = Literal["native", "flex"]
+
+
+class _Asked(TypedDict):
+    """What the fast routes are asked about beside the tensors and the pattern."""
+
+    dropout: float
+    gradients: bool
+    relative: bool
+
+
+def _asked(call: Call) -> _Asked:
+    return {"dropout": call.dropout, "gradients": call.gradients, "relative": call.relative is not None}
+
+
+def _fastest(q: Tensor, route: Route) -> _Fast:
+    """The route that "auto" would take, or the one of these that was asked for."""
+    if route in ("native", "flex"):
+        return route
+    return "native" if q.device.type == "cpu" else "flex"
+
+
+def _unavailable(route: _Fast, q: Tensor, pattern: Pattern, **asked: Unpack[_Asked]) -> str | None:
+    if route == "native":
+        return native.unavailable(q, pattern, **asked)
+    return flex.unavailable(q, pattern, **asked)
+
+
+def _chosen(
+    fastest: _Fast,
+    q: Tensor,
+    pattern: Pattern,
+    length: int,
+    relative: bool,
+    route: Route,
+    reason: Callable[[], str | None],
+) -> Choice:
+    """As `choose_route`; `reason` says why the fastest route can't be had."""
     if route == "dense":
-        return Choice("dense", "asked for")
+        return Choice("dense", ASKED)
     if route == "auto" and not relative:
         if pattern.is_full(pattern.blocks(length)):
             return Choice("full", "every block sees every block")
         if is_short(pattern, length):
             return Choice("masked", "the sequence is short")
     if route == "blocked":
-        return Choice("blocked", "asked for")
-    fastest: Literal["native", "flex"] = "native" if q.device.type == "cpu" else "flex"
-    wanted = fastest if route == "auto" else route
-    ask = native.unavailable if wanted == "native" else flex.unavailable
-    reason = ask(q, pattern, dropout=dropout, gradients=gradients, relative=relative)
-    if reason is None:
-        return Choice(wanted, "asked for" if route != "auto" else f"fastest on a {q.device.type}")
+        return Choice("blocked", ASKED)
+    if (why := reason()) is None:
+        return Choice(fastest, ASKED if route != "auto" else f"fastest on a {q.device.type}")
     if route != "auto":
         # Python shows a warning once for each text and line.
-        warnings.warn(f"route {route}: {reason}; using blocked", RouteWarning, stacklevel=3)
-    return Choice("blocked", f"{wanted}: {reason}")
+        warnings.warn(f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3)
+    return Choice("blocked", f"{fastest}: {why}")
 
 
 def full_attention(

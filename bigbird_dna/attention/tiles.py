@@ -31,7 +31,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Lists(NamedTuple):
-    """For every row of tiles how many tiles it has to do with, (1, H, T), and which, (1, H, T, T)."""
+    """For every row of tiles how many tiles it has to do with, (G, H, T), and which, (G, H, T, T).
+
+    G is 1 where all rows of the batch have one graph, else B.
+    """
 
     counts: Tensor  # int32
     ids: Tensor  # int32, the first `counts` of each row hold
@@ -50,7 +53,7 @@ class Tiles(NamedTuple):
     partial_queries: Lists | None
     full_queries: Lists | None
     places: Tensor | None  # (N,) int32
-    seen: Tensor | None  # (H, P, P) bool
+    seen: Tensor | None  # (H, P, P) bool, or (B, H, P, P)
     rows: Tensor | None  # (N,) float32, of queries
     columns: Tensor | None  # (N,) float32, of keys
 
@@ -62,18 +65,44 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
     """The tiles of a call without the padding that all rows have; kept, as they are the same in every step.
 
     Key tiles past the end of the shortest row are partial (unless causality hides padding anyway), so that
-    the mask function can tell by row.
+    the mask function can tell by row. Rows of different numbers of blocks have different graphs: then each
+    row has lists of its own, put together from those that are kept.
 
     Parameters
     ----------
     size : tokens along a side of a tile.
     gradients : whether the reverse lists are made too.
     """
-    pattern, certain, longest = call.pattern, min(call.lengths), max(call.lengths)
-    heads, device = call.q.shape[1], call.q.device
-    tiles = -(-longest // size)
-    whole = tiles if pattern.causal or certain >= longest else certain // size
-    key = (pattern, call.blocks, heads, call.layer, size, tiles, whole, gradients, device)
+    pattern, lengths, tokens = call.pattern, call.lengths, call.q.shape[2]
+    blocks = [pattern.graph_blocks(length, tokens) for length in lengths]
+    most, tiles = max(blocks), -(-max(lengths) // size)
+
+    def made(blocks: int, shortest: int, longest: int) -> Tiles:
+        hidden = pattern.causal or shortest == max(lengths)  # no true query meets padding
+        whole = tiles if hidden else shortest // size
+        sizes = _Sizes(blocks, most, size, tiles, -(-longest // size), whole)
+        return _kept_tiles(pattern, sizes, call.q.shape[1], call.layer, gradients, call.q.device)
+
+    if len({*blocks}) == 1:
+        return made(most, min(lengths), max(lengths))
+    return _stacked([made(own, length, length) for own, length in zip(blocks, lengths, strict=True)])
+
+
+class _Sizes(NamedTuple):
+    """Of the tiles of some rows of a batch."""
+
+    blocks: int  # of their graph
+    most: int  # blocks of any row's
+    side: int  # tokens along a side of a tile
+    tiles: int  # of the longest row of the batch
+    real: int  # tiles that have a token of theirs
+    whole: int  # tiles that have no padding in any of them
+
+
+def _kept_tiles(
+    pattern: Pattern, sizes: _Sizes, heads: int, layer: int, gradients: bool, device: torch.device
+) -> Tiles:
+    key = (pattern, sizes, heads, layer, gradients, device)
     if key in _kept:
         _kept.move_to_end(key)
         return _kept[key]
@@ -83,6 +112,25 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
     while len(_kept) > 1 and sum(map(_bytes, _kept.values())) > KEPT_BYTES:
         _kept.popitem(last=False)
     return made
+
+
+def _stacked(rows: list[Tiles]) -> Tiles:
+    """One batch's tiles of those of its rows, all of the same sizes."""
+
+    def joined(parts: list[Lists | None]) -> Lists | None:
+        there = [part for part in parts if part is not None]
+        return Lists(*(torch.cat(tensors) for tensors in zip(*there, strict=True))) if there else None
+
+    partial, full = joined([row.partial for row in rows]), joined([row.full for row in rows])
+    assert partial is not None and full is not None
+    seen = [row.seen for row in rows if row.seen is not None]
+    return rows[0]._replace(
+        partial=partial,
+        full=full,
+        partial_queries=joined([row.partial_queries for row in rows]),
+        full_queries=joined([row.full_queries for row in rows]),
+        seen=torch.stack(seen) if seen else None,
+    )
 
 
 def list_bytes(heads: int, tokens: int, size: int) -> int:
@@ -96,23 +144,16 @@ def aligned(pattern: Pattern, size: int) -> bool:
 
 
 def _make(
-    pattern: Pattern,
-    blocks: int,
-    heads: int,
-    layer: int,
-    size: int,
-    tiles: int,
-    whole: int,
-    gradients: bool,
-    device: torch.device,
+    pattern: Pattern, sizes: _Sizes, heads: int, layer: int, gradients: bool, device: torch.device
 ) -> Tiles:
+    blocks, most, size, tiles, real, whole = sizes
     seen = np.ones((heads, blocks + 1, blocks + 1), dtype=bool)
     seen[:, 1:, 1:] = pattern.block_mask(blocks, heads, layer)
-    real = tiles
-    tiles = max(2, real)  # torch would compile a lone tile anew
+    # Tokens past the graph's last block are never read; any place will do, as that they see what it sees.
+    seen = np.pad(seen, ((0, 0), (0, most - blocks), (0, most - blocks)), mode="edge")
+    tiles = max(2, tiles)  # torch would compile a lone tile anew
     inner = np.arange(tiles * size) - pattern.extra_globals
-    # Tokens past the graph's last block are never read; any place will do.
-    places = np.where(inner < 0, 0, np.minimum(1 + inner // pattern.block_size, blocks))
+    places = np.where(inner < 0, 0, np.minimum(1 + inner // pattern.block_size, most))
     partial, full = _sorted(seen, places, size)
     if pattern.causal:
         past = np.tri(tiles, k=-1, dtype=bool)
@@ -120,17 +161,18 @@ def _make(
         full = full & past
     partial[:, :, whole:] |= full[:, :, whole:]
     full[:, :, whole:] = False
-    partial[:, :, real:] = False
+    for tiled in (partial, full):
+        tiled[:, :, real:] = tiled[:, real:] = False
     rows = columns = None
     if pattern.first_block_count > 1:
-        often = np.ones(blocks + 1, dtype=bool)
+        often = np.ones(most + 1, dtype=bool)
         often[0] = often[1 + pattern.full_rows(blocks)] = False
         rows = often[places] * np.float32(math.log(pattern.first_block_count))
         columns = (places == 1).astype(np.float32)
     exact = aligned(pattern, size)
 
     def moved(array: npt.NDArray[np.generic] | None) -> Tensor | None:
-        return None if array is None else torch.from_numpy(array).to(device)
+        return None if array is None else torch.from_numpy(array).to(device, non_blocking=True)
 
     return Tiles(
         _listed(partial, device),
@@ -163,7 +205,8 @@ def _listed(mask: Bools, device: torch.device) -> Lists:
     counts = mask.sum(axis=2, dtype=np.int32)
     # A stable sort on "unseen" puts the seen tiles first, in ascending order.
     ids = np.argsort(~mask, axis=2, kind="stable").astype(np.int32)
-    return Lists(torch.from_numpy(counts)[None].to(device), torch.from_numpy(ids)[None].to(device))
+    counted, listed = (torch.from_numpy(x)[None].to(device, non_blocking=True) for x in (counts, ids))
+    return Lists(counted, listed)
 
 
 def _bytes(tiles: Tiles) -> int:

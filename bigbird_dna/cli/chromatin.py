@@ -15,6 +15,7 @@ from bigbird_dna.cli.options import (
     Config,
     Device,
     PieceOption,
+    Precision,
     Pretrained,
     RunReference,
     RunTokenizer,
@@ -162,6 +163,7 @@ def predict_bins(
     reference: RunReference = None,
     labels: HeldOut = None,
     piece: PieceOption = None,
+    precision: Precision = "float32",
     batch_size: BatchSize = 16,
     device: Device = "auto",
     threads: Threads = None,
@@ -180,6 +182,7 @@ def predict_bins(
             output=output,
             labels=labels,
             piece=piece,
+            precision=precision,
             batch_size=batch_size,
             device=device,
         )

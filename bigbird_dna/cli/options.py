@@ -70,6 +70,13 @@ def cores(threads: int | None) -> int:
 Device = Annotated[str, option("auto|cpu|cuda", "Where the model runs.")]
 Threads = Annotated[int | None, option(None, "CPU cores; they change speed only.", "all")]
 BatchSize = Annotated[int, option(None, "Windows run together; changes speed and memory only.")]
+Precision = Annotated[
+    str,
+    option(
+        "float32|bfloat16|float16",
+        "What the model computes in; float16 on GPUs. The last two are faster there, and less exact.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Override a key of CONFIG, as encoder.layers=4; repeatable.", "", "--set"),

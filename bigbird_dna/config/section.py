@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict
 WATCHING = "decides no weights"
 # Marks a key of how weights are computed: another value leaves them as they are, up to rounding and dropout.
 COMPUTING = "decides how weights are computed"
+# Marks a key that was added after checkpoints had got names without those keys: no former name has it.
+LATER = "is in no former name of a checkpoint"
 
 
 class Section(BaseModel):
@@ -20,8 +22,9 @@ class Section(BaseModel):
         return self._without(WATCHING, COMPUTING)
 
     def deciding_formerly(self) -> dict[str, Any]:
-        """What earlier versions named a training's checkpoints by: with the keys marked `COMPUTING`."""
-        return self._without(WATCHING)
+        """What earlier versions named a training's checkpoints by: with those keys marked `COMPUTING` that
+        they had."""
+        return self._without(WATCHING, LATER)
 
     def _without(self, *marks: str) -> dict[str, Any]:
         fields = type(self).model_fields.items()

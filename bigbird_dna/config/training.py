@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.section import COMPUTING, WATCHING, Section
+from bigbird_dna.config.section import COMPUTING, LATER, WATCHING, Section
 
 MOST_PROCESSES = 1024
 
@@ -31,6 +31,14 @@ class TrainingConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     precision: Annotated[Literal["auto", "float32", "bfloat16"], COMPUTING] = Field(
         default="auto", description="auto: bfloat16 autocast where the device has it"
+    )
+    attention_fallback: Annotated[bool, COMPUTING, LATER] = Field(
+        default=False,
+        description="on a GPU: train with slower attention where the fast kernel can't be had, not stop",
+    )
+    compile_layers: Annotated[bool, COMPUTING, LATER] = Field(
+        default=False,
+        description="let torch compile what a layer does beside attention; for GPUs, takes a minute first",
     )
     evaluate_every: Annotated[int, WATCHING] = Field(
         default=250, ge=1, description="steps between two measurements on held-out data"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -16,9 +16,10 @@ from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.activation import row_sigmoid
-from bigbird_dna.model.bin_rows import bin_rows, bins_shown, centred_bins, middle_bins
+from bigbird_dna.model.bin_rows import BinRows, bin_rows, bins_shown, centred_bins, middle_bins
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.inference import ahead
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.rows import run_rows
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
@@ -181,32 +182,23 @@ class ChromatinModel(Model):
         wrong = next((len(one) for one in windows if len(one) != window), None)
         if wrong is not None:
             raise ValueError(f"a window of {wrong} bp, the model's are {window} bp")
-        probabilities = partial(self._probabilities, count, batch_size, choose_device(device))
-        forward = probabilities(windows)
-        if not both_strands:
-            return forward
-        reverse = probabilities([reverse_complement(one) for one in windows])[:, ::-1]
-        return np.asarray((forward + reverse) / 2, np.float32)
-
-    def _probabilities(
-        self, count: int, batch_size: int, device: torch.device, sequences: Sequence[str]
-    ) -> npt.NDArray[np.float32]:
-        window, size = self.settings.window, self.settings.bin
+        place = choose_device(device)
+        network = self.network.to(place).eval()
+        size, threads = self.settings.bin, torch.get_num_threads()  # of this thread
         bins = centred_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
-        network = self.network.to(device).eval()
-        positions = self.config.positions
-        return bin_logits(
-            network,
-            self.tokenizer,
-            sequences,
-            bins,
-            count,
-            size,
-            positions,
-            batch_size,
-            device,
-            finish=row_sigmoid,
+        starts = np.broadcast_to(bins, (len(windows), len(bins)))
+
+        def encode(turned: bool) -> BinRows:
+            texts = [reverse_complement(one) for one in windows] if turned else windows
+            return bin_rows(self.tokenizer, texts, starts, size, self.config.positions, threads)
+
+        pad_id = self.tokenizer.pad_id
+        strands = ahead(encode, (False, True) if both_strands else (False,), place)
+        forward, *reverse = (
+            row_logits(network, rows, count, pad_id, batch_size, place, finish=row_sigmoid)
+            for rows in strands
         )
+        return np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32) if reverse else forward
 
 
 def _padded(sequence: str, window: int) -> str:
@@ -224,22 +216,35 @@ def bin_logits(
     positions: int,
     batch_size: int,
     device: torch.device,
+) -> npt.NDArray[np.float32]:
+    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of the network's `bins` of each window."""
+    starts = np.broadcast_to(bins, (len(sequences), len(bins)))
+    rows = bin_rows(tokenizer, sequences, starts, bin_size, positions, torch.get_num_threads())
+    return row_logits(network, rows, count, tokenizer.pad_id, batch_size, device)
+
+
+def row_logits(
+    network: nn.Module,
+    rows: BinRows,
+    count: int,
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
     *,
     finish: Callable[[Tensor], Tensor] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of the network's `bins` of each window.
+    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of those of each row.
 
     Or what `finish` makes of those of a call, element by element.
     """
-    middle = slice(len(bins) // 2 - count // 2, len(bins) // 2 + count // 2 + 1)
-    starts = np.broadcast_to(bins, (len(sequences), len(bins)))
-    rows = bin_rows(tokenizer, sequences, starts, bin_size, positions)
+    shown = rows.spans.shape[1]
+    middle = slice(shown // 2 - count // 2, shown // 2 + count // 2 + 1)
 
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
         spans = torch.from_numpy(rows.spans[chosen])
-        logits: Tensor = network(ids, lengths, spans.to(device))
+        logits: Tensor = network(ids, lengths, spans)
         logits = logits[:, middle]
         return logits if finish is None else finish(logits.float())
 
-    pad_id, empty = tokenizer.pad_id, (count, 0)
+    empty = (count, 0)
     return run_rows(network, rows.ids, run, pad_id=pad_id, batch_size=batch_size, device=device, empty=empty)

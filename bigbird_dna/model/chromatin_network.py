@@ -126,9 +126,13 @@ class ChromatinEnsemble(nn.Module):
 
 
 def _pool_bins(hidden: Tensor, spans: Tensor) -> Tensor:
-    """Mean and maximum over ranges of tokens, side by side: (B, L, D) and (B, K, 2) → (B, K, 2 D)."""
+    """Mean and maximum over ranges of tokens, side by side: (B, L, D) and (B, K, 2) → (B, K, 2 D).
+
+    A GPU isn't waited for if the ranges are on the CPU.
+    """
     batch, bins, _ = spans.shape
     widest = int((spans[..., 1] - spans[..., 0]).max())
+    spans = spans.to(hidden.device, non_blocking=True)
     places = spans[..., :1] + torch.arange(widest, device=hidden.device)  # (B, K, S)
     outside = (places >= spans[..., 1:])[..., None]
     places = places.clamp(max=hidden.shape[1] - 1).reshape(batch, -1, 1)

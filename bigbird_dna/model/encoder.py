@@ -7,7 +7,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from bigbird_dna.model.mechanism import (
     has_keys,
 )
 from bigbird_dna.model.neighbours import watch_neighbours
+from bigbird_dna.model.owners import token_owners
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 
 # Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
@@ -88,13 +89,18 @@ class Convolution(nn.Module):
         """Embeddings (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""
         tokens, around = x.shape[1], len(self.weight) // 2
         if lengths is not None:
-            there = torch.arange(tokens, device=x.device) < lengths.to(x.device)[:, None]
+            there = torch.arange(tokens, device=x.device) < lengths.to(x.device, non_blocking=True)[:, None]
             x = x * there[..., None]
         wide = F.pad(x, (0, 0, around, around))
         total = wide[:, :tokens] * self.weight[0]
         for place in range(1, len(self.weight)):
             total = total + wide[:, place : place + tokens] * self.weight[place]
         return total
+
+
+# What a layer does before attention, and after it: see `Layer`.
+Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
+Compiled = tuple[Callable[[Tensor, Rotation | None], Projected], Callable[[Tensor, Tensor], Tensor]]
 
 
 class Layer(nn.Module):
@@ -123,6 +129,7 @@ class Layer(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.radius = config.relative_radius
         self.joined: tuple[Tensor, Tensor] | None = None  # see `prepared`
+        self.compiled: Compiled | None = None  # see `compiled_layers`
         self.relative = None
         if self.radius:
             shape = (config.heads, label_count(self.radius), hidden // config.heads)
@@ -139,7 +146,9 @@ class Layer(nn.Module):
         `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
         extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
         """
-        q, k, v, dtype = self._queries_keys_values(x, turns)
+        own: Compiled = (self._queries_keys_values, self._after_attention)
+        project, finish = (self.training and torch.is_grad_enabled() and self.compiled) or own
+        q, k, v, dtype = project(x, turns)
         widened = q.dtype != dtype
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
             dropout = self.attention_dropout if self.training else 0.0
@@ -160,7 +169,7 @@ class Layer(nn.Module):
             context = context.to(dtype)
         del q, k, v
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return self._after_attention(x, context)
+            return finish(x, context)
         if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
             return self._after_attention(x, context)
         out = torch.empty_like(x)
@@ -169,19 +178,17 @@ class Layer(nn.Module):
             out[rows, tokens] = part
         return out
 
-    def _queries_keys_values(
-        self, x: Tensor, turns: Rotation | None
-    ) -> tuple[Tensor, Tensor, Tensor, torch.dtype]:
+    def _queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
         """What attention takes, (B, H, L, K) each, and the type that its result is to have."""
         parts = (self.query, self.key or self.query, self.value)
         on_cpu, compiling = x.device.type == "cpu", torch.compiler.is_compiling()
-        if compiling or (torch.is_grad_enabled() and not on_cpu):
+        if compiling and not torch.is_grad_enabled():
             projected = tuple(part(x) for part in parts)
         else:
             # One product is faster than three, by more than it takes to lay the weights side by side.
             kept = None if torch.is_grad_enabled() else self.joined
             joined = F.linear(x, *(kept or self.join()))
-            if on_cpu:
+            if on_cpu and not compiling:
                 wide = self._attention_type(joined)
                 return *split_heads(joined, self.heads, turns, wide), joined.dtype
             projected = joined.chunk(3, dim=-1)
@@ -289,7 +296,8 @@ class Encoder(nn.Module):
         ids
             Token ids (B, L), padded on the right.
         lengths
-            True lengths (B,); none: no padding. The result for a row doesn't depend on its padding.
+            True lengths (B,), on the CPU if they can be; none: no padding. The result for a row doesn't
+            depend on its padding.
         segments
             0 for sentence A, 1 for sentence B, (B, L); none: all A.
 
@@ -301,13 +309,15 @@ class Encoder(nn.Module):
             raise ValueError(
                 f"{ids.shape[1]} tokens are more than the encoder's {self.config.positions} positions"
             )
-        # Attention plans its work by the lengths: read once here, a GPU isn't waited for in every layer.
+        # Attention plans its work by the lengths: read once here, a GPU isn't waited for in every layer; nor
+        # at all where they are on the CPU.
         lengths = None if lengths is None else lengths.cpu()
         true_lengths = lengths
         extra, owners = self.config.extra_globals, None
         if extra:
             if self.config.relative_radius:
-                owners = token_owners(lengths, len(ids), ids.shape[1], extra).to(ids.device)
+                owners = token_owners(lengths, len(ids), ids.shape[1], extra)
+                owners = owners.to(ids.device, non_blocking=True)
             lengths = None if lengths is None else lengths + extra
         if self.training and not goes_by_pattern(self.config):
             begin_pass(self)
@@ -333,14 +343,3 @@ class Encoder(nn.Module):
             return turns
         # An extra global stands nowhere: it isn't turned.
         return Rotation(F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0)))
-
-
-def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
-    """Which of `extra` globals stands for each token: (B, extra + L), -1 for extra globals and padding.
-
-    As ETC has one for each sentence, a sequence is divided evenly among them, in order.
-    """
-    ends = torch.full((batch,), tokens) if lengths is None else lengths
-    places = torch.arange(tokens).expand(batch, -1)
-    owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
-    return F.pad(owners, (extra, 0), value=-1)

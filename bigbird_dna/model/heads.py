@@ -131,6 +131,7 @@ class Classifier(nn.Module):
 
 def mean_over_tokens(hidden: Tensor, lengths: Tensor) -> Tensor:
     """Mean of hidden states (B, L, D) over the true tokens of each row → (B, D)."""
+    lengths = lengths.to(hidden.device, non_blocking=True)
     present = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]  # (B, L)
     return (hidden * present[..., None]).sum(1) / lengths[:, None]
 

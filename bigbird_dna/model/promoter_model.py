@@ -15,8 +15,9 @@ from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.activation import row_sigmoid
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.inference import ahead
 from bigbird_dna.model.model import Model
-from bigbird_dna.model.rows import run_rows, window_rows
+from bigbird_dna.model.rows import Ids, run_rows, window_rows
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import PromoterSettings
 
@@ -117,9 +118,13 @@ class PromoterModel(Model):
         network = self.network.to(place).eval()
         total = np.zeros(len(windows), dtype=np.float64)
         cuts = view_cuts(self.settings.views, self.settings.jitter)
-        for left, right in cuts:
-            views = [window[left : len(window) - right] for window in windows]
-            rows = window_rows(self.tokenizer, views, self.config.positions, self.settings.anchor)
+        threads = torch.get_num_threads()  # of this thread
+
+        def cut(sides: tuple[int, int]) -> list[Ids]:
+            views = [window[sides[0] : len(window) - sides[1]] for window in windows]
+            return window_rows(self.tokenizer, views, self.config.positions, self.settings.anchor, threads)
+
+        for rows in ahead(cut, cuts, place):
             total += promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, place)
         return (total / len(cuts)).astype(np.float32)
 

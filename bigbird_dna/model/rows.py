@@ -24,12 +24,14 @@ from torch import Tensor, nn
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.inference import narrowed, sent
 from bigbird_dna.model.prepared import prepared
 from bigbird_dna.tokens.interface import Tokenizer, require_dna
 
 Ids = npt.NDArray[np.int32]
 Run = Callable[[Tensor, Tensor, npt.NDArray[np.intp]], Tensor]
-"""From padded ids (B, L), true lengths (B,) and the numbers of the rows (B,) to results (B, …)."""
+"""From padded ids (B, L) on the device, true lengths (B,) on the CPU and the numbers of the rows (B,) to
+results (B, …)."""
 Result = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
 """Numbers of rows and what was found for each."""
 
@@ -56,17 +58,19 @@ def _padded(rows: Sequence[npt.NDArray[np.integer]], value: int, width: int) -> 
     return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
-def window_rows(tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float) -> list[Ids]:
+def window_rows(
+    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float, threads: int = 1
+) -> list[Ids]:
     """Tokens of each sequence between [CLS] and [SEP], at most `positions` of them.
 
     A sequence with more tokens keeps those around its anchor, the fraction `anchor` of its tokens from the
-    left, so that the TSS stays where the network saw it in training. `ModelError` for a tokenizer of
-    ordinary text.
+    left, so that the TSS stays where the network saw it in training. `threads` encode; they change nothing.
+    `ModelError` for a tokenizer of ordinary text.
     """
     require_dna(tokenizer)
     room = positions - 2
     rows = []
-    for ids in tokenizer.encode_batch(list(sequences)):
+    for ids in tokenizer.encode_batch(list(sequences), threads):
         if len(ids) > room:
             start = round((len(ids) - room) * anchor)
             ids = ids[start : start + room]
@@ -87,6 +91,8 @@ def run_rows(
     empty: tuple[int, ...] = (),
 ) -> npt.NDArray[np.float32]:
     """Results (N, …) of rows of token ids, in their order; what each is depends on no other row.
+
+    They are computed in the precision of the present `inference`.
 
     Parameters
     ----------
@@ -116,12 +122,13 @@ def run_rows(
 
 def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iterator[Result]:
     """Results of single rows, of short and then of long ones, as a CPU makes them."""
-    threads = torch.get_num_threads()
+    threads, narrow = torch.get_num_threads(), narrowed(torch.device("cpu"))
 
     def one(number: int) -> Result:
         chosen = np.array([number])
-        with torch.inference_mode():
-            return chosen, _values(run, *_padded([rows[number]], 0, len(rows[number])), chosen)
+        with torch.inference_mode(), narrow():
+            values = run(*_padded([rows[number]], 0, len(rows[number])), chosen)
+            return chosen, values.float().numpy()
 
     short = [number for number, row in enumerate(rows) if len(row) <= LONG]
     if threads == 1:
@@ -143,9 +150,11 @@ def _work_alone() -> None:
 def _in_calls(
     network: nn.Module, rows: Sequence[npt.NDArray[np.integer]], run: Run, pad_id: int, device: torch.device
 ) -> Iterator[Result]:
-    """Results of rows of like lengths, a call's at a time."""
+    """Results of rows of like lengths, a call's at a time; of each call while the next one computes."""
     width_of = partial(_width, next((m.config for m in network.modules() if isinstance(m, Encoder)), None))
     order = sorted(range(len(rows)), key=lambda number: width_of(len(rows[number])))
+    narrow = narrowed(device)
+    waiting: list[tuple[npt.NDArray[np.intp], Tensor]] = []
     for width, group in groupby(order, key=lambda number: width_of(len(rows[number]))):
         size = max(1, CALL_TOKENS // width)
         alike = np.array(list(group))
@@ -154,13 +163,20 @@ def _in_calls(
             filled = np.resize(chosen, size)  # repeats them
             ids, lengths = _padded([rows[number] for number in filled], pad_id, width)
             try:
-                with torch.inference_mode():
-                    values = _values(run, ids.to(device), lengths.to(device), filled)
+                with torch.inference_mode(), narrow():
+                    values = run(sent(ids, device), lengths, filled).float()
             except torch.OutOfMemoryError:
                 raise UsageError(
                     f"the device's memory is too small for {size} sequences of {width} tokens at a time"
                 ) from None
-            yield chosen, values[: len(chosen)]
+            waiting.append((chosen, values[: len(chosen)]))
+            if len(waiting) > 1:
+                yield _ready(*waiting.pop(0))
+    yield from (_ready(*one) for one in waiting)
+
+
+def _ready(chosen: npt.NDArray[np.intp], values: Tensor) -> Result:
+    return chosen, values.cpu().numpy()
 
 
 def _width(config: EncoderConfig | None, length: int) -> int:
@@ -173,8 +189,3 @@ def _width(config: EncoderConfig | None, length: int) -> int:
         return -(-length // WIDTH) * WIDTH
     step = config.block_size if config.compatibility == "huggingface" else WIDTH
     return min(-(-length // step) * step, config.positions)
-
-
-def _values(run: Run, ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-    values: npt.NDArray[np.float32] = run(ids, lengths, chosen).float().cpu().numpy()
-    return values

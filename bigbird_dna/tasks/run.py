@@ -99,6 +99,7 @@ def _computed(encoder: EncoderConfig, config: TrainingConfig, world: World) -> d
         "processes": world.size,
         "accumulate": config.accumulate,
         "precision": chosen_precision(world.device, config.precision),
+        "compile_layers": str(config.compile_layers).lower(),
         "gradient_checkpointing": str(encoder.gradient_checkpointing).lower(),
         "route": encoder.route,
         "device": world.device.type,

@@ -21,14 +21,16 @@ from bigbird_dna.console import log as log_line
 from bigbird_dna.errors import ConfigError, DataError, Stopped
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.estimate import duration, matrix_rate, training_seconds
+from bigbird_dna.training.kernels import chosen_kernels
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.memory import freed_memory_kept
+from bigbird_dna.training.micro_batches import Batch as Batch
+from bigbird_dna.training.micro_batches import by_length, on_device, pinned
 from bigbird_dna.training.resuming import resume
 from bigbird_dna.training.schedule import learning_rate, make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 from bigbird_dna.training.stopping import Stopping
 
-Batch = dict[str, Tensor]
 LOG_STEPS = 10
 _LONG, _TOO_LONG = 60.0, 86400.0  # seconds: an estimate is worth a line; a warning
 
@@ -39,11 +41,14 @@ class Objective(Protocol):
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Examples `first … first + count` of a step's global batch, on the CPU, with `lengths`."""
 
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some rows (n,) of a batch, as `take_rows`: a micro-batch."""
+
     def counts(self, batch: Batch) -> dict[str, float]:
         """Numbers of loss terms in a batch; their sums over the global batch are the loss's divisors."""
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """This batch's share of the global batch's loss."""
+        """This batch's share of the global batch's loss; what `HOST` names is on the CPU."""
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Figures on held-out data, equal on every process."""
@@ -60,7 +65,8 @@ def train(
 
     Raises
     ------
-    ConfigError : `batch_size` can't be divided among the processes and micro-batches.
+    ConfigError : `batch_size` can't be divided among the processes and micro-batches; or as of
+        `chosen_kernels`.
     DataError : the loss is not a number any more; the last checkpoint is still good.
     ModelError : the checkpoints are damaged.
     Stopped : SIGTERM came, or `world` is about to end: on every process after the same step, whose
@@ -81,7 +87,7 @@ def train(
     steps = _Steps(network, optimizer, objective, config, store, world, progress, log, cast)
 
     begin = progress.step
-    with Stopping(world.ends) as stopping:
+    with Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
         for step, batches in _prefetched(objective, config, world, begin):
             if step == begin and log:
                 _say_how_long(network, batches, config.steps - begin, world)
@@ -213,7 +219,7 @@ def _backward(
         waits = number + 1 < len(batches) and isinstance(parallel, DistributedDataParallel)
         with parallel.no_sync() if waits else nullcontext():  # type: ignore[operator]
             with cast:
-                loss = objective.loss(parallel, _moved(batch, world.device), totals)
+                loss = objective.loss(parallel, on_device(batch, world.device), totals)
             # DDP averages gradients over processes, and the loss is already divided by global counts.
             (loss * world.size).backward()  # type: ignore[no-untyped-call]
         step_loss += loss.detach()
@@ -248,10 +254,17 @@ def _prefetched(
     shares = world.size * config.accumulate
     # As even as they can be: of a batch that isn't a multiple, some have one more.
     bounds = [config.batch_size * share // shares for share in range(shares + 1)]
-    own = [*pairwise(bounds)][world.rank * config.accumulate :][: config.accumulate]
+    own = bounds[world.rank * config.accumulate :][: config.accumulate + 1]
+    sizes = [end - first for first, end in pairwise(own)]
 
     def make(step: int) -> list[Batch]:
-        return [objective.batch(step, first, end - first) for first, end in own]
+        whole = objective.batch(step, own[0], sum(sizes))
+        if len(sizes) == 1:
+            return [pinned(whole, world.device)]
+        # An example may be several rows, as of a step on shorter inputs.
+        more = len(whole["lengths"]) // sum(sizes)
+        chosen = by_length(whole["lengths"], [more * size for size in sizes])
+        return [pinned(objective.part(whole, rows), world.device) for rows in chosen]
 
     if first_step >= config.steps:
         return
@@ -270,7 +283,3 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
 
 def _added(items: list[dict[str, float]]) -> dict[str, float]:
     return {key: sum(item[key] for item in items) for key in items[0]}
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    return {key: value.to(device, non_blocking=True) for key, value in batch.items()}

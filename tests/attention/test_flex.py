@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask
+from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import flex, flex_kernel, tiles
+from bigbird_dna.attention import bigbird_attention, flex, flex_kernel, routes, tiles
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.pattern import Pattern
-from tests.attention.problems import inputs, patterns
+from tests.attention.problems import inputs, patterns, value_and_gradients
 
 GENOMICS = Pattern()
 
@@ -39,13 +40,23 @@ def problems(draw: st.DrawFn) -> tuple[Pattern, int, tuple[int, ...]]:
     return pattern, tokens, (longest, *others)
 
 
+@st.composite
+def rows_of_any_length(draw: st.DrawFn) -> tuple[Pattern, int, tuple[int, ...]]:
+    """A pattern, the padded length, and true lengths, mostly of different numbers of blocks."""
+    pattern = draw(patterns(st.integers(1, 9), ("plain", "causal", "extra")))
+    least = 1 + pattern.extra_globals
+    longest = draw(st.integers(least, 90))
+    others = draw(st.lists(st.integers(least, longest), min_size=1, max_size=3))
+    return pattern, longest + draw(st.integers(0, 9)), (*others, longest)
+
+
 def spread(lists: tiles.Lists, size: int, tokens: int) -> npt.NDArray[np.bool_]:
-    """(H, N, N): the scores of the listed tiles."""
-    counts, ids = lists.counts[0].numpy(), lists.ids[0].numpy()
+    """(G, H, N, N): the scores of the listed tiles."""
+    counts, ids = lists.counts.numpy(), lists.ids.numpy()
     mask = np.zeros(ids.shape, dtype=bool)
-    for head, row in np.ndindex(*counts.shape):
-        mask[head, row, ids[head, row, : counts[head, row]]] = True
-    return mask.repeat(size, axis=1).repeat(size, axis=2)[:, :tokens, :tokens]
+    for place in np.ndindex(*counts.shape):
+        mask[(*place, ids[place][: counts[place]])] = True
+    return mask.repeat(size, axis=2).repeat(size, axis=3)[:, :, :tokens, :tokens]
 
 
 def call_of(pattern: Pattern, lengths: tuple[int, ...], heads: int, tokens: int = 0, layer: int = 0) -> Call:
@@ -60,8 +71,8 @@ def indices(batch: int, heads: int, tokens: int) -> tuple[Tensor, Tensor, Tensor
     return row, head, query, key
 
 
-@given(problems(), st.booleans(), st.integers(1, 16), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@given(problems() | rows_of_any_length(), st.booleans(), st.integers(1, 16), st.integers(0, 3))
+@settings(max_examples=200, deadline=None)
 def test_tiles_hold_the_pattern_token_by_token(
     problem: tuple[Pattern, int, tuple[int, ...]], own: bool, size: int, layer: int
 ) -> None:
@@ -71,6 +82,8 @@ def test_tiles_hold_the_pattern_token_by_token(
     longest, heads = max(lengths), 2
     made = tiles.make_tiles(call_of(pattern, lengths, heads, tokens, layer), size, False)
     assert (made.seen is None) == tiles.aligned(pattern, size)
+    graphs = {pattern.graph_blocks(length, tokens) for length in lengths}
+    assert len(made.full.counts) == (1 if len(graphs) == 1 else len(lengths))
     partial, full = (spread(lists, size, longest) for lists in (made.partial, made.full))
     assert not (partial & full).any()
     ends = torch.tensor(lengths)
@@ -95,8 +108,8 @@ def test_no_tile_lies_past_the_end() -> None:
     assert not made.full.counts[0, :, 0].any()
 
 
-@given(problems())
-@settings(max_examples=30, deadline=None)
+@given(problems() | rows_of_any_length())
+@settings(max_examples=40, deadline=None)
 def test_reverse_lists_are_torchs(problem: tuple[Pattern, int, tuple[int, ...]]) -> None:
     pattern, tokens, lengths = problem
     made = tiles.make_tiles(call_of(pattern, lengths, 3, tokens, 1), 8, True)
@@ -192,26 +205,31 @@ class Twisted(torch.autograd.Function):
 
 def kind(**changes: object) -> flex.Kind:
     q = torch.zeros(2, 2, 8, 4)
-    return flex._kind(q, Pattern(8), gradients=True)._replace(**changes)  # type: ignore[arg-type]
+    return flex._kind(q, Pattern(8), True, False)._replace(**changes)  # type: ignore[arg-type]
 
 
-@given(st.integers(1, 64), st.integers(1, 96), st.integers(0, 300), st.integers(1, 40), st.booleans())
+@given(
+    *(st.integers(1, 64), st.integers(1, 96), st.integers(0, 300), st.integers(1, 40)),
+    *(st.sampled_from(["one row", "one graph", "by row"]), st.integers(0, 5000)),
+)
 @settings(max_examples=100, deadline=None)
-def test_trial_lengths_share_a_graph_and_no_size(
-    block: int, size: int, extra: int, heads: int, one_row: bool
+def test_trial_lengths_are_near_the_real_one_and_share_no_size(
+    block: int, size: int, extra: int, heads: int, rows: str, tokens: int
 ) -> None:
     """torch takes sizes that are equal at compilation for equal for ever."""
-    pattern = Pattern(block, extra_globals=extra)
-    asked = kind(pattern=pattern, heads=heads, width=16, one_row=one_row)
-    lengths = flex._trial_lengths(flex_kernel.Recipe(size, False), asked)
-    assert len({pattern.blocks(length) for length in lengths}) == 1
+    pattern, one_row = Pattern(block, extra_globals=extra), rows == "one row"
+    asked = kind(pattern=pattern, heads=heads, width=16, one_row=one_row, by_row=rows == "by row")
+    lengths = flex._trial_lengths(flex_kernel.Recipe(size, False), asked, tokens)
+    assert len({pattern.blocks(length) for length in lengths}) == (2 if rows == "by row" else 1)
     assert (len(lengths) == 1) == one_row
+    if tokens >= extra + max(8 * block, 160 + block):
+        assert tokens < max(lengths) + block and max(lengths) < tokens + (3 + size // block) * 2 * block
     varying = {max(lengths), -(-max(lengths) // size)} | (set() if one_row else {len(lengths)})
     assert not varying & {heads, 16}
     assert one_row or min(lengths) < max(lengths) or block == 1
 
 
-@pytest.mark.parametrize("one_row", [False, True])
+@pytest.mark.parametrize("rows", ["one_row", "by_row", "one graph"])
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -223,7 +241,7 @@ def test_trial_lengths_share_a_graph_and_no_size(
     ],
 )
 def test_a_trial_finds_faults(
-    monkeypatch: pytest.MonkeyPatch, fault: str, reason: str | None, one_row: bool
+    monkeypatch: pytest.MonkeyPatch, fault: str, reason: str | None, rows: str
 ) -> None:
     def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
         if fault == "raises":
@@ -234,9 +252,58 @@ def test_a_trial_finds_faults(
         return out * {"output": 1.01, "nan": float("nan")}.get(fault, 1.0)
 
     monkeypatch.setattr(flex, "run", run)
-    asked = kind(one_row=one_row)
-    found = flex._failure(flex_kernel.Recipe(8, False), asked)
+    asked = kind(one_row=rows == "one_row", by_row=rows == "by_row")
+    found = flex._failure(flex_kernel.Recipe(8, False), asked, 8)
     assert found is None if reason is None else found is not None and reason in found
+
+
+def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
+        seen.append(call.lengths)
+        return torch.cat([dense_attention(call.take([row])) for row in range(len(call.lengths))])
+
+    monkeypatch.setattr(flex, "run", run)
+    for by_row in (False, True):
+        seen.clear()
+        # Two rows whose lengths are a block apart, each long enough for the linear oracle.
+        monkeypatch.setattr(flex, "DENSE_TOKENS", 400)
+        assert flex._failure(flex_kernel.Recipe(8, False), kind(by_row=by_row), 500) is None
+        long, short = seen
+        assert 500 <= max(long) < 520 and max(short) < 200
+        assert len({-(-length // 8) for length in long}) == 1 + by_row
+    monkeypatch.setattr(flex, "TRIAL_TOKENS", 450)
+    assert flex._failure(flex_kernel.Recipe(8, False), kind(), 10**6) is None
+    assert max(map(max, seen)) < 520
+
+
+def exactly(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
+    """As the kernel does, whatever autocast says."""
+    with torch.autocast("cpu", enabled=False):
+        return dense_attention(call)
+
+
+def test_a_trial_knows_no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16 the oracle would be off by more than a kernel in float32 may be."""
+    monkeypatch.setattr(flex, "run", exactly)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert flex._failure(flex_kernel.Recipe(8, False), kind(), 8) is None
+
+
+def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a trial saves for its own gradients is not the layer's."""
+    monkeypatch.setattr(flex, "run", exactly)
+    monkeypatch.setattr(flex, "_found", {})
+    x = torch.randn(3, requires_grad=True)
+
+    def layer(x: Tensor) -> Tensor:
+        assert isinstance(flex._recipe(kind(), 8), flex_kernel.Recipe)
+        return x.sin().exp()
+
+    checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, (x.sin().exp() * x.cos()).detach())
 
 
 def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,9 +311,53 @@ def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) 
     faults = dict(zip(recipes, ["a", None, "c"], strict=True))
     monkeypatch.setattr(flex, "_recipes", lambda *_: recipes)
     monkeypatch.setattr(flex, "_failure", lambda recipe, *_: faults[recipe])
-    assert flex._recipe.__wrapped__(kind()) == recipes[1]
+    monkeypatch.setattr(flex, "_found", {})
+    assert flex._recipe(kind(), 8) == recipes[1]
     faults[recipes[1]] = "b"
-    assert flex._recipe.__wrapped__(kind()) == "a"
+    assert flex._recipe(kind(), 8) == recipes[1], "tried once"
+    flex._found.clear()
+    assert flex._recipe(kind(), 8) == "a"
+
+
+def by_flex(monkeypatch: pytest.MonkeyPatch, by_row: bool) -> list[tuple[int, ...]]:
+    """Let the flex route be the oracle; gives the lengths of each call, as they come."""
+    calls: list[tuple[int, ...]] = []
+
+    def attend(call: Call) -> Tensor:
+        calls.append(call.lengths)
+        return dense_attention(call)
+
+    monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
+    monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
+    monkeypatch.setitem(routes._ROUTES, "flex", attend)
+    return calls
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_rows_of_all_lengths_are_one_call(monkeypatch: pytest.MonkeyPatch, by_row: bool) -> None:
+    calls = by_flex(monkeypatch, by_row)
+    pattern, lengths = Pattern(4), [200, 7, 131, 196, 130, 61]
+    made = inputs(6, 2, 203, 4)
+
+    def attend(route: str) -> list[Tensor]:
+        return value_and_gradients(
+            lambda q, k, v: bigbird_attention(q, k, v, pattern, lengths=lengths, route=route),  # type: ignore[arg-type]
+            made,
+        )
+
+    got, want = attend("flex"), attend("dense")
+    for mine, expected in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=0, atol=1e-12)
+    assert calls == ([tuple(lengths)] if by_row else [(200,), (7,), (131, 130), (196,), (61,)])
+
+
+def test_lists_by_row_that_would_fill_the_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flex, "_cpu_refusal", lambda *_: None)
+    monkeypatch.setattr(flex, "_recipe", lambda *_: flex_kernel.Recipe(64, False))
+    asked = {"dropout": 0.0, "gradients": True, "relative": False}
+    for rows, fits in ((300, True), (400, False)):
+        q = torch.zeros(()).expand(rows, 12, 4096, 1)
+        assert flex.serves_by_row(q, GENOMICS, **asked) == fits  # type: ignore[arg-type]
 
 
 def assert_serves(pattern: Pattern, shape: tuple[int, ...], lengths: tuple[int, ...]) -> None:
@@ -301,3 +412,28 @@ def test_variants_on_a_cpu(pattern: Pattern, shape: tuple[int, ...], lengths: tu
     assert_serves(pattern, shape, lengths)
     with torch.inference_mode():
         assert_serves(pattern, shape, lengths)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pattern", "shape", "batches"),
+    [
+        (Pattern(16, 2, 3, 2), (3, 2, 300, 16), [(300, 111, 17), (40, 33, 299)]),
+        (Pattern(16, 2, 3, 2, causal=True), (3, 2, 300, 16), [(300, 111, 17)]),
+        (Pattern(32, 2, 3, 1, extra_globals=32), (2, 2, 301, 16), [(301, 130)]),
+    ],
+)
+def test_one_kernel_serves_rows_of_all_lengths_on_a_cpu(
+    pattern: Pattern, shape: tuple[int, ...], batches: list[tuple[int, ...]]
+) -> None:
+    q, k, v = (x.detach() for x in inputs(*shape, dtype=torch.float32)[:3])
+    assert flex.serves_by_row(q, pattern, dropout=0.0, gradients=False, relative=False)
+    before = counters["stats"]["unique_graphs"]
+    for lengths in batches:
+        call = Call(q, k, v, pattern, lengths, 1)
+        got = flex.flex_attention(call)
+        assert (got - dense_attention(call)).abs().max() < 1e-5
+        for row, length in enumerate(lengths):
+            assert not got[row, :, length:].any()
+    assert counters["stats"]["unique_graphs"] == before

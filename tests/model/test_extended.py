@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.encoder import Encoder, token_owners
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.owners import token_owners
 
 SMALL = {
     "vocabulary": 20,

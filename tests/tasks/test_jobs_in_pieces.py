@@ -205,6 +205,36 @@ def test_effects_of_variants(
     same(score, tmp_path / "promoters", name, format, (3,), model="promoter", stride=60, **chosen)
 
 
+def test_precision_is_part_of_a_job_and_said(run: Run, home: Path, tmp_path: Path) -> None:
+    scan = ("score-promoters", home / "promoter", home / "genome.fa.gz", "--device", "cpu")
+    reference = ("--reference", home / "genome.fa.gz", "--device", "cpu")
+    predict = ("predict-tracks", home / "chromatin", home / "regions.bed", *reference)
+    score = (
+        "score-variants",
+        home / "chromatin",
+        home / "x.vcf",
+        "--format",
+        "tsv",
+        "--offsets",
+        1,
+        *reference,
+    )
+    for words in (scan, predict, score):
+        plain, same, narrow = (
+            run(*words, *more).out for more in ((), ("--precision", "float32"), ("--precision", "bfloat16"))
+        )
+        assert plain == same and "--precision" not in plain
+        commands = [line for line in narrow.splitlines() if line.startswith("## command")]
+        assert len(commands) == 1 and "--precision bfloat16" in commands[0]
+        assert narrow.replace(" --precision bfloat16", "") != plain
+        refused(run(*words, "--precision", "float16"), 2, "precision float16: for GPUs; on a CPU choose")
+        refused(run(*words, "--precision", "double"), 2, "precision 'double': choose one of float32")
+    pieces = [tmp_path / "1", tmp_path / "2"]
+    assert run(*scan, "--piece", "1/2", "-o", pieces[0]).code == 0
+    assert run(*scan, "--piece", "2/2", "-o", pieces[1], "--precision", "bfloat16").code == 0
+    refused(run("merge-pieces", *pieces, "-o", tmp_path / "x.tsv"), 1, "2: is not of the same job", "command")
+
+
 def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(home: Path, tmp_path: Path) -> None:
     words = home / "chromatin", home / "x.vcf", home / "genome.fa.gz"
     for number in (1, 2):

@@ -24,13 +24,14 @@ from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.tasks.pretraining.rivals import training_documents
-from bigbird_dna.tasks.pretraining.sampling import PairSampler, StretchSampler, document_bounds
+from bigbird_dna.tasks.pretraining.sampling import Example, PairSampler, StretchSampler, document_bounds
 from bigbird_dna.tasks.pretraining.training import pretrain
 from bigbird_dna.tokens.documents import DocumentPlan, Strands
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.micro_batches import Batch, by_length
 from tests.cli.command import invoke
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -114,6 +115,35 @@ def test_a_batch_is_a_function_of_its_place_in_the_step(objective: PretrainingOb
     width = part["ids"].shape[1]
     assert torch.equal(whole["ids"][2:, :width], part["ids"])
     assert not torch.equal(whole["ids"], objective.batch(4, 0, 4)["ids"])
+
+
+def hidden(batch: Batch, numbers: list[int]) -> list[tuple[int, ...]]:
+    """Of each hidden token its row's number, its place there, input, label and segment."""
+    width, ids, segments = batch["ids"].shape[1], batch["ids"].flatten(), batch["segments"].flatten()
+    return [
+        (numbers[place // width], place % width, int(ids[place]), label, int(segments[place]))
+        for place, label in zip(batch["masked"].tolist(), batch["labels"].tolist(), strict=True)
+    ]
+
+
+def test_hidden_tokens_go_with_their_rows_into_micro_batches(objective: PretrainingObjective) -> None:
+    class Ended:
+        """Documents end."""
+
+        def draw(self, rng: np.random.Generator) -> Example:
+            example = objective.samplers[96].draw(rng)
+            return example._replace(ids=example.ids[: int(rng.integers(min(example.first + 2, 96), 97))])
+
+    whole = objective._batch(Ended(), [(1, place) for place in range(16)])
+    assert len({*whole["lengths"].tolist()}) > 3
+    found = []
+    for rows in by_length(whole["lengths"], [7, 5, 4]):
+        part = objective.part(whole, rows)
+        assert set(part) == set(whole) and part["ids"].shape[1] == part["lengths"].max()
+        assert torch.equal(part["next_sentence"], whole["next_sentence"][rows])
+        assert torch.equal(part["ids"], whole["ids"][rows, : part["ids"].shape[1]])
+        found += hidden(part, rows.tolist())
+    assert sorted(found) == sorted(hidden(whole, [*range(16)]))
 
 
 def test_a_batch_is_laid_out_as_cls_a_sep_b_sep(objective: PretrainingObjective) -> None:

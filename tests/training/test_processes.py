@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +94,25 @@ class Several(World):
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, accumulate: int) -> None:
-    asked: list[tuple[int, int]] = []
+    parts: list[list[int]] = []
 
-    class Recording:
+    class Numbered:
         def batch(self, step: int, first: int, count: int) -> dict[str, torch.Tensor]:
-            asked.append((first, count))
-            return {}
+            return {"lengths": torch.arange(first, first + count)}
+
+        def part(self, batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"lengths": batch["lengths"][rows]}
 
     config = loop.TrainingConfig(steps=1, batch_size=25, accumulate=accumulate)
     for rank in range(size):
         here = Several(rank, size, torch.device("cpu"))
-        assert len(list(loop._prefetched(Recording(), config, here, 0))) == 1  # type: ignore[arg-type]
-    places = [place for first, count in asked for place in range(first, first + count)]
-    assert places == list(range(25))
-    sizes = {count for _, count in asked}
+        ((_, batches),) = loop._prefetched(Numbered(), config, here, 0)  # type: ignore[arg-type]
+        own = [batch["lengths"].tolist() for batch in batches]
+        assert len(own) == accumulate
+        assert accumulate == 1 or [*chain(*own)] == sorted(chain(*own), reverse=True)
+        parts += own
+    assert sorted(chain(*parts)) == list(range(25))
+    sizes = {len(part) for part in parts}
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
 
 
@@ -132,17 +138,24 @@ def test_checkpoints_are_named_by_what_decides_and_found_by_what_did(
     place = begun(tokenizer, tmp_path, 1, encoder).store.directory
     otherwise = encoder.model_copy(update={"route": "dense", "gradient_checkpointing": True})
     computing: dict[str, Any] = {"accumulate": 4, "precision": "bfloat16", "evaluate_every": 3}
+    assert begun(tokenizer, tmp_path, 1, encoder, compile_layers=True).store.directory == place
+    assert begun(tokenizer, tmp_path, 1, encoder, attention_fallback=True).store.directory == place
     run = begun(tokenizer, tmp_path, 3, otherwise, **computing)
     assert run.store.directory == place
     assert run.store.computed == {
         **{"processes": 3, "accumulate": 4, "precision": "bfloat16", "route": "dense"},
+        "compile_layers": "false",
         **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
     }
     former = {
         "task": "pretraining",
         "encoder": otherwise.model_dump(),
         "training": run.config.model_dump(
-            exclude={"evaluate_every", "checkpoint_every", "evaluation_sequences", "ngram_order"}
+            # As it was: with keys of how it is computed, but none of those that came later.
+            exclude={
+                *("evaluate_every", "checkpoint_every", "evaluation_sequences", "ngram_order"),
+                *("attention_fallback", "compile_layers"),
+            }
         ),
         "tokenizer": tokenizer.sha256,
         "processes": 3,

@@ -18,6 +18,7 @@ _SECTIONS = {"promoter": "promoters", "chromatin": "chromatin"}
 # What models of one study may differ in; all other keys must agree.
 _FREE = ("model.initial", "training.examples", "training.seed", "training.steps")
 _WATCHING = ("training.evaluate_every", "training.checkpoint_every")
+_COMPUTING = ("training.attention_fallback", "training.compile_layers")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _read(path: Path) -> StudyModel:
     if "auroc" not in curves.evaluation:
         raise DataError(f"{path / 'training.jsonl'}: no AUROC on validation data in it")
     settings = dict(_leaves(provenance["configuration"]))
-    for key in (*_FREE, *_WATCHING):
+    for key in (*_FREE, *_WATCHING, *_COMPUTING):
         settings.pop(f"{section}.{key}", None)
     started = provenance.get("pretrained_sha256")
     return StudyModel(

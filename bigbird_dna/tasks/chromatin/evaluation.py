@@ -17,7 +17,9 @@ from bigbird_dna.files import check_writable, write_array
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load_chromatin_model
+from bigbird_dna.model.inference import inference
 from bigbird_dna.pieces import contents, find_piece
 from bigbird_dna.tasks.chromatin.bin_pieces import write_bin_piece
 from bigbird_dna.tasks.chromatin.shared_windows import WINDOWS_AT_ONCE, share_windows
@@ -116,6 +118,7 @@ def evaluate_models(
     output: Path,
     labels: Path | None = None,
     piece: str | None = None,
+    precision: str = "float32",
     batch_size: int = 16,
     device: str = "auto",
 ) -> None:
@@ -132,16 +135,20 @@ def evaluate_models(
     piece
         "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file.
         None: all bins.
+    precision
+        As of `predict_tracks`.
 
     Raises
     ------
     UsageError
-        An output can't be written (it is looked at before the work begins), or `batch_size` is below 1;
+        An output can't be written (it is looked at before the work begins), `batch_size` is below 1, or
+        `precision` can't be had;
         labels are asked for with a piece.
     DataError, ModelError
         There are no test bins; a model is not of the data set.
     """
     check_at_least_one({"batch_size": batch_size})
+    computing = inference(precision, choose_device(device))
     part = find_piece(piece, output)
     if part is not None and labels is not None:
         raise UsageError(f"piece {part}: the labels of all bins go with the whole, not with a piece")
@@ -149,14 +156,16 @@ def evaluate_models(
     loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
     numbers = range(len(rows)) if part is None else part.rows(len(rows))
     some = rows[numbers.start : numbers.stop]
-    values = predict_bins(
-        loaded, bins, genome, some, middle=config.middle, batch_size=batch_size, device=device
-    )
+    with computing:
+        values = predict_bins(
+            loaded, bins, genome, some, middle=config.middle, batch_size=batch_size, device=device
+        )
     if part is None:
         _write(output, values, labels, bins, rows)
         return
     files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
     chosen = config.model_dump(mode="json", include={"test_bins", "middle", "seed"})
+    chosen |= {} if precision == "float32" else {"precision": precision}
     job = {"content": contents(genome.path, *files), "evaluation": chosen}
     write_bin_piece(output, part, values, (len(rows), len(bins.tracks)), job)
 

@@ -29,6 +29,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.epochs import Epochs
 from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import take_rows
 
 # Axes: N windows, K bins of a window, T tracks.
 
@@ -101,6 +102,10 @@ class ChromatinObjective:
             "present": torch.from_numpy(rows >= 0),
         }
 
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some windows of a batch."""
+        return take_rows(batch, rows)
+
     def counts(self, batch: Batch) -> dict[str, float]:
         """Labels: bins × tracks."""
         return {"labels": float(batch["present"].sum()) * batch["labels"].shape[2]}
@@ -108,7 +113,7 @@ class ChromatinObjective:
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         """Mean cross-entropy over bins and tracks, positives weighted, in nats."""
         logits = network(batch["ids"], batch["lengths"], batch["spans"]).float()
-        weight = torch.tensor(self.config.positive_weight, device=logits.device)
+        weight = torch.full((), self.config.positive_weight, device=logits.device)
         losses = F.binary_cross_entropy_with_logits(
             logits, batch["labels"].float(), pos_weight=weight, reduction="none"
         )

@@ -20,6 +20,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_chromatin_model
+from bigbird_dna.model.inference import PRECISIONS, inference, said_precision
 from bigbird_dna.model.model import Model
 from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
 from bigbird_dna.pieces import Piece, contents, find_piece
@@ -60,6 +61,7 @@ def predict_tracks(
     format: str | None = None,
     max_n: float = 0.25,
     piece: str | None = None,
+    precision: str = "float32",
     batch_size: int = 16,
     device: str = "auto",
     threads: int | None = None,
@@ -91,6 +93,9 @@ def predict_tracks(
     piece
         "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file,
         whose ending says nothing. None: all regions.
+    precision
+        What the model computes in: float32, bfloat16, or float16 (GPUs). The last two are faster where the
+        device has them, and less exact; what is written says so.
     batch_size, device, threads
         Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
 
@@ -109,12 +114,12 @@ def predict_tracks(
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     part = find_piece(piece, output)
     chosen = format or format_for(None if part else output, TRACK_FORMATS, "tsv")
-    request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n, part)
-    choose_device(device)
+    request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n, part, precision)
+    computing = inference(precision, choose_device(device))
     opened = load_chromatin_model(model)
     predict = partial(opened.window_probabilities, middle=middle, batch_size=batch_size, device=device)
     names = None if aliases is None else Path(aliases)
-    with Reference(Path(reference), names) as genome, cpu_threads(threads):
+    with Reference(Path(reference), names) as genome, cpu_threads(threads), computing:
         return request.run(opened, regions, genome, predict)
 
 
@@ -130,11 +135,13 @@ class _Request:
     contigs: tuple[str, ...]
     max_n: float
     piece: Piece | None
+    precision: str
 
     def __post_init__(self) -> None:
         check_choice("summary", self.summary, get_args(Summary))
         check_fraction("middle", self.middle)
         check_fraction("max_n", self.max_n)
+        check_choice("precision", self.precision, PRECISIONS)
         if self.piece is None:
             check_format(self.format, TRACK_FORMATS, self.output)
         check_choice("format", self.format, TRACK_FORMATS)
@@ -219,6 +226,7 @@ class _Request:
         options |= {"--tracks": self.tracks}
         options |= {"--format": None if self.format == "tsv" else self.format, "--summary": self.summary}
         options |= {"--middle": self.middle or None, "--contig": list(self.contigs), "--max-n": self.max_n}
+        options |= said_precision(self.precision)
         return command_line("predict-tracks", [model.path, regions], options)
 
 

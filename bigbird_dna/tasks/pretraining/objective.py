@@ -17,6 +17,7 @@ from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import take_rows
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
 
@@ -80,6 +81,18 @@ class PretrainingObjective:
             "labels": labels.flatten()[masked],
             "next_sentence": torch.tensor(classes),
         }
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some inputs of a batch."""
+        width = batch["ids"].shape[1]
+        of, places = batch["masked"] // width, batch["masked"] % width
+        numbers = torch.full((len(batch["ids"]),), -1)
+        numbers[rows] = torch.arange(len(rows))
+        kept = numbers[of] >= 0
+        by_row = {name: batch[name] for name in ("ids", "lengths", "segments", "next_sentence")}
+        taken = take_rows(by_row, rows)
+        masked = numbers[of[kept]] * taken["ids"].shape[1] + places[kept]
+        return {**taken, "masked": masked, "labels": batch["labels"][kept]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Masked tokens and pairs."""

@@ -40,6 +40,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.epochs import Epochs
 from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.micro_batches import take_rows
 
 VALIDATION_WINDOWS = 2000
 
@@ -107,6 +108,10 @@ class PromoterObjective:
 
     def _rows(self, sequences: Sequence[str]) -> list[npt.NDArray[np.int32]]:
         return window_rows(self.tokenizer, sequences, self.positions, self.anchor)
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some windows of a batch."""
+        return take_rows(batch, rows)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Windows."""

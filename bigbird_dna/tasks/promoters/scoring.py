@@ -13,6 +13,7 @@ from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.places import Places, contig_names, find_places
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_promoter_model
+from bigbird_dna.model.inference import PRECISIONS, inference, said_precision
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
@@ -46,6 +47,7 @@ def score_promoters(
     regions: Path | str | None = None,
     max_n: float = 0.25,
     piece: str | None = None,
+    precision: str = "float32",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -75,6 +77,9 @@ def score_promoters(
     piece
         "3/8": the third of eight pieces with as many windows each, for `merge_pieces`; `output` is its file,
         whose ending says nothing. None: the whole scan.
+    precision
+        What the model computes in: float32, bfloat16, or float16 (GPUs). The last two are faster where the
+        device has them, and less exact; what is written says so.
     batch_size, device, threads
         Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
 
@@ -91,11 +96,11 @@ def score_promoters(
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     part = find_piece(piece, output)
     format = format or format_for(None if part else output, SCORE_FORMATS, "tsv")
-    scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions, part)
-    choose_device(device)
+    scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions, part, precision)
+    computing = inference(precision, choose_device(device))
     opened = load_promoter_model(model)
     predict = partial(opened.window_probabilities, batch_size=batch_size, device=device)
-    with readable(fasta) as path, cpu_threads(threads):
+    with readable(fasta) as path, cpu_threads(threads), computing:
         return scan.run(opened, fasta, path, predict)
 
 
@@ -111,10 +116,12 @@ class _Scan:
     contigs: tuple[str, ...]
     regions: Path | str | None
     piece: Piece | None
+    precision: str
 
     def __post_init__(self) -> None:
         check_at_least_one({"stride": self.stride})
         check_fraction("max_n", self.max_n)
+        check_choice("precision", self.precision, PRECISIONS)
         if self.piece is None:
             check_format(self.format, SCORE_FORMATS, self.output)
         check_choice("format", self.format, SCORE_FORMATS)
@@ -181,7 +188,7 @@ class _Scan:
     def _command(self, model: PromoterModel, fasta: Path | str) -> str:
         options: dict[str, object | None] = {"--format": self.format, "--stride": self.stride}
         options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
-        options["--max-n"] = self.max_n
+        options |= {"--max-n": self.max_n, **said_precision(self.precision)}
         return command_line("score-promoters", [model.path, fasta], options)
 
 

@@ -19,6 +19,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder
 from bigbird_dna.genome.vcf import Keep, VcfRecord, VcfSummary, contig_lines, open_vcf, scan_vcf
 from bigbird_dna.model.device import choose_device, cpu_threads
+from bigbird_dna.model.inference import PRECISIONS, inference, said_precision
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.outputs import (
@@ -75,6 +76,7 @@ def score_variants(
     sites: Path | str | None = None,
     max_n: float = 0.25,
     piece: str | None = None,
+    precision: str = "float32",
     batch_size: int = 32,
     device: str = "auto",
     threads: int | None = None,
@@ -110,6 +112,9 @@ def score_variants(
     piece
         "3/8": the third of eight pieces with as many records each, for `merge_pieces`; `output` is its file,
         whose ending says nothing. None: all records.
+    precision
+        What the model computes in: float32, bfloat16, or float16 (GPUs). The last two are faster where the
+        device has them, and less exact; what is written says so.
     batch_size, device, threads
         Windows run together; auto, cpu or cuda; CPU threads. They change speed and memory only.
 
@@ -125,14 +130,17 @@ def score_variants(
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     part = find_piece(piece, output)
     chosen = format or format_for(None if part else output, VARIANT_FORMATS, "vcf")
-    request = _Request(output, chosen, tracks, contig_names(contigs), regions, offsets, max_n, part)
-    choose_device(device)
+    request = _Request(
+        output, chosen, tracks, contig_names(contigs), regions, offsets, max_n, part, precision
+    )
+    computing = inference(precision, choose_device(device))
     engine = choose_engine(load_scoring_model(model), tracks, offsets, stride, sites)
     predict = engine.predictor(batch_size, device)
     names = None if aliases is None else Path(aliases)
     with (
         Reference(Path(reference), names) as genome,
         cpu_threads(threads),
+        computing,
         _source(vcf, output) as (path, stream),
     ):
         return request.run(engine, vcf, path, stream, genome, predict)
@@ -150,12 +158,14 @@ class _Request:
     offsets: int | None
     max_n: float
     piece: Piece | None
+    precision: str
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, VARIANT_FORMATS)
         if self.offsets is not None and not 1 <= self.offsets <= OFFSET_SPAN + 1:
             raise UsageError(f"offsets {self.offsets}: must be from 1 to {OFFSET_SPAN + 1}")
         check_fraction("max_n", self.max_n)
+        check_choice("precision", self.precision, PRECISIONS)
         if self.output is not None and self.output.suffix == ".bcf":
             raise UsageError(f"{self.output}: BCF isn't written; name a .vcf.gz")
 
@@ -232,6 +242,7 @@ class _Request:
             "--regions": self.regions,
         }
         options |= {"--format": self.format, **engine.options, "--max-n": self.max_n}
+        options |= said_precision(self.precision)
         return command_line("score-variants", [engine.model.path, vcf], options)
 
 

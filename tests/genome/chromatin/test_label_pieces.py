@@ -100,6 +100,11 @@ def test_predictions_of_test_bins(run: Run, label: Any, home: Path, tmp_path: Pa
     assert run(*words, pieces[1], "--piece", "2/7", "--set", "chromatin.evaluation.seed=3").code == 0
     result = run("merge-pieces", *pieces, "-o", tmp_path / "merged.npy")
     refused(result, 1, "2.piece: is not of the same job", "it differs in evaluation (seed)")
+    assert run(*words, pieces[1], "--piece", "2/7", "--precision", "bfloat16").code == 0
+    result = run("merge-pieces", *pieces, "-o", tmp_path / "merged.npy")
+    refused(result, 1, "2.piece: is not of the same job", "it differs in evaluation (precision)")
+    refused(run(*words, tmp_path / "x.npy", "--precision", "float16"), 2, "precision float16: for GPUs")
+    assert not (tmp_path / "x.npy").exists()
 
 
 def test_pieces_of_other_labels_are_refused(run: Run, label: Any, home: Path, tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""What layers do beside attention, compiled by torch: fewer and larger kernels on a GPU."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo.exc import TorchDynamoException
+
+from bigbird_dna.errors import ConfigError, error_text
+from bigbird_dna.model.encoder import Layer
+
+
+@contextmanager
+def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[None]:
+    """In the block, let layers in training run what comes before and after attention as torch compiles it.
+
+    All layers of an encoder, and all lengths, share what is compiled. Results are the same up to rounding,
+    and dropout draws other numbers on a CPU. Attention stays outside: it has kernels of its own.
+
+    Raises
+    ------
+    ConfigError
+        torch can't compile here.
+    """
+    layers = [module for module in network.modules() if isinstance(module, Layer)]
+    options: dict[str, Any] = {"dynamic": True, "backend": backend}
+    for layer in layers:
+        layer.compiled = (
+            torch.compile(layer._queries_keys_values, **options),
+            torch.compile(layer._after_attention, **options),
+        )
+    try:
+        yield
+    except TorchDynamoException as error:
+        raise ConfigError(f"compile_layers: torch can't compile here: {error_text(error)}") from None
+    finally:
+        for layer in layers:
+            layer.compiled = None

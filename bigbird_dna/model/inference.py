@@ -1,0 +1,97 @@
+"""How models predict: in which precision, and what is made ready while a GPU computes."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from bigbird_dna.attention import Choice, routes_heard
+from bigbird_dna.checks import check_choice
+from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+AHEAD_OF = ("cuda",)
+"""Devices that compute while the CPU has time; a CPU's cores are all busy with rows."""
+
+_computing: ContextVar[torch.dtype] = ContextVar("_computing", default=torch.float32)
+
+
+@contextmanager
+def inference(precision: str, device: torch.device) -> Iterator[None]:
+    """In the block models compute what they predict in this precision, and say attention's routes on a GPU.
+
+    bfloat16 and float16 are torch's autocast: products and attention are computed in them, sums and
+    normalisation in float32. Each route is said once.
+
+    Raises
+    ------
+    UsageError
+        There is no such precision, or not on this device.
+    """
+    check_choice("precision", precision, PRECISIONS)
+    if precision == "float16" and device.type == "cpu":
+        raise UsageError("precision float16: for GPUs; on a CPU choose float32 or bfloat16")
+    said: set[Choice] = set()
+
+    def hear(choice: Choice) -> None:
+        if device.type != "cpu" and choice not in said:
+            said.add(choice)
+            log(f"attention: {choice.route} ({choice.reason})")
+
+    token = _computing.set(PRECISIONS[precision])
+    try:
+        with routes_heard(hear):
+            yield
+    finally:
+        _computing.reset(token)
+
+
+def said_precision(precision: str) -> dict[str, object | None]:
+    """The option that a result states in its command; none where it is the default."""
+    return {"--precision": None if precision == "float32" else precision}
+
+
+def narrowed(device: torch.device) -> Callable[[], Any]:
+    """What makes contexts, in any thread, that compute in the precision of the present `inference`."""
+    dtype = _computing.get()
+    if dtype == torch.float32:
+        return nullcontext
+    return lambda: torch.autocast(device.type, dtype=dtype)
+
+
+def ahead(make: Callable[[T], R], items: Iterable[T], device: torch.device) -> Iterator[R]:
+    """What `make` gives of each item, in their order; on a GPU a thread makes the next one meanwhile.
+
+    An error of it comes where its result would.
+    """
+    if device.type not in AHEAD_OF:
+        yield from map(make, items)
+        return
+    upcoming: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        try:
+            for item in items:
+                upcoming.append(pool.submit(make, item))
+                if len(upcoming) > 1:
+                    yield upcoming.popleft().result()
+            while upcoming:
+                yield upcoming.popleft().result()
+        finally:
+            for one in upcoming:
+                one.cancel()
+
+
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device; a GPU isn't waited for."""
+    if device.type == "cuda":
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)

@@ -1,0 +1,52 @@
+"""A process's part of a step, cut into micro-batches with as little padding as can be.
+
+Axes: N rows of a process, n those of a micro-batch, L tokens.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+Batch = dict[str, Tensor]
+
+HOST = ("lengths", "spans")
+"""Tensors of a batch that stay on the CPU, as work is planned by them: reading them from a GPU would wait for
+all that it has to do before."""
+
+TOKENS = ("ids", "segments")
+"""Tensors of a batch that have a number for each token, (N, L)."""
+
+
+def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Numbers of rows (n,) for micro-batches of these sizes, rows of like lengths (N,) together.
+
+    The longest come first: what memory the step takes is known at once.
+    """
+    order = torch.argsort(lengths, descending=True, stable=True)
+    return [order[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
+
+
+def take_rows(batch: Batch, rows: Tensor) -> Batch:
+    """Some rows of a batch whose tensors are all by row, without the padding that all of these have."""
+    longest = int(batch["lengths"][rows].max())
+    return {
+        name: value[rows, :longest].contiguous() if name in TOKENS else value[rows]
+        for name, value in batch.items()
+    }
+
+
+def pinned(batch: Batch, device: torch.device) -> Batch:
+    """A batch where a GPU can fetch it by itself; for other devices the same batch."""
+    if device.type != "cuda":
+        return batch
+    torch.cuda.set_device(device)  # of this thread, else memory is taken on the first GPU
+    return {name: value.pin_memory() for name, value in batch.items()}
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """A batch on a device, but for what `HOST` names; the host doesn't wait for it."""
+    return {
+        name: value if name in HOST else value.to(device, non_blocking=True) for name, value in batch.items()
+    }
