@@ -24,7 +24,7 @@ from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
 from tests.training.kinds import logged
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(7200)]
 
 SEED = int(os.environ.get("BIGBIRD_DNA_SEED", "1"))
 # Long enough for checkpoints on the way.
