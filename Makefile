@@ -9,6 +9,8 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 SNAKEFILES := Snakefile workflow
 RESULTS := from bigbird_dna.config import load_config; print(load_config("workflow/config/demo.yaml").results)
 
+CLUSTER ?= tests/cluster
+
 FUZZ_SECONDS ?= 600
 FUZZ_READERS ?=
 FUZZ_SEED ?= 0
@@ -61,12 +63,12 @@ test: lint
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
-# Without root, apt-get or the plugin its tests are skipped, and say why.
+# Without root, apt-get or the plugin its tests are skipped, and say why. CLUSTER names some of them.
 test-cluster: $(INSTALLED)
 	@$(BIN)/python -c 'import snakemake_executor_plugin_slurm' 2>/dev/null \
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]' \
 		|| echo "make test-cluster: the Slurm plugin of Snakemake can't be installed here" >&2
-	$(BIN)/python -m pytest -m cluster -rs tests/cluster
+	$(BIN)/python -m pytest -m cluster -rs $(CLUSTER)
 
 # Fails where a reader crashes, hangs, swells or raises what is no error of this software's own.
 fuzz: $(INSTALLED)

@@ -1,9 +1,12 @@
 """The command that several processes are started by, on one node and on more."""
 
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,10 @@ from bigbird_dna.errors import UsageError
 WORDS = ["pretrain", "a b.yaml"]
 
 
-def line(processes: int, nodes: int, job: str | None = None) -> list[str]:
+def line(processes: int, nodes: int, job: str | None = None, inside: Sequence[str] = ()) -> list[str]:
     environment = {} if job is None else {"SLURM_JOB_ID": job}
-    made = command_line(WORDS, environment, processes=processes, nodes=nodes, cpus=32, meeting="n1:29000")
+    given: dict[str, Any] = {"cpus": 32, "meeting": "n1:29000", "inside": inside}
+    made = command_line(WORDS, environment, processes=processes, nodes=nodes, **given)
     return ["python" if word == sys.executable else word for word in made]
 
 
@@ -35,6 +39,16 @@ def test_on_several_nodes_srun_starts_one_torchrun_each_which_meet() -> None:
         " --nproc-per-node=8 -m bigbird_dna.cli.main"
     )
     assert line(16, 2, job="77") == [*srun.split(), *WORDS]
+
+
+@pytest.mark.parametrize(("processes", "nodes"), [(1, 1), (8, 1), (16, 2)])
+def test_in_a_container_is_what_srun_starts_and_not_srun(processes: int, nodes: int) -> None:
+    inside = ["apptainer", "exec", "--home", "/a b", "image.sif"]
+    outside = line(processes, nodes, job="77")
+    place = outside.index("python")
+    expected = [*outside[:place], *inside, *outside[place:]]
+    assert line(processes, nodes, job="77", inside=inside) == expected
+    assert ("srun" in expected) == (nodes > 1)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +71,21 @@ def launch(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
+
+
+def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_path: Path) -> None:
+    place = tmp_path / "to hold"
+    place.mkdir()
+    shown = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
+    inside = f"{shlex.join(shown)} --bind '$PLACE' \"a  b\" image.sif"
+    done = launch("--inside", inside, "--", "pretrain", "$PLACE", PLACE=str(place))
+    told = ["--bind", str(place), "a  b", "image.sif", "python", "-m", "bigbird_dna.cli.main"]
+    assert (done.returncode, done.stdout) == (0, f"{[*told, 'pretrain', '$PLACE']}\n"), done.stderr
+    done = launch("--inside", "apptainer 'exec", "--", "pretrain")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert '--inside "apptainer \'exec": not words as in a shell' in done.stderr
+    done = launch("--inside", str(place), "--", "pretrain")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
 def test_the_command_takes_its_place_with_its_words_and_exit_code(tmp_path: Path) -> None:

@@ -12,24 +12,35 @@ mark="# of bigbird-dna's tests"
 
 refuse() { echo "$1" >&2; exit 77; }
 
+# What was set up in a directory, and the configuration, which all commands of Slurm look for in one place.
 stop() {
     for name in slurmd-a slurmd-b slurmctld; do
-        [ ! -s "$dir/run/$name.pid" ] || kill "$(cat "$dir/run/$name.pid")" 2>/dev/null || true
+        [ ! -s "$1/run/$name.pid" ] || kill "$(cat "$1/run/$name.pid")" 2>/dev/null || true
     done
-    [ ! -s "$dir/munge/pid" ] || kill "$(cat "$dir/munge/pid")" 2>/dev/null || true
+    [ ! -s "$1/munge/pid" ] || kill "$(cat "$1/munge/pid")" 2>/dev/null || true
     if grep -qs "^$mark" $conf/slurm.conf; then rm -f $conf/slurm.conf $conf/gres.conf; fi
 }
 
-if [ "$action" = stop ]; then stop; exit 0; fi
+said() { sed -n "s|^$1||p" $conf/slurm.conf; }
+
+if [ "$action" = stop ]; then stop "$dir"; exit 0; fi
 
 [ "$(id -u)" -eq 0 ] || refuse "setting up Slurm needs root"
 if ! command -v slurmctld >/dev/null || ! command -v munged >/dev/null; then
     command -v apt-get >/dev/null || refuse "Slurm is installed by apt-get, which isn't here"
-    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+    quick="-qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10"
+    # shellcheck disable=SC2086
+    { apt-get $quick update && DEBIAN_FRONTEND=noninteractive apt-get $quick install -y --no-install-recommends \
         slurm-wlm slurm-client munge; } >"$dir.apt.log" 2>&1 \
         || refuse "apt-get can't install slurm-wlm and munge (see $dir.apt.log)"
 fi
-[ ! -e $conf/slurm.conf ] || grep -q "^$mark" $conf/slurm.conf || refuse "$conf/slurm.conf is of another Slurm"
+if [ -e $conf/slurm.conf ]; then
+    grep -q "^$mark" $conf/slurm.conf || refuse "$conf/slurm.conf is of another Slurm"
+    owner=$(said "$mark, process ")
+    if [ -n "$owner" ] && kill -0 "$owner" 2>/dev/null; then refuse "process $owner has a Slurm of tests here"; fi
+    stop "$(said SlurmctldPidFile= | sed 's|/run/slurmctld.pid$||')"
+    sleep 2
+fi
 
 host=$(uname -n)
 mkdir -p "$dir/state" "$dir/spool" "$dir/log" "$dir/run" "$dir/munge" $conf
@@ -38,7 +49,7 @@ dd if=/dev/urandom of="$dir/munge/key" bs=128 count=1 status=none
 chmod 600 "$dir/munge/key"
 
 cat >$conf/slurm.conf <<EOF
-$mark
+$mark, process $PPID
 ClusterName=one
 SlurmctldHost=$host(127.0.0.1)
 SlurmUser=root
@@ -91,18 +102,17 @@ PartitionName=gpu Nodes=ALL MaxTime=1-00:00:00 State=UP PriorityTier=1
 PartitionName=prio Nodes=ALL MaxTime=1-00:00:00 State=UP PriorityTier=100
 EOF
 
-munged --force --key-file="$dir/munge/key" --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" \
-    --log-file="$dir/munge/log" --seed-file="$dir/munge/seed"
-slurmctld -c
-slurmd -N a
-[ "$nodes" -eq 1 ] || slurmd -N b
+{ munged --force --key-file="$dir/munge/key" --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" \
+    --log-file="$dir/munge/log" --seed-file="$dir/munge/seed" \
+    && slurmctld -c && slurmd -N a && { [ "$nodes" -eq 1 ] || slurmd -N b; }; } \
+    || { stop "$dir"; refuse "the daemons of Slurm don't start (logs in $dir/log)"; }
 
 tries=60
 until [ "$(sinfo --noheader --Node --partition gpu --states idle 2>/dev/null | wc -l)" -eq "$nodes" ]; do
     tries=$((tries - 1))
     if [ $tries -eq 0 ]; then
         sinfo --long --Node >&2 || true
-        stop
+        stop "$dir"
         refuse "the nodes of Slurm don't become idle (logs in $dir/log)"
     fi
     sleep 1

@@ -3,7 +3,6 @@
 Two devices that aren't GPUs stand in for some: Slurm hands them out by number, and models run on the CPU.
 """
 
-import importlib.util
 import os
 import random
 import re
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,25 +18,15 @@ import yaml
 
 from bigbird_dna.directories import MARKER
 from tests import tiny_run
-from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, write
+from tests.cluster.running import QUICK, SITE, preempt, profiles, slurm, snakemake
+from tests.cluster.site import filled_in, write
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
+from tests.training.kinds import logged
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(7200)]
 
-SCRIPT = Path(__file__).with_name("slurm.sh")
 SEED = int(os.environ.get("BIGBIRD_DNA_SEED", "1"))
-# Trainings get as many threads as they get on this machine alone: other numbers round otherwise.
-SITE = {"gpu_type": "", "training_cpus": 2, "gpu_cpus": 1, "training_minutes": 60}
-# Of a Slurm without accounting, and of a machine where nobody wants to wait.
-QUICK = {
-    "slurm-status-command": "squeue",
-    "slurm-init-seconds-before-status-checks": 2,
-    "seconds-between-status-checks": 2,
-    "latency-wait": 10,
-    "jobs": 2,
-    "retries": 9,
-}
 # Long enough for checkpoints on the way.
 CONFIG: dict[str, Any] = {
     **tiny_run.WHOLE,
@@ -55,50 +43,6 @@ CONFIG: dict[str, Any] = {
         },
     },
 }
-
-
-def _start(directory: Path, nodes: int) -> Callable[[], None]:
-    """Start Slurm, or skip with the reason why it can't be; gives what stops it."""
-    if importlib.util.find_spec("snakemake_executor_plugin_slurm") is None:
-        pytest.skip("the extra `slurm` isn't installed: pip install -c constraints.txt -e '.[slurm]'")
-    words = [SCRIPT, "start", directory, str(nodes)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    assert done.returncode == 0, done.stdout + done.stderr
-    return lambda: subprocess.run([SCRIPT, "stop", directory], check=True) and None
-
-
-@pytest.fixture
-def one_node(tmp_path: Path) -> Iterator[None]:
-    """Slurm with one node, which has two stand-ins for GPUs."""
-    stop = _start(tmp_path / "slurm", 1)
-    yield
-    stop()
-
-
-@pytest.fixture
-def two_nodes(tmp_path: Path) -> Iterator[None]:
-    """Slurm with two nodes, each of which has one."""
-    stop = _start(tmp_path / "slurm", 2)
-    yield
-    stop()
-
-
-def snakemake(home: Path, profile: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake in a directory with a profile."""
-    return subprocess.run(
-        [sys.executable, "-m", "snakemake", "--workflow-profile", profile, *words],
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-
-
-def slurm(*words: str) -> str:
-    """What a command of Slurm prints; nothing where it fails, as for a job that has just ended."""
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
 
 
 class Job(NamedTuple):
@@ -148,9 +92,7 @@ class Disturber(threading.Thread):
         return any(changed > job.seen for changed in found)
 
     def _preempt(self, job: Job) -> None:
-        """A job of another partition wants the whole node, for which the others make way."""
-        what = ("--partition=prio", "--exclusive", "--output=/dev/null", "--mem=100")
-        slurm("sbatch", *what, "--wrap=sleep 2")
+        preempt()
         self.done.append(("preempt", job.rule))
 
     def _cancel(self, job: Job) -> None:
@@ -169,14 +111,8 @@ def test_a_demo_whose_jobs_are_preempted_and_cancelled_ends_in_the_same_files(
     one_node: None, tmp_path: Path
 ) -> None:
     assert MARKER  # what `files` leaves out besides logs of training
-    profile = filled_in(**SITE) | QUICK
-    for rule in gpu_rules(profile):
-        # `gpu` says where models run, `gres` what Slurm hands out. In a job no cap on all of `gpu` is known.
-        cards = 2 if rule == "pretrain" else 1
-        profile["set-resources"][rule] |= {"gpu": 0, "gres": f"'gpu:standin:{cards}'"}
-    alone = {key: value for key, value in profile.items() if key not in EXECUTOR and key not in QUICK}
     homes = {}
-    for name, values in {"alone": alone | {"cores": 2}, "cluster": profile}.items():
+    for name, values in profiles().items():
         homes[name] = tmp_path / name
         write(homes[name] / "profile", values)
         (homes[name] / "mine.yaml").write_text(yaml.safe_dump(CONFIG))
@@ -216,29 +152,39 @@ def test_jobs_side_by_side_get_different_gpus_of_the_type_asked_for(one_node: No
     assert {(tmp_path / f"{number}.txt").read_text().strip() for number in (1, 2)} == {"0", "1"}
 
 
+STANDIN = Path(__file__).with_name("standin")
 NODES = """
 rule pretrain:
     output: directory("pretrained")
     resources: gpu=2, mem_mb=100, runtime=20
     shell:
-        "python -m bigbird_dna.cli.launch --processes 2 --nodes {resources.nodes} --cpus {threads} --"
+        "python -m bigbird_dna.cli.launch --processes 2 --nodes {resources.nodes} --cpus {threads} INSIDE --"
         " pretrain run.yaml --output {output} --checkpoints checkpoints --threads 1 --device cpu"
         " > pretrain.log 2>&1"
 """
 
 
-def test_pretraining_on_two_nodes(two_nodes: None, tmp_path: Path) -> None:
-    """The losses are those of one process, up to the order of sums."""
+@pytest.mark.parametrize("inside", ["", "--inside 'apptainer exec --nv image.sif'"])
+def test_pretraining_on_two_nodes(
+    inside: str, two_nodes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The losses are those of one process, up to the order of sums; and in containers, which have no srun."""
+    monkeypatch.setenv("PATH", os.pathsep.join([str(STANDIN), *os.get_exec_path()]))
+    monkeypatch.setenv("TOLD", str(tmp_path / "told"))
     config = tiny_run.make(tmp_path)
     values = yaml.safe_load(config.read_text())
     values["encoder"]["dropout"] = 0.0  # each process draws its own
     config.write_text(yaml.safe_dump(values))
-    (tmp_path / "Snakefile").write_text(NODES)
+    (tmp_path / "Snakefile").write_text(NODES.replace("INSIDE", inside))
     site = SITE | {"gpu_type": "standin", "pretraining_nodes": 2, "gpus_per_node": 1, "memory_per_cpu": 100}
     profile = write(tmp_path / "profile", filled_in(**site) | QUICK)
     done = snakemake(tmp_path, profile)
     log = tmp_path / "pretrain.log"
     assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
+    told = (tmp_path / "told").read_text() if inside else ""
+    assert told.count("exec\t--nv\timage.sif\tpython\t-m\ttorch.distributed.run\t--nnodes=2") == 2 * bool(
+        inside
+    )
     words = [*("pretrain", config, "--output", tmp_path / "alone"), *("--checkpoints", tmp_path / "others")]
     subprocess.run(
         [sys.executable, "-m", "bigbird_dna.cli.main", *words, "--threads", "1", "--device", "cpu"],
@@ -246,8 +192,6 @@ def test_pretraining_on_two_nodes(two_nodes: None, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         check=True,
     )
-    losses = [
-        [float(value) for value in re.findall(r'"loss": ([\d.]+)', (home / "training.jsonl").read_text())]
-        for home in (tmp_path / "pretrained", tmp_path / "alone")
-    ]
-    assert losses[0] and losses[0] == pytest.approx(losses[1], rel=1e-4)
+    (losses, _), (expected, _) = logged(tmp_path / "pretrained"), logged(tmp_path / "alone")
+    assert [*losses] == [*expected] == [10, 20, 24]
+    assert max(abs(losses[step] - expected[step]) for step in expected) < 1e-5

@@ -89,9 +89,8 @@ def test_an_image_says_the_torch_and_the_driver_of_its_pins(image: object) -> No
 
 
 def test_the_workflow_names_the_image() -> None:
-    (path,) = re.findall(
-        r'^container: "(.*)"$', (REPOSITORY / "workflow/Snakefile").read_text(), re.MULTILINE
-    )
+    (path,) = re.findall(r'^IMAGE = "(.*)"$', (REPOSITORY / "workflow/Snakefile").read_text(), re.MULTILINE)
+    assert "\ncontainer: IMAGE\n" in (REPOSITORY / "workflow/Snakefile").read_text()
     assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in (ENVS / "bigbird-dna.def").read_text()
     page = (REPOSITORY / "docs/cluster.md").read_text(encoding="utf-8")
     assert f"apptainer build {path} workflow/envs/bigbird-dna.def" in page

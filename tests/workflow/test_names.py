@@ -30,7 +30,7 @@ OWN = "it's $(touch PWNED) & %s"
 
 STUB = """
 bigbird-dna() { printf '%s\\0' "$@" $'\\1' >> "$RECORD"; }
-torchrun() { bigbird-dna torchrun "$@"; }
+python() { bigbird-dna python "$@"; }
 """
 
 

@@ -593,7 +593,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
     assert (results / "downloads/deepsea_train_bundle.v0.9.tar.gz").exists()
 
 
-def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
+def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     """Each kind of training has its own number of them, and what they need with it."""
     study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
     changes = {"promoters": {"processes": 3}, "chromatin": {"processes": 4}, "study": study}
@@ -602,7 +602,7 @@ def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
     found = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
         if launched := re.search(
-            r"torchrun --standalone --nproc-per-node=(\d) -m bigbird_dna\.cli\.main ([\w-]+) .*"
+            r"python -m bigbird_dna\.cli\.launch --processes=(\d) --nodes=1 --cpus=\d -- ([\w-]+) .*"
             r" --threads (\d) +--device cuda ",
             job,
         ):
@@ -622,7 +622,7 @@ def test_several_processes_go_through_torchrun(tmp_path: Path) -> None:
     words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
     assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
     single = dry_run(tmp_path, *overlay(tmp_path, {"processes": 1}))
-    assert "torchrun" not in single and "Shell command: bigbird-dna pretrain " in single
+    assert "launch" not in single and "Shell command: bigbird-dna pretrain " in single
 
 
 def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str, study_run: str) -> None:

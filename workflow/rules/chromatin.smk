@@ -81,6 +81,8 @@ rule finetune_chromatin:
     # More work follows than after the other models: predictions, variants, the report. Then what takes long
     # comes before what is short, so that the cores run out of work together.
     priority: 2
+    container:
+        AROUND_TRAINING
     # One each: models then train side by side, which is faster than one after the other on more cores.
     threads: CHROMATIN.processes
     resources:

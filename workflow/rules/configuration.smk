@@ -4,10 +4,13 @@ import fnmatch
 import json
 import os
 import shlex
+import shutil
 import sys
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+
+from snakemake.settings.types import DeploymentMethod
 
 from bigbird_dna.config import (
     NEGATIVE_SETS,
@@ -82,16 +85,29 @@ DATA_FILES = {
 }
 
 
+# A training enters the image by itself, with the words that Snakemake has for the other rules: on several nodes srun,
+# which no image has, starts one container on each.
+INSIDE = (
+    f"{'apptainer' if shutil.which('apptainer') else 'singularity'} exec"
+    f" --home {shlex.quote(os.getcwd())} {workflow.deployment_settings.apptainer_args} {IMAGE}"
+    if DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+    else ""
+)
+AROUND_TRAINING = None if INSIDE else IMAGE
+
+
 def LAUNCH(wildcards, threads, resources):
     """The program that trains, on as many processes and nodes as the job has: words before the command."""
-    processes, nodes = resources.processes, resources.get("nodes", 1)
-    if nodes > 1:
-        of_all = (f"--processes={processes}", f"--nodes={nodes}", f"--cpus={threads}", "--")
-        return ["python", "-m", "bigbird_dna.cli.launch", *of_all]
-    if processes > 1:
-        many = ("--standalone", f"--nproc-per-node={processes}")
-        return ["torchrun", *many, "-m", "bigbird_dna.cli.main"]
-    return ["bigbird-dna"]
+    counts = {
+        "processes": resources.processes,
+        "nodes": resources.get("nodes", 1),
+        "cpus": threads,
+    }
+    if counts["processes"] == counts["nodes"] == 1 and not INSIDE:
+        return ["bigbird-dna"]
+    options = [f"--{name}={count}" for name, count in counts.items()]
+    options += [f"--inside={INSIDE}"] if INSIDE else []
+    return ["python", "-m", "bigbird_dna.cli.launch", *options, "--"]
 
 
 def growing(amount):

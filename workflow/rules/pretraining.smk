@@ -12,6 +12,8 @@ rule pretrain:
         PATHS.log("pretrain"),
     benchmark:
         PATHS.benchmark("pretrain")
+    container:
+        AROUND_TRAINING
     threads: max(8, CONFIG.processes)
     resources:
         processes=CONFIG.processes,

@@ -84,6 +84,8 @@ rule finetune_promoter:
     benchmark:
         PATHS.benchmark("finetune-promoter-{model}")
     priority: 1
+    container:
+        AROUND_TRAINING
     # One each: models then train side by side, which is faster than one after the other on more cores.
     threads: CONFIG.promoters.processes
     resources:

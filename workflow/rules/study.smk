@@ -24,6 +24,8 @@ rule study_promoter:
         PATHS.log("study-promoters-{start}-{share}-{seed}"),
     benchmark:
         PATHS.benchmark("study-promoters-{start}-{share}-{seed}")
+    container:
+        AROUND_TRAINING
     # One each: models then train side by side, which is faster than one after the other on more cores.
     threads: CONFIG.promoters.processes
     resources:
@@ -68,6 +70,8 @@ rule study_chromatin:
         PATHS.log("study-chromatin-{start}-{share}-{seed}"),
     benchmark:
         PATHS.benchmark("study-chromatin-{start}-{share}-{seed}")
+    container:
+        AROUND_TRAINING
     threads: CONFIG.chromatin.processes
     resources:
         processes=CONFIG.chromatin.processes,

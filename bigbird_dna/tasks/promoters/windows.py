@@ -148,6 +148,7 @@ def _genomic(
     for number, split in enumerate(get_args(Split)):
         rng = np.random.default_rng((seed, 3, number))
         members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
+        # Read here and once more below: all are measured first, and no genome is held to save 20 s.
         shares = {stretch: room(reference.fetch(stretch)) for stretch in splits.intervals(split)}
         together = sum(shares.values()) or 1  # a split without promoters may be all N
         offers = []
