@@ -8,6 +8,7 @@ from bigbird_dna.cli import (
     benchmark,
     chromatin,
     exchange,
+    homology,
     pages,
     predict,
     prepare,
@@ -40,7 +41,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, reports, pages, study, prepare, tokens),
+    *(predict, reports, homology, pages, study, prepare, tokens),
     *(chromatin, training, exchange, publishing, benchmark),
 ):
     group.register(app)
