@@ -24,7 +24,9 @@ _UNKNOWN, _FIRST_PAD, _SECOND_PAD = 8, 16, 32
 
 def alignment_scores(first: Sequence[str], second: Sequence[str]) -> Scores:
     """The score of each pair `first[i]`, `second[i]` of sequences of A C G T N, (N,)."""
-    longest = np.array([max(len(one), len(other)) for one, other in zip(first, second, strict=True)], np.int64)
+    longest = np.array(
+        [max(len(one), len(other)) for one, other in zip(first, second, strict=True)], np.int64
+    )
     scores = np.zeros(len(longest), np.int64)
     equal = np.array([one == other for one, other in zip(first, second, strict=True)], np.bool_)
     for place in np.flatnonzero(equal).tolist():

@@ -83,9 +83,7 @@ def _words(letters: npt.NDArray[np.uint8], k: int, count: int) -> tuple[Codes, C
     return words[0][:count], words[1][:count]
 
 
-def _joined(
-    left: tuple[Codes, Codes], a: int, right: tuple[Codes, Codes], b: int
-) -> tuple[Codes, Codes]:
+def _joined(left: tuple[Codes, Codes], a: int, right: tuple[Codes, Codes], b: int) -> tuple[Codes, Codes]:
     """Words of a + b letters from those of a letters and, `a` places on, those of b letters."""
     count = max(min(len(left[0]), len(right[0]) - a), 0)
     forward = (left[0][:count] << np.uint32(2 * b)) | right[0][a : a + count]

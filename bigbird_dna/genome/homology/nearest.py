@@ -6,7 +6,7 @@ or of its reverse complement, as a share of the window's known bases: 1 where th
 nothing to do with each other score a few hundredths, short ones more: some 0.06 of 400 bp.
 
 Only pairs that share many seeds are aligned (`seeds`), four for each window. The figure of a pair is exact
-all the same, and depends on these two alone. What may be missed is a nearest window that shares hardly a seed.
+all the same, and depends on these two alone. What may be missed is a window that shares hardly a seed.
 """
 
 from collections.abc import Callable, Iterator, Sequence

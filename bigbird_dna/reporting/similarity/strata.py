@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +28,18 @@ class Strata:
 
     def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
         values = [float(bound) for bound in bounds]
-        rising = all(low < high for low, high in zip(values, values[1:], strict=False))
+        rising = all(low < high for low, high in pairwise(values))
         if not values or not rising or not 0 < values[0] <= values[-1] <= 1:
             raise UsageError(
-                f"bounds {', '.join(map(str, bounds)) or 'of no stratum'}: at least one, above 0, rising, and "
-                "none above 1"
+                f"bounds {', '.join(map(str, bounds)) or '(none)'}: there must be one at least, and they must "
+                "rise from above 0 to at most 1"
             )
         self.bounds = tuple(values)
 
     @property
     def names(self) -> list[str]:
         """What they are called, from the least similar on."""
-        between = [f"{low:g} to {high:g}" for low, high in zip(self.bounds, self.bounds[1:], strict=False)]
+        between = [f"{low:g} to {high:g}" for low, high in pairwise(self.bounds)]
         return [f"below {self.bounds[0]:g}", *between, f"{self.bounds[-1]:g} and above"]
 
     def numbers(self, similarities: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -13,7 +13,9 @@ from bigbird_dna.reporting.similarity.strata import BOUNDS, SIMILARITY, Strata
 ORIENTATION = "orientation"
 
 
-def nearest_table(queries: pd.DataFrame, others: Mapping[str, Sequence[Any]], nearest: Nearest) -> pd.DataFrame:
+def nearest_table(
+    queries: pd.DataFrame, others: Mapping[str, Sequence[Any]], nearest: Nearest
+) -> pd.DataFrame:
     """The columns of the queries, then `similarity`, those of the nearest ones, and `orientation`.
 
     Parameters

@@ -1,0 +1,74 @@
+"""Training windows that are like held-out ones, to be left out: `splits.similarity`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.config import DERIVED_SETS
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.homology.nearest import Windows, aligned_pairs
+from bigbird_dna.reporting.promoters.predictions import POSITIVE
+
+Flags = npt.NDArray[np.bool_]
+
+
+def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -> Flags:
+    """Which training windows (N,) a held-out window has at least this similarity to.
+
+    What is left is compared again until nothing more is found: no nearest training window of a held-out one,
+    as `find-nearest` finds it, is as similar any more.
+    """
+    similar = np.zeros(training.count, np.bool_)
+    first = True
+    while True:
+        rows = np.flatnonzero(~similar)
+
+        def read(numbers: npt.NDArray[np.intp], rows: npt.NDArray[np.intp] = rows) -> list[str]:
+            return training.read(rows[numbers])
+
+        pairs = aligned_pairs(held_out, Windows(len(rows), training.length, read), both=first)
+        found = np.unique(pairs.others[pairs.similarities >= threshold])
+        if not len(found):
+            return similar
+        similar[rows[found]] = True
+        first = False
+
+
+def without_similar(
+    rows: pd.DataFrame, sequences: Sequence[str], threshold: float
+) -> tuple[pd.DataFrame, Mapping[str, Any]]:
+    """The windows of a promoter data set without training ones that are like a held-out one; and counts.
+
+    With a promoter go its negatives, as pairs don't part; with a negative that is made of a promoter
+    the others of that set, which are numbered within the pair.
+    """
+    training = (rows["split"] == "train").to_numpy()
+    held_out, learnt = np.flatnonzero(~training), np.flatnonzero(training)
+    texts = [sequences[row] for row in held_out.tolist()]
+    similar = similar_rows(texts, Windows.of([sequences[row] for row in learnt.tolist()]), threshold)
+    found = np.zeros(len(rows), np.bool_)
+    found[learnt[similar]] = True
+    promoter = (rows["negative_set"] == POSITIVE).to_numpy()
+    dropped = found | (training & rows["pair"].isin(rows["pair"][found & promoter]).to_numpy())
+    for name in DERIVED_SETS:
+        of_set = (rows["negative_set"] == name).to_numpy()
+        dropped |= of_set & training & rows["pair"].isin(rows["pair"][of_set & dropped]).to_numpy()
+    if not (training & promoter & ~dropped).any():
+        raise DataError(
+            "all training promoters are like a held-out window: nothing is left to train on "
+            f"(splits.similarity {threshold:g})"
+        )
+    counts = {
+        "training promoters like a held-out window": int((found & promoter).sum()),
+        "training negatives like a held-out window": int((found & ~promoter).sum()),
+        "training windows left out for likeness": int(dropped.sum()),
+    }
+    log(
+        f"{counts['training windows left out for likeness']:,} of {len(learnt):,} training windows are left "
+        f"out: similarity {threshold:g} to a held-out window, or the negatives of such"
+    )
+    return rows[~dropped].reset_index(drop=True), {"similarity": threshold, **counts}
