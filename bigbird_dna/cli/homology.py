@@ -7,12 +7,12 @@ import typer
 
 from bigbird_dna.cli.naming import LOOK, PREPARE, add_command
 from bigbird_dna.cli.options import (
-    RESULTS,
     TRACK_TABLE,
     ChromatinData,
     Config,
     Directory,
     NegativeSet,
+    Reference,
     RunReference,
     Set,
     Threads,
@@ -127,28 +127,22 @@ def find_nearest_bins(
 
 
 def drop_similar_bins(
-    config: Config,
-    data: Annotated[Path, option("DIR", "Data set of prepare-chromatin.")],
-    overrides: Set = None,
-    reference: RunReference = None,
+    data: Annotated[Path, argument("Data set of prepare-chromatin.", "DATA")],
+    reference: Reference,
+    similarity: Annotated[
+        float, option("FRACTION", "Training bins to which a held-out one is so similar are left out.")
+    ],
+    output: Annotated[Path, output("DIR", "Data set to write.")],
     window: BinWindow = None,
-    output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.chromatin_data)] = None,
 ) -> None:
     """Write a chromatin data set without the training bins that are like a held-out one.
 
-    The key splits.similarity says from which similarity on, as of find-nearest-bins. Tracks and held-out
-    bins stay as they are, so that figures can be compared.
+    Similarity is as of find-nearest-bins. Tracks and held-out bins stay as they are, so that figures can be
+    compared. In the workflow the key splits.similarity does this.
     """
     from bigbird_dna.tasks.homology.bins import drop_similar_bins as drop
 
-    settings, paths = read_run(config, overrides)
-    drop(
-        settings,
-        data=data,
-        reference=reference or paths.reference,
-        output=output or paths.chromatin_data,
-        window=window,
-    )
+    drop(data, reference, output, similarity, window=window)
 
 
 def report_promoter_similarity(

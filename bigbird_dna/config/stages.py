@@ -21,7 +21,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
     "chromatin": ("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
-    "similar-bins": ("splits.similarity",),
     "chromatin-evaluation": ("chromatin.evaluation",),
     "attention": ("encoder",),
     # All but where files are.

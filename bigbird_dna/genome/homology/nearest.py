@@ -9,6 +9,7 @@ Only pairs that share many seeds are aligned (`seeds`), four for each window. Th
 all the same, and depends on these two alone. What may be missed is a window that shares hardly a seed.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self
 
@@ -25,6 +26,7 @@ Rows = npt.NDArray[np.intp]
 ALIGNED = 4
 """Pairs that are aligned for a window, those that share most."""
 
+_COVERED = 1 / 8  # of the bases that are the same, those that shared seeds cover at least
 _PAIRS = 1024  # aligned between two looks at the clock
 _READ = 1 << 21  # bases that are read at a time
 
@@ -76,12 +78,14 @@ class Nearest(NamedTuple):
     similarities: npt.NDArray[np.float64]  # 0 where there is none
 
 
-def aligned_pairs(queries: Sequence[str], others: Windows, *, both: bool = False) -> Pairs:
-    """The pairs of queries and other windows that share most seeds, with their similarity to the query.
+def aligned_pairs(queries: Sequence[str], others: Windows, *, threshold: float | None = None) -> Pairs:
+    """The pairs of queries and other windows that share most seeds, with their similarity.
 
-    Four of each query, and with `both` also four of each other window. The other windows are read some at a
-    time, twice; memory goes with the queries' bases, and with `both` with the number of the others.
+    Four of each query; with a threshold also four of each other window, of the pairs that may be so similar:
+    those whose seeds cover an eighth of what that takes. The other windows are read some at a time, twice;
+    memory goes with the queries' bases, and with a threshold with the number of such pairs.
     """
+    least = math.inf if threshold is None else threshold * others.length * _COVERED
     sketch = Sketch.fitting(others.count * others.length, max(map(len, queries), default=0))
     index = SeedIndex(queries, sketch)
     found, likewise = Candidates.none(), Candidates.none()
@@ -89,8 +93,8 @@ def aligned_pairs(queries: Sequence[str], others: Windows, *, both: bool = False
     for first, last in progress(stretches, "looking for similar windows", len(stretches), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
             found = found.joined(here.of_each_query(ALIGNED)).of_each_query(ALIGNED)
-            if both:
-                likewise = likewise.joined(here.of_each_other(ALIGNED))
+            near = here.take(np.flatnonzero(here.weights >= least))
+            likewise = likewise.joined(near.of_each_other(ALIGNED))
     pairs = found.joined(likewise)
     keys = np.stack([pairs.others, pairs.queries, pairs.turned.astype(np.int64)], axis=1)
     pairs = pairs.take(np.unique(keys, axis=0, return_index=True)[1])

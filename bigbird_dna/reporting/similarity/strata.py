@@ -31,8 +31,8 @@ class Strata:
         rising = all(low < high for low, high in pairwise(values))
         if not values or not rising or not 0 < values[0] <= values[-1] <= 1:
             raise UsageError(
-                f"bounds {', '.join(map(str, bounds)) or '(none)'}: there must be one at least, and they must "
-                "rise from above 0 to at most 1"
+                f"bounds {', '.join(map(str, bounds)) or '(none)'}: there must be one at least, and they "
+                "must rise from above 0 to at most 1"
             )
         self.bounds = tuple(values)
 

@@ -8,10 +8,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.baselines.nearest import NearestWindow
+from bigbird_dna.checks import check_fraction
 from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.files import check_writable, write_array
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset
 from bigbird_dna.genome.homology.nearest import Windows
@@ -108,28 +109,28 @@ def find_nearest_bins(
 
 
 def drop_similar_bins(
-    config: Config, *, data: Path, reference: Path, output: Path, window: int | None = None
+    data: Path, reference: Path, output: Path, similarity: float, *, window: int | None = None
 ) -> dict[str, Any]:
     """Write the data set `output`: that of `data` without training bins that are like a held-out one.
 
-    Left out are those to whose window that of a bin of validation or test has a similarity of at least
-    `splits.similarity`. Tracks, and bins of validation and test, stay as they are.
+    Left out are those to whose window that of a bin of validation or test has at least this similarity.
+    Tracks, and bins of validation and test, stay as they are.
 
     Returns
     -------
-    What `dataset.json` says of it under `similar`: `threshold`, `window`, and how many were left out
+    What `dataset.json` says of it under `similar`: `similarity`, `window`, and how many were left out
     (`left_out`).
 
     Raises
     ------
-    ConfigError
-        `splits.similarity` is null, or the window doesn't hold a bin in its middle.
+    UsageError
+        The similarity is not above 0 and at most 1, or the window doesn't hold a bin in its middle.
     DataError
         The data set can't be used, or nothing is left to train on.
     """
-    threshold = config.splits.similarity
-    if threshold is None:
-        raise ConfigError("splits.similarity: is null: say from which similarity on bins are left out")
+    check_fraction("similarity", similarity)
+    if not similarity:
+        raise UsageError("similarity 0 would leave out all training bins")
     check_directory(output, [data, reference])
     bins, genome = read_dataset(data), Reference(reference)
     length = compared_window(bins, window)
@@ -137,15 +138,15 @@ def drop_similar_bins(
     held_out = np.flatnonzero((bins.bins["split"] != "train").to_numpy())
     texts = LabelledBins(bins, genome, length, held_out).sequences(np.arange(len(held_out)))
     windows = LabelledBins(bins, genome, length, training)
-    similar = similar_rows(texts, Windows(len(training), length, windows.sequences), threshold)
+    similar = similar_rows(texts, Windows(len(training), length, windows.sequences), similarity)
     if similar.all():
         raise DataError(
-            f"{data}: all {len(training):,} training bins are like a held-out one: nothing is left to train on "
-            f"(splits.similarity {threshold:g})"
+            f"{data}: all {len(training):,} training bins are like a held-out one: nothing is left to train "
+            f"on (similarity {similarity:g})"
         )
     kept = np.ones(len(bins), np.bool_)
     kept[training[similar]] = False
-    told = {"threshold": threshold, "window": length, "left_out": int(similar.sum())}
+    told = {"similarity": similarity, "window": length, "left_out": int(similar.sum())}
     computed = {"format", "bins", "tracks"}
     info = {name: value for name, value in bins.info.items() if name not in computed} | {LEFT_OUT: told}
     rows = bins.bins[kept].reset_index(drop=True)

@@ -30,7 +30,8 @@ def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -
         def read(numbers: npt.NDArray[np.intp], rows: npt.NDArray[np.intp] = rows) -> list[str]:
             return training.read(rows[numbers])
 
-        pairs = aligned_pairs(held_out, Windows(len(rows), training.length, read), both=first)
+        windows = Windows(len(rows), training.length, read)
+        pairs = aligned_pairs(held_out, windows, threshold=threshold if first else None)
         found = np.unique(pairs.others[pairs.similarities >= threshold])
         if not len(found):
             return similar

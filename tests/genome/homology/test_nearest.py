@@ -174,14 +174,14 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
     family: tuple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries, others = family[0][:21], family[1][:150]
-    wanted = aligned_pairs(queries, Windows.of(others), both=True)
+    wanted = aligned_pairs(queries, Windows.of(others), threshold=0.5)
     for name, value in (("_BATCH", 5_000), ("_HITS", 1000)):
         monkeypatch.setattr(seeds, name, value)
     monkeypatch.setattr(nearest, "_PAIRS", 7)
-    found = aligned_pairs(queries, Windows.of(others), both=True)
+    found = aligned_pairs(queries, Windows.of(others), threshold=0.5)
     assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
     moved = np.random.default_rng(1).permutation(len(others))
-    found = aligned_pairs(queries, Windows.of([others[row] for row in moved]), both=False)
+    found = aligned_pairs(queries, Windows.of([others[row] for row in moved]))
     near, before = found.nearest(len(queries)), wanted.nearest(len(queries))
     sure = before.similarities > 0.2
     assert np.array_equal(moved[near.rows[sure]], before.rows[sure])
@@ -198,7 +198,7 @@ def test_a_family_larger_than_what_is_looked_at_is_found(monkeypatch: pytest.Mon
     assert (found.rows == 77).all() and found.similarities.min() > 0.8
 
 
-def test_with_both_every_relative_of_a_query_is_aligned() -> None:
+def test_with_a_threshold_every_relative_of_a_query_is_aligned() -> None:
     """Of a query four windows are aligned; twenty that are like it find it from their side."""
     rng = np.random.default_rng(3)
     query = random_windows(1, 300, 1)[0]
@@ -206,7 +206,7 @@ def test_with_both_every_relative_of_a_query_is_aligned() -> None:
     for row in range(20, 40):
         others[row] = mutated(query, 0.05, rng)
     one = aligned_pairs([query], Windows.of(others))
-    both = aligned_pairs([query], Windows.of(others), both=True)
+    both = aligned_pairs([query], Windows.of(others), threshold=0.5)
     assert len(one.others) == nearest.ALIGNED
     assert set(range(20, 40)) <= set(both.others.tolist())
 
@@ -224,7 +224,7 @@ def test_ties_go_to_the_first_window_and_are_known() -> None:
 @pytest.mark.parametrize("queries", [[], ["N" * 50], ["ACG"], [""]])
 @pytest.mark.parametrize("others", [[], ["N" * 50], ["ACGTT" * 10], ["ACG", ""]])
 def test_windows_without_a_seed_have_no_nearest(queries: list[str], others: list[str]) -> None:
-    found = aligned_pairs(queries, Windows.of(others), both=True).nearest(len(queries))
+    found = aligned_pairs(queries, Windows.of(others), threshold=0.5).nearest(len(queries))
     assert found.rows.tolist() == [-1] * len(queries)
     assert found.similarities.tolist() == [0.0] * len(queries)
 
