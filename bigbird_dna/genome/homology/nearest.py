@@ -78,12 +78,19 @@ class Nearest(NamedTuple):
     similarities: npt.NDArray[np.float64]  # 0 where there is none
 
 
-def aligned_pairs(queries: Sequence[str], others: Windows, *, threshold: float | None = None) -> Pairs:
+def aligned_pairs(
+    queries: Sequence[str],
+    others: Windows,
+    *,
+    threshold: float | None = None,
+    asked: npt.NDArray[np.bool_] | None = None,
+) -> Pairs:
     """The pairs of queries and other windows that share most seeds, with their similarity.
 
     Four of each query; with a threshold also four of each other window, of the pairs that may be so similar:
     those whose seeds cover an eighth of what that takes. The other windows are read some at a time, twice;
-    memory goes with the queries' bases, and with a threshold with the number of such pairs.
+    memory goes with the queries' bases, and with a threshold with the number of such pairs. Only pairs of the
+    queries that are `asked` for, (N,), are aligned; None: all.
     """
     least = math.inf if threshold is None else threshold * others.length * _COVERED
     sketch = Sketch.fitting(others.count * others.length, max(map(len, queries), default=0))
@@ -96,6 +103,8 @@ def aligned_pairs(queries: Sequence[str], others: Windows, *, threshold: float |
             near = here.take(np.flatnonzero(here.weights >= least))
             likewise = likewise.joined(near.of_each_other(ALIGNED))
     pairs = found.joined(likewise)
+    if asked is not None:
+        pairs = pairs.take(np.flatnonzero(asked[pairs.queries]))
     keys = np.stack([pairs.others, pairs.queries, pairs.turned.astype(np.int64)], axis=1)
     pairs = pairs.take(np.unique(keys, axis=0, return_index=True)[1])
     return _ordered(pairs, _scores(queries, others, pairs), queries)

@@ -23,7 +23,8 @@ def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -
     as `find-nearest` finds it, is as similar any more.
     """
     similar = np.zeros(training.count, np.bool_)
-    first = True
+    # Those whose candidates have changed: others would find the same ones once more.
+    asked = np.ones(len(held_out), np.bool_)
     while True:
         rows = np.flatnonzero(~similar)
 
@@ -31,12 +32,14 @@ def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -
             return training.read(rows[numbers])
 
         windows = Windows(len(rows), training.length, read)
-        pairs = aligned_pairs(held_out, windows, threshold=threshold if first else None)
-        found = np.unique(pairs.others[pairs.similarities >= threshold])
+        first = not similar.any()
+        pairs = aligned_pairs(held_out, windows, threshold=threshold if first else None, asked=asked)
+        close = pairs.similarities >= threshold
+        found = np.unique(pairs.others[close])
         if not len(found):
             return similar
         similar[rows[found]] = True
-        first = False
+        asked = np.isin(np.arange(len(held_out)), pairs.queries[np.isin(pairs.others, found)])
 
 
 def without_similar(
