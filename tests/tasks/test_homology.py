@@ -189,7 +189,7 @@ def overlaps_across(rows: pd.DataFrame) -> int:
     found = 0
     for _, some in rows.sort_values(["contig", "start"]).groupby("contig"):
         # Of any two windows that overlap, two side by side in this order do, or one lies over several.
-        reach, owner = -1, ""
+        reach, owner = -10**9, ""
         for start, end, split in zip(some["start"], some["end"], some["split"], strict=True):
             if start < reach and split != owner:
                 found += 1

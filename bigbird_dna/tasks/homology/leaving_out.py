@@ -47,20 +47,30 @@ def without_similar(
 ) -> tuple[pd.DataFrame, Mapping[str, Any]]:
     """The windows of a promoter data set without training ones that are like a held-out one; and counts.
 
-    With a promoter go its negatives, as pairs don't part; with a negative that is made of a promoter
-    the others of that set, which are numbered within the pair.
+    Held-out windows are compared with those that a model learns from, the promoters and one negative set.
+    With a promoter go its negatives, as pairs don't part; with a negative that is made of a promoter the
+    others of that set, which are numbered within the pair.
+
+    Raises
+    ------
+    DataError
+        No training promoter is left.
     """
     training = (rows["split"] == "train").to_numpy()
-    held_out, learnt = np.flatnonzero(~training), np.flatnonzero(training)
-    texts = [sequences[row] for row in held_out.tolist()]
-    similar = similar_rows(texts, Windows.of([sequences[row] for row in learnt.tolist()]), threshold)
-    found = np.zeros(len(rows), np.bool_)
-    found[learnt[similar]] = True
-    promoter = (rows["negative_set"] == POSITIVE).to_numpy()
-    dropped = found | (training & rows["pair"].isin(rows["pair"][found & promoter]).to_numpy())
-    for name in DERIVED_SETS:
-        of_set = (rows["negative_set"] == name).to_numpy()
-        dropped |= of_set & training & rows["pair"].isin(rows["pair"][of_set & dropped]).to_numpy()
+    sets, pairs = rows["negative_set"].to_numpy(), rows["pair"]
+    promoter = sets == POSITIVE
+    found, dropped = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    new = True
+    while new:  # what is left out for one set changes what is compared for another
+        new = False
+        for name in sorted({*sets[~promoter]}):
+            learnt = promoter | (sets == name)
+            here = _similar(sequences, learnt & ~training, learnt & training & ~dropped, threshold)
+            new = new or bool(here.any())
+            found |= here
+            dropped |= here | (training & pairs.isin(pairs[here & promoter]).to_numpy())
+            if name in DERIVED_SETS:
+                dropped |= training & (sets == name) & pairs.isin(pairs[here & ~promoter]).to_numpy()
     if not (training & promoter & ~dropped).any():
         raise DataError(
             "all training promoters are like a held-out window: nothing is left to train on "
@@ -72,7 +82,17 @@ def without_similar(
         "training windows left out for likeness": int(dropped.sum()),
     }
     log(
-        f"{counts['training windows left out for likeness']:,} of {len(learnt):,} training windows are left "
-        f"out: similarity {threshold:g} to a held-out window, or the negatives of such"
+        f"{int(dropped.sum()):,} of {int(training.sum()):,} training windows are left out: similarity "
+        f"{threshold:g} to a held-out window, or negatives of such"
     )
     return rows[~dropped].reset_index(drop=True), {"similarity": threshold, **counts}
+
+
+def _similar(sequences: Sequence[str], held_out: Flags, training: Flags, threshold: float) -> Flags:
+    """Which rows (N,) of `training` one of `held_out` is like."""
+    texts = [sequences[row] for row in np.flatnonzero(held_out).tolist()]
+    learnt = np.flatnonzero(training)
+    similar = similar_rows(texts, Windows.of([sequences[row] for row in learnt.tolist()]), threshold)
+    found = np.zeros(len(training), np.bool_)
+    found[learnt[similar]] = True
+    return found
