@@ -34,7 +34,7 @@ _READ = 1 << 21  # bases that are read at a time
 class Windows(NamedTuple):
     """N windows of A C G T N, read when they are asked for."""
 
-    count: int
+    number: int
     length: int  # bp of one, or about
     read: Callable[[Rows], list[str]]
 
@@ -93,10 +93,10 @@ def aligned_pairs(
     queries that are `asked` for, (N,), are aligned; None: all.
     """
     least = math.inf if threshold is None else threshold * others.length * _COVERED
-    sketch = Sketch.fitting(others.count * others.length, max(map(len, queries), default=0))
+    sketch = Sketch.fitting(others.number * others.length, max(map(len, queries), default=0))
     index = SeedIndex(queries, sketch)
     found, likewise = Candidates.none(), Candidates.none()
-    stretches = batches([others.length] * others.count)
+    stretches = batches([others.length] * others.number)
     for first, last in progress(stretches, "looking for similar windows", len(stretches), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
             found = found.joined(here.of_each_query(ALIGNED)).of_each_query(ALIGNED)

@@ -164,9 +164,9 @@ class SeedIndex:
             wanted = seeds.codes ^ np.uint32(strand)
             places = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
             known = np.flatnonzero(self._codes[places] == wanted)
-            own, start = seeds.rows[known], seeds.starts[known]
+            own, begins = seeds.rows[known], seeds.starts[known]
             rows.append(2 * own + strand)
-            starts.append(lengths[own] - self.sketch.k - start if strand else start)
+            starts.append(lengths[own] - self.sketch.k - begins if strand else begins)
             codes.append(places[known])
         hits = Seeds(np.concatenate(codes), np.concatenate(rows), np.concatenate(starts))
         hits = hits.take(np.argsort(hits.rows, kind="stable"))

@@ -22,7 +22,7 @@ def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -
     What is left is compared again until nothing more is found: no nearest training window of a held-out one,
     as `find-nearest` finds it, is as similar any more.
     """
-    similar = np.zeros(training.count, np.bool_)
+    similar = np.zeros(training.number, np.bool_)
     # Those whose candidates have changed: others would find the same ones once more.
     asked = np.ones(len(held_out), np.bool_)
     while True:

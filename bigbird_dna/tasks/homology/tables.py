@@ -1,9 +1,9 @@
 """The table of nearest windows: what is known of each window, its nearest one, and how similar they are."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log
@@ -14,7 +14,7 @@ ORIENTATION = "orientation"
 
 
 def nearest_table(
-    queries: pd.DataFrame, others: Mapping[str, Sequence[Any]], nearest: Nearest
+    queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
 ) -> pd.DataFrame:
     """The columns of the queries, then `similarity`, those of the nearest ones, and `orientation`.
 
