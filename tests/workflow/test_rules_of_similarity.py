@@ -21,4 +21,5 @@ def test_the_jobs_that_the_section_splits_asks_for(tmp_path: Path) -> None:
     assert re.search(f"merge-pieces {home}/labelled.piece-1-of-2 .* -o {home}/labelled >", text)
     assert text.count("--bounds=0.3,0.5 ") == 2
     assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
-    assert "results/demo/report/bin_similarity.tsv" in text.split("report-run")[1]
+    for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
+        assert f" results/demo/report/{name} " in text.split("bigbird-dna report-run")[1]

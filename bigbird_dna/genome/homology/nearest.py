@@ -3,7 +3,7 @@
 The similarity of a window to another is the score of their best local alignment (`alignment`), of the window
 or of its reverse complement, as a share of the window's known bases: 1 where the other holds a copy, and
 0.5 where half of it lies there, or where three quarters of all its bases are the same. Windows that have
-nothing to do with each other score a few hundredths, short ones more: some 0.06 of 400 bp.
+nothing to do with each other score a few hundredths, short ones more: some 0.05 of 400 bp.
 
 Only pairs that share many seeds are aligned (`seeds`), four for each window. The figure of a pair is exact
 all the same, and depends on these two alone. What may be missed is a window that shares hardly a seed.
