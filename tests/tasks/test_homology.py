@@ -1,5 +1,6 @@
 """Nearest training windows of data sets, the baseline that goes by them, and splits without relatives."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.config import Config, parse_config
+from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
@@ -19,14 +20,15 @@ from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.homology.alignment import alignment_scores
 from bigbird_dna.genome.homology.nearest import Pairs
 from bigbird_dna.genome.intervals import Interval, Locus
-from bigbird_dna.genome.promoters import write_loci
-from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.promoters import prepare_promoters, write_loci
+from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.promoters.predictions import COLUMNS, compare
 from bigbird_dna.tasks.homology.bins import drop_similar_bins, find_nearest_bins
 from bigbird_dna.tasks.homology.promoters import find_nearest_promoters
 from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
+from tests.conftest import REPOSITORY
 from tests.genome.homology.test_nearest import mutated
 
 LENGTH, SPACING = 200, 400
@@ -189,7 +191,7 @@ def overlaps_across(rows: pd.DataFrame) -> int:
     found = 0
     for _, some in rows.sort_values(["contig", "start"]).groupby("contig"):
         # Of any two windows that overlap, two side by side in this order do, or one lies over several.
-        reach, owner = -10**9, ""
+        reach, owner = -(10**9), ""
         for start, end, split in zip(some["start"], some["end"], some["split"], strict=True):
             if start < reach and split != owner:
                 found += 1
@@ -253,8 +255,6 @@ def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: 
 
 
 def test_counts_say_what_was_left_out(home: Path, tmp_path: Path) -> None:
-    import json
-
     config = settings(similarity=0.4)
     prepare_windows(config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept")
     info = json.loads((tmp_path / "kept/windows.json").read_text())
@@ -355,3 +355,54 @@ def test_wrong_similarities_of_bins(
 def test_wrong_keys_of_splits(splits: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"splits"):
         settings(**splits)
+
+
+def test_no_window_overlaps_one_of_another_split_where_a_contig_is_divided(
+    home: Path, tmp_path: Path
+) -> None:
+    loci = [Locus("one", at, "+" if at % 4 else "-", f"p{at}") for at in range(300, 23_500, 90)]
+    loci += [Locus("two", at, "+", f"v{at}") for at in range(300, 7_500, 90)]
+    write_loci(tmp_path / "loci.tsv", loci)
+    config = settings().model_copy(
+        update={"genome": GenomeConfig(valid=("two",), test=("one:8,001-12,000", "one:16,001-"))}
+    )
+    prepare_windows(config, home / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
+    rows = pd.read_parquet(tmp_path / "windows/windows.parquet")
+    on_one = rows[rows["contig"] == "one"]
+    assert set(on_one["split"]) == {"train", "test"} and len(on_one) > 400
+    scan_promoters(home, tmp_path / "windows", None)
+    # The scan would find a window that lies across.
+    moved = rows.assign(split=np.where(rows.index == on_one.index[0], "test", rows["split"]))
+    assert overlaps_across(moved) > 0
+
+
+def test_the_windows_of_the_miniature_run_stay_apart(tiny_config: Path) -> None:
+    scan_promoters(Path(), Path(load_config(tiny_config).results) / "promoters", None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wished(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """On VII and XV: genes near telomeres, Ty elements, and genes that came in twos."""
+    yeast, reference = shared_data / "yeast", tmp_path / "reference.fa.gz"
+    assembly = load_assembly("sacCer3")
+    prepare_reference(next(yeast.glob("Saccharomyces*.fa.gz")), reference, assembly)
+    prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, tmp_path / "loci.tsv", assembly)
+    changed = ["promoters.windows.negative_sets=[genomic]", "promoters.windows.negatives=1"]
+    largest = []
+    for similarity in ("null", "0.5"):
+        overrides = [*changed, f"splits.similarity={similarity}"]
+        config = load_config(REPOSITORY / "workflow/config/yeast.yaml", overrides)
+        windows = tmp_path / similarity
+        prepare_windows(config, reference, tmp_path / "loci.tsv", windows)
+        scan_promoters(tmp_path, windows, None)
+        output = tmp_path / f"{similarity}.tsv"
+        find_nearest_promoters(config, "genomic", windows=windows, reference=reference, output=output)
+        table = pd.read_csv(output, sep="\t")
+        promoters = table[(table["split"] == "test") & (table["label"] == 1)]["similarity"]
+        assert len(promoters) == 916
+        largest.append((table["similarity"].max(), (promoters >= 0.5).sum(), (promoters >= 0.8).sum()))
+    assert 8 <= largest[0][1] <= 12 and 6 <= largest[0][2] <= 10
+    assert largest[1][0] < 0.5
