@@ -204,6 +204,7 @@ READERS: dict[str, set[str]] = {
     "tokens": {"tokens", "pretraining"},
     "encoder": {*TRAINED, "attention"},
     "pretraining": {"pretraining"},
+    "splits.similarity": {"windows"},
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
     "promoters.training": {"promoters"},
@@ -238,7 +239,7 @@ def test_keys_of_no_stage() -> None:
     read = {name for stage, sections in STAGES.items() if stage != "report" for name in sections}
     unread = {key for key in _leaves(Config()) if not any(f"{key}.".startswith(f"{s}.") for s in read)}
     assert unread == {
-        *("results", "local_data", "processes", "simulation.megabases"),
+        *("results", "local_data", "processes", "simulation.megabases", "splits.strata"),
         *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
         *("promoters.processes", "chromatin.processes"),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
@@ -325,10 +326,13 @@ def test_names_of_a_run_s_files() -> None:
         "test_sequences": "r/promoters/test.fa.gz",
         "scored_contig": "r/scores/contig.fa.gz",
         "deepsea_bundle": "r/chromatin/bundle",
+        "labelled_bins": "r/chromatin/labelled",
         "chromatin_data": "r/chromatin/data",
         "combined_chromatin": "r/models/chromatin",
         "chromatin_kmers": "r/chromatin/kmers.npy",
         "held_out_bins": "r/chromatin/held-out",
+        "nearest_bins": "r/chromatin/nearest.tsv",
+        "nearest_bin_predictions": "r/chromatin/nearest.npy",
         "scored_variants": "r/chromatin/variants.vcf.gz",
         "report": "r/report",
         "report_page": "r/report.html",
@@ -338,6 +342,8 @@ def test_names_of_a_run_s_files() -> None:
     assert str(run.token_store("valid")) == "r/tokens/valid"
     assert str(run.promoter_model("{model}")) == "r/models/promoter-{model}"
     assert str(run.promoter_kmers("genomic")) == "r/promoters/kmer-genomic.parquet"
+    assert str(run.nearest_promoters("genomic")) == "r/promoters/nearest-genomic.tsv"
+    assert str(run.nearest_predictions("genomic")) == "r/promoters/nearest-genomic.parquet"
     assert str(run.promoter_scores("tsv")) == "r/scores/promoters.tsv"
     assert str(run.chromatin_model(8000, 0)) == "r/models/chromatin-8000-0"
     assert str(run.chromatin_predictions("{window}")) == "r/chromatin/predictions-{window}.npy"

@@ -9,6 +9,7 @@ from bigbird_dna.cli import (
     chromatin,
     comparators,
     exchange,
+    homology,
     pages,
     predict,
     prepare,
@@ -41,7 +42,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, reports, pages, study, prepare, tokens),
+    *(predict, reports, homology, pages, study, prepare, tokens),
     *(chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

@@ -78,6 +78,29 @@ class GenomeConfig(Section):
         return self
 
 
+class SplitsConfig(Section):
+    """How what is trained on is told from what is held out, besides the contigs and regions of `genome`."""
+
+    similarity: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="training windows of promoters and bins with at least this similarity to a held-out one "
+        "are left out; none: all are trained on",
+    )
+    strata: tuple[float, ...] = Field(
+        default=(),
+        description="bounds of similarity between which figures are reported each for itself; none: no "
+        "such report",
+    )
+
+    @model_validator(mode="after")
+    def _bounds_rise(self) -> Self:
+        if any(not 0 < bound <= 1 for bound in self.strata) or sorted({*self.strata}) != [*self.strata]:
+            raise ValueError("strata are bounds above 0 and at most 1 that rise")
+        return self
+
+
 class TokensConfig(Section):
     """The BPE tokenizer and the documents of App. F.1."""
 

@@ -49,10 +49,13 @@ class RunPaths:
     scored_contig = _Place("scores/contig.fa.gz")
 
     deepsea_bundle = _Place("chromatin/bundle")
+    labelled_bins = _Place("chromatin/labelled")
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
     chromatin_kmers = _Place("chromatin/kmers.npy")
     held_out_bins = _Place("chromatin/held-out")
+    nearest_bins = _Place("chromatin/nearest.tsv")
+    nearest_bin_predictions = _Place("chromatin/nearest.npy")
     scored_variants = _Place("chromatin/variants.vcf.gz")
 
     report = _Place("report")
@@ -74,6 +77,14 @@ class RunPaths:
     def promoter_kmers(self, negative_set: str) -> Path:
         """The k-mer baseline's predictions of held-out windows."""
         return self.windows / f"kmer-{negative_set}.parquet"
+
+    def nearest_promoters(self, negative_set: str) -> Path:
+        """The nearest training windows of held-out ones."""
+        return self.windows / f"nearest-{negative_set}.tsv"
+
+    def nearest_predictions(self, negative_set: str) -> Path:
+        """Predictions of held-out windows that go by them."""
+        return self.windows / f"nearest-{negative_set}.parquet"
 
     def promoter_scores(self, format: str) -> Path:
         """The example of score-promoters."""

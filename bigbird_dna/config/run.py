@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from bigbird_dna.config.chromatin_sections import DEEPSEA, SIMULATED, ChromatinConfig
-from bigbird_dna.config.data import GenomeConfig, SimulationConfig, TokensConfig
+from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
@@ -44,6 +44,7 @@ class Config(Section):
     seed: int = Field(default=1, ge=0, lt=2**32, description="of simulation, documents and negatives")
     simulation: SimulationConfig = SimulationConfig()
     genome: GenomeConfig = GenomeConfig()
+    splits: SplitsConfig = SplitsConfig()
     tokens: TokensConfig = TokensConfig()
     encoder: EncoderConfig = EncoderConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
@@ -128,6 +129,11 @@ class Config(Section):
             raise ConfigError(
                 f"scoring.negative_set: {self.scoring.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
+            )
+        if self.has_sequences and self.splits.similarity is not None:
+            raise ConfigError(
+                "splits.similarity: is for windows on a genome; of promoters.sequences similar ones share a "
+                "split (promoters.sequences.similarity)"
             )
         if self.study is not None:
             self._check_study(self.study)

@@ -16,7 +16,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     # What is held out for chromatin is held out of pretraining.
     "tokens": ("seed", "genome", "tokens", "chromatin.data.valid_regions", "chromatin.data.test_regions"),
     "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
-    "windows": ("seed", "genome", "promoters.windows"),
+    "windows": ("seed", "genome", "splits.similarity", "promoters.windows"),
     "promoters": ("seed", "genome", "encoder", "promoters.windows", "promoters.model", "promoters.training"),
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
@@ -25,7 +25,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "attention": ("encoder",),
     # All but where files are.
     "report": (
-        *("processes", "seed", "simulation", "genome", "tokens", "encoder", "pretraining"),
+        *("processes", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),
         *("promoters", "chromatin", "scoring", "study"),
     ),
 }
@@ -34,7 +34,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
     """The sections and keys that a stage reads, at their places in the configuration, as values for JSON.
 
-    A key of another stage's section that is an empty list is left out: it says nothing.
+    A key of another stage's section that is null or an empty list is left out: it says nothing.
     """
     include: dict[str, Any] = {}
     for name in _said(config, stage):
@@ -47,7 +47,7 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
 
 
 def _said(config: Config, stage: str) -> list[str]:
-    return [name for name in STAGES[stage] if attrgetter(name)(config) != ()]
+    return [name for name in STAGES[stage] if "." not in name or attrgetter(name)(config) not in ((), None)]
 
 
 def check_stages(config: Config) -> None:

@@ -84,6 +84,8 @@ def make_world(home: Path) -> World:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
+    for command in ("prepare-sequences", "find-nearest-promoters", "find-nearest-bins"):
+        run(world, command)
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
     write_study(world / "study", {0.2: 0.5, 1.0: 0.2}, seeds=1)
     (world / "shelf/models/toy").mkdir(parents=True)
@@ -120,6 +122,9 @@ OUTPUTS = {
     "score-promoters": "scores.tsv",
     "score-promoters --piece": "scores.piece",
     "score-variants": "variants.vcf.gz",
+    "prepare-sequences": "own",
+    "find-nearest-promoters": "nearest.tsv",
+    "find-nearest-bins": "chromatin/nearest.tsv",
     "export-hf": "models/exported",
     "fit-promoter-baseline": "kmers.parquet",
     "evaluate-pretraining": "bits.tsv",
@@ -177,6 +182,53 @@ _ALL = [
         "prepare-sequences",
         lambda w, out: ["prepare-sequences", w / "simulated/promoters.fa", "-o", out],
         "beside",
+    ),
+    Command(
+        "find-nearest",
+        lambda w, out: ["find-nearest", w / "own/test.fa.gz", w / "own/training.fa.gz", "-o", out],
+        "file",
+    ),
+    Command(
+        "find-nearest-promoters",
+        lambda w, out: [
+            *("find-nearest-promoters", w.config, "--negative-set", "permuted", "--windows", w / "own"),
+            *("--reference", w / "own/sequences.fa.gz", "-o", out),
+            *("--predictions", out.parent / "nearest.parquet"),
+        ],
+        "file",
+    ),
+    Command(
+        "report-promoter-similarity",
+        lambda w, out: [
+            *("report-promoter-similarity", f"--nearest=permuted={w / 'nearest.tsv'}"),
+            *(f"--predictions=permuted/nearest={w / 'nearest.parquet'}", "-o", out),
+        ],
+        "beside",
+    ),
+    Command(
+        "find-nearest-bins",
+        lambda w, out: [
+            *("find-nearest-bins", w.config, "--window", 200, "-o", out),
+            *("--predictions", out.parent / "nearest.npy"),
+        ],
+        "file",
+    ),
+    Command(
+        "report-bin-similarity",
+        lambda w, out: [
+            *("report-bin-similarity", w / "chromatin/nearest.tsv", "-o", out, "--threads", 1),
+            *("--labels", w / "chromatin/held-out/labels.npz", "--tracks", w / "chromatin/data/tracks.tsv"),
+            f"--predictions=nearest={w / 'chromatin/nearest.npy'}",
+        ],
+        "file",
+    ),
+    Command(
+        "drop-similar-bins",
+        lambda w, out: [
+            *("drop-similar-bins", w / "chromatin/data", "--reference", w / "genome/reference.fa.gz"),
+            *("--similarity", 0.9, "--window", 200, "-o", out),
+        ],
+        "directory",
     ),
     Command("pretrain", _trained("pretrain"), "directory"),
     Command(

@@ -39,7 +39,7 @@ rule chromatin_data:
         blacklist=INPUTS.files.get("blacklist", []),
         aliases=ALIASES,
     output:
-        **DATA_FILES,
+        **LABELLED_FILES,
     log:
         PATHS.log("chromatin-data"),
     benchmark:

@@ -43,6 +43,7 @@ PATHS = CONFIG.paths
 # What the figures show is said once: on the run's own page, and by `snakemake --report`.
 CAPTIONS = str(files("bigbird_dna.reporting.run") / "captions")
 SEQUENCES = CONFIG.promoters.sequences
+SETS = CONFIG.promoters.windows.negative_sets
 # Where the tokenizer learns, and where the windows of promoters are: a genome, or the user's sequences.
 CORPUS = PATHS.reference if CONFIG.has_genome else PATHS.training_sequences
 WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
@@ -83,6 +84,9 @@ DATA_FILES = {
         ("description", "dataset.json"),
     )
 }
+# Where bins get their labels; with splits.similarity what is like held-out ones is left out afterwards.
+LABELLED = PATHS.chromatin_data if CONFIG.splits.similarity is None else PATHS.labelled_bins
+LABELLED_FILES = {name: LABELLED / path.name for name, path in DATA_FILES.items()}
 
 
 # A training enters the image by itself, with the words that Snakemake has for the other rules: on several nodes srun,

@@ -47,7 +47,7 @@ if CHROMATIN.pieces.data > 1:
 
     use rule chromatin_data as chromatin_data_piece with:
         output:
-            temp(PATHS.piece(PATHS.chromatin_data, "{piece}", DATA_PIECES)),
+            temp(PATHS.piece(LABELLED, "{piece}", DATA_PIECES)),
         log:
             PATHS.log("chromatin-data-{piece}"),
         benchmark:
@@ -60,9 +60,9 @@ if CHROMATIN.pieces.data > 1:
 
     rule merge_chromatin_data:
         input:
-            pieces_of(PATHS.chromatin_data, DATA_PIECES),
+            pieces_of(LABELLED, DATA_PIECES),
         output:
-            **DATA_FILES,
+            **LABELLED_FILES,
         log:
             PATHS.log("merge-chromatin-data"),
         benchmark:

@@ -1,6 +1,5 @@
 """Tables and figures of the report; they read the files of the stages and need no model."""
 
-SETS = CONFIG.promoters.windows.negative_sets
 CONTROL = ["control"] if CONFIG.promoters.control else []
 
 
@@ -242,6 +241,7 @@ rule run_report:
             *(PROMOTER_FIGURES if CONFIG.has_promoters else []),
             *(rules.auc_report.output if CONFIG.has_chromatin else []),
             *(rules.variant_report.output if KNOWN_EFFECTS else []),
+            *SIMILARITY_FIGURES,
             *(rules.study_report.output if CONFIG.study else []),
             *(rules.probe_promoters.output if PROBED else []),
             *rules.attention_figure.output,

@@ -22,6 +22,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from bigbird_dna.genome.homology.kmers import kmers_of
+
 Labels = npt.NDArray[np.int64]  # (N,) the group of each sequence
 Pairs = npt.NDArray[np.int64]  # (P, 2) sequences by number
 
@@ -32,9 +34,6 @@ _ROUNDS = 8  # of linking along chains
 _PARTNERS = 3  # of a sequence in such a round
 _KEPT = 4  # one of so many of the needed k-mers isn't lost: m = ceil(a / 4)
 _ROUNDING = 1e-9
-
-_CODES = np.full(256, 4, np.uint8)
-_CODES[np.frombuffer(b"ACGT", np.uint8)] = np.arange(4)
 
 
 class Kmers(NamedTuple):
@@ -89,27 +88,12 @@ def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> Kmers:
 
 def _batch_keys(sequences: Sequence[str], first: int, k: int, parts: int) -> npt.NDArray[np.uint64]:
     """Sorted `row · 2^32 + k-mer` of some sequences, of which the first is row `first`."""
-    text = "N".join(sequences).encode()
-    letters = _CODES[np.frombuffer(text, np.uint8)]
-    count = len(letters) - k + 1
-    if count < 1:
-        return np.empty(0, np.uint64)
-    forward = (letters & 3).astype(np.uint32)
-    backward = forward ^ np.uint32(3)
-    width = 1
-    while width < k:  # words of twice the width: k is a power of two
-        bits = np.uint32(2 * width)
-        forward = (forward[:-width] << bits) | forward[width:]
-        backward = backward[:-width] | (backward[width:] << bits)
-        width *= 2
-    codes = np.minimum(forward, backward)
-    unknown = np.concatenate([[0], np.cumsum(letters == 4)])
-    kept = unknown[k:] == unknown[:-k]
+    kmers = kmers_of(sequences, k)
+    codes, kept = kmers.codes, kmers.known
     if parts > 1:
         mixed = (codes ^ (codes >> np.uint32(15))) * np.uint32(0x9E3779B1)
-        kept &= (mixed >> np.uint32(1)) % np.uint32(parts) == 0
-    rows = np.repeat(np.arange(len(sequences)), [len(sequence) + 1 for sequence in sequences])[:count]
-    keys = ((rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
+        kept = kept & ((mixed >> np.uint32(1)) % np.uint32(parts) == 0)
+    keys = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
     keys.sort()
     new = np.ones(len(keys), bool)
     new[1:] = keys[1:] != keys[:-1]

@@ -38,6 +38,8 @@ PARTS: dict[str, tuple[Item, ...]] = {
         Item("precision_recall.svg", "Precision and recall", "precision_recall"),
         Item("score_histograms.svg", "Scores", "score_histograms"),
         Item("promoters.tsv", "All measures", "promoters"),
+        Item("similarity.svg", "By similarity to the training", "similarity"),
+        Item("similarity.tsv", "By similarity, table", folded=True),
         Item("finetuning_loss.svg", "Loss of fine-tuning", "finetuning_loss"),
         Item("score_track.svg", "Scores along a contig", "score_track"),
     ),
@@ -45,6 +47,7 @@ PARTS: dict[str, tuple[Item, ...]] = {
         Item("groups.tsv", "Groups", "tracks"),
         Item("tracks.tsv", "Every track", folded=True),
         Item("report.html", "The page of the tracks"),
+        Item("bin_similarity.tsv", "By similarity to the training", "bin_similarity"),
     ),
     "Variants": (Item("variants.svg", "Effects", "variants"), Item("variants.tsv", "By subset", folded=True)),
     "What pretraining buys": (

@@ -32,6 +32,7 @@ from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.parquet import check_cells, read_frame
 from bigbird_dna.reporting.promoters.predictions import POSITIVE
 from bigbird_dna.tasks.examples import LEAST_EXAMPLES, draw_groups
+from bigbird_dna.tasks.homology.leaving_out import without_similar
 from bigbird_dna.tasks.promoters.negatives import (
     CANDIDATES_PER_NEGATIVE,
     draw_candidates,
@@ -67,14 +68,15 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
     It has positives and the named negative sets; also counts of what was left out and why. A training
     promoter has `negatives` of each set, any other promoter one. Left out are promoters on excluded contigs
     and regions, those whose window leaves the contig or its split, and those whose window is more than 10 %
-    N. `promoters` are loci on the reference, as `prepare-promoters` writes them.
+    N; with `splits.similarity` also training windows that are like a held-out one (`without_similar`).
+    `promoters` are loci on the reference, as `prepare-promoters` writes them.
 
     Raises
     ------
     ConfigError
         The configuration's contigs and regions are not the reference's.
     DataError
-        A file can't be used, or no window lies inside the reference.
+        A file can't be used, no window lies inside the reference, or all training promoters are left out.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     splits = Splits.from_config(config.genome, genome.contigs, find_assembly(config))
@@ -97,8 +99,13 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
             for pair, window in zip(owners, found, strict=True)
             if window is not None
         ]
+    table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
+    if (threshold := config.splits.similarity) is not None:
+        sequences = window_sequences(genome, table, config.seed)
+        table, told = without_similar(table, sequences, threshold)
+        info |= told
     with into_directory(output) as files:
-        write_windows(files, pd.DataFrame(rows, columns=COLUMNS), counts)
+        write_windows(files, table, info)
 
 
 def _row(window: Interval, positives: Sequence[Positive], pair: int, negative_set: str) -> tuple[object, ...]:

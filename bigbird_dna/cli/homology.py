@@ -1,0 +1,223 @@
+"""Commands that say how like held-out windows are to the training, and figures by that."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.cli.naming import LOOK, PREPARE, add_command
+from bigbird_dna.cli.options import (
+    TRACK_TABLE,
+    ChromatinData,
+    Config,
+    Directory,
+    NegativeSet,
+    Reference,
+    RunReference,
+    Set,
+    Threads,
+    Windows,
+    argument,
+    named_files,
+    option,
+    output,
+    promoter_reference,
+    read_run,
+)
+from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError
+
+BinWindow = Annotated[
+    int | None,
+    option("BP", "Sequence around a bin that is compared.", "1000, or the bin if larger", "--window"),
+]
+Bounds = Annotated[
+    str, option("S,S,…", "Between the strata of similarity, rising.", "0.3,0.5,0.8", "--bounds")
+]
+Table = Annotated[Path, output("FILE", "Table to write (TSV).")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands to the application."""
+    add_command(app, find_nearest, LOOK)
+    add_command(app, find_nearest_promoters, LOOK)
+    add_command(app, find_nearest_bins, LOOK)
+    add_command(app, report_promoter_similarity, LOOK)
+    add_command(app, report_bin_similarity, LOOK)
+    add_command(app, drop_similar_bins, PREPARE)
+
+
+def find_nearest(
+    held_out: Annotated[Path, argument("FASTA of windows: plain, gzip or bgzip.", "HELD_OUT")],
+    training: Annotated[Path, argument("FASTA of the windows that they are compared with.", "TRAINING")],
+    output: Table,
+) -> None:
+    """Find the most similar training window of each held-out one, on either strand.
+
+    Writes name, similarity, nearest and orientation. Similarity is the score of the best local alignment
+    (equal bases +1, others -1, a base without a partner -2) as a share of the held-out window: 1 for a copy,
+    0.5 where half of it is one, or where three quarters of its bases are the same.
+    """
+    from bigbird_dna.tasks.homology.fasta import find_nearest as find
+
+    find(held_out, training, output)
+
+
+def find_nearest_promoters(
+    config: Config,
+    negative_set: NegativeSet,
+    output: Table,
+    overrides: Set = None,
+    windows: Windows = None,
+    reference: RunReference = None,
+    predictions: Annotated[
+        Path | None,
+        option(
+            "FILE", "Also write predictions that go by the nearest window (Parquet).", "", "--predictions"
+        ),
+    ] = None,
+) -> None:
+    """Find the most similar training window of each promoter window of validation and test.
+
+    Compared with are the training promoters and their negatives of the set; similarity is as of
+    find-nearest. The predictions are a baseline: the label of the nearest window, as surely as that is
+    similar.
+    """
+    from bigbird_dna.tasks.homology.promoters import find_nearest_promoters as find
+
+    settings, paths = read_run(config, overrides)
+    find(
+        settings,
+        negative_set,
+        windows=windows or paths.windows,
+        reference=reference or promoter_reference(settings),
+        output=output,
+        predictions=predictions,
+    )
+
+
+def find_nearest_bins(
+    config: Config,
+    output: Table,
+    overrides: Set = None,
+    data: ChromatinData = None,
+    reference: RunReference = None,
+    window: BinWindow = None,
+    predictions: Annotated[
+        Path | None,
+        option("FILE", "Also write predictions that go by the nearest window (.npy).", "", "--predictions"),
+    ] = None,
+) -> None:
+    """Find the most similar training window of the window around each test bin.
+
+    The test bins are those of predict-bins, in their order; similarity is as of find-nearest. The
+    predictions are a baseline: the labels of the nearest window, as surely as that is similar.
+    """
+    from bigbird_dna.tasks.homology.bins import find_nearest_bins as find
+
+    settings, paths = read_run(config, overrides)
+    find(
+        settings,
+        data=data or paths.chromatin_data,
+        reference=reference or paths.reference,
+        output=output,
+        predictions=predictions,
+        window=window,
+    )
+
+
+def drop_similar_bins(
+    data: Annotated[Path, argument("Data set of prepare-chromatin.", "DATA")],
+    reference: Reference,
+    similarity: Annotated[
+        float, option("FRACTION", "Training bins to which a held-out one is so similar are left out.")
+    ],
+    output: Annotated[Path, output("DIR", "Data set to write.")],
+    window: BinWindow = None,
+) -> None:
+    """Write a chromatin data set without the training bins that are like a held-out one.
+
+    Similarity is as of find-nearest-bins. Tracks and held-out bins stay as they are, so that figures can be
+    compared. In the workflow the key splits.similarity does this.
+    """
+    from bigbird_dna.tasks.homology.bins import drop_similar_bins as drop
+
+    drop(data, reference, output, similarity, window=window)
+
+
+def report_promoter_similarity(
+    output: Directory,
+    predictions: Annotated[
+        list[str],
+        option("SET/NAME=FILE", "Predictions (Parquet) of a predictor on a negative set; repeatable."),
+    ],
+    nearest: Annotated[
+        list[str], option("SET=FILE", "What find-nearest-promoters wrote of the set; repeatable.")
+    ],
+    bounds: Bounds = "",
+) -> None:
+    """Judge promoter models on the test windows by how similar these are to a training window.
+
+    Writes similarity.tsv (AUROC with DeLong's interval and AUPRC of each predictor on all windows and in
+    each stratum) and similarity.svg.
+    """
+    from bigbird_dna.reporting.similarity.promoters import promoter_similarity_report
+
+    sets: dict[str, dict[str, Path]] = {}
+    for name, path in named_files("--predictions", predictions).items():
+        negative_set, slash, predictor = name.partition("/")
+        if not (negative_set and slash and predictor):
+            raise UsageError(f"--predictions {name}={path}: expected SET/NAME=FILE")
+        sets.setdefault(negative_set, {})[predictor] = path
+    table = promoter_similarity_report(
+        sets, named_files("--nearest", nearest), output, bounds=_bounds(bounds)
+    )
+    said = table[table["similarity"].isin(table["similarity"].unique()[:2])]
+    for row in said[said["auroc"].notna()].itertuples():
+        log(f"{row.negative_set}, {row.similarity}: {row.model} AUROC {row.auroc:.4f} of {row.n:,} windows")
+
+
+def report_bin_similarity(
+    nearest: Annotated[Path, argument("What find-nearest-bins wrote.", "NEAREST")],
+    labels: Annotated[Path, option("FILE", "Labels of the same bins.", "", "--labels")],
+    predictions: Annotated[
+        list[str], option("NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable.")
+    ],
+    tracks: Annotated[Path, option("FILE", "Table of tracks: track, group.", "", *TRACK_TABLE)],
+    output: Table,
+    min_positives: Annotated[
+        int, option(None, "Tracks with fewer in a stratum take no part in its figures.", least=1)
+    ] = 1,
+    bounds: Bounds = "",
+    threads: Threads = None,
+) -> None:
+    """Judge chromatin models on the test bins by how similar these are to the training.
+
+    Writes median AUROC and AUPRC over the tracks of each group, of all bins and of each stratum.
+    """
+    from bigbird_dna.reporting.similarity.bins import bin_similarity_report
+
+    table = bin_similarity_report(
+        named_files("--predictions", predictions),
+        labels,
+        nearest,
+        output,
+        tracks=tracks,
+        bounds=_bounds(bounds),
+        min_positives=min_positives,
+        threads=threads or 0,
+    )
+    for row in table[table["median_auroc"].notna()].itertuples():
+        where = f"{row.group}, {row.similarity} ({row.bins:,} bins)"
+        log(f"{where}: {row.model} median AUROC {row.median_auroc:.4f} of {row.tracks:,} tracks")
+
+
+def _bounds(text: str) -> tuple[float, ...]:
+    from bigbird_dna.reporting.similarity.strata import BOUNDS
+
+    if not text:
+        return BOUNDS
+    try:
+        return tuple(float(cell) for cell in text.split(","))
+    except ValueError:
+        raise UsageError(f"--bounds {text!r:.60}: expected numbers with commas between, as 0.3,0.5") from None

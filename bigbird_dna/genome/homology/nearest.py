@@ -1,0 +1,139 @@
+"""How like the windows of one set are to those of another, and which is the nearest one.
+
+The similarity of a window to another is the score of their best local alignment (`alignment`), of the window
+or of its reverse complement, as a share of the window's known bases: 1 where the other holds a copy, and
+0.5 where half of it lies there, or where three quarters of all its bases are the same. Windows that have
+nothing to do with each other score a few hundredths, short ones more: some 0.05 of 400 bp.
+
+Only pairs that share many seeds are aligned (`seeds`), four for each window. The figure of a pair is exact
+all the same, and depends on these two alone. What may be missed is a window that shares hardly a seed.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.console import progress
+from bigbird_dna.genome.homology.alignment import alignment_scores, known_bases
+from bigbird_dna.genome.homology.seeds import Candidates, SeedIndex, Sketch, batches
+from bigbird_dna.genome.sequence import reverse_complement
+
+Rows = npt.NDArray[np.intp]
+
+ALIGNED = 4
+"""Pairs that are aligned for a window, those that share most."""
+
+_COVERED = 1 / 8  # of the bases that are the same, those that shared seeds cover at least
+_PAIRS = 1024  # aligned between two looks at the clock
+_READ = 1 << 21  # bases that are read at a time
+
+
+class Windows(NamedTuple):
+    """N windows of A C G T N, read when they are asked for."""
+
+    number: int
+    length: int  # bp of one, or about
+    read: Callable[[Rows], list[str]]
+
+    @classmethod
+    def of(cls, sequences: Sequence[str]) -> Self:
+        """Windows that are in memory."""
+        length = max(map(len, sequences), default=0)
+        return cls(len(sequences), length, lambda rows: [sequences[row] for row in rows.tolist()])
+
+
+class Pairs(NamedTuple):
+    """Aligned pairs (P,): by query, the most similar first, and of equal ones the first window."""
+
+    queries: Rows
+    others: Rows
+    turned: npt.NDArray[np.bool_]  # whether it is the reverse complement that is like the other
+    similarities: npt.NDArray[np.float64]  # above 0
+
+    def nearest(self, count: int) -> "Nearest":
+        """The first pair of each of `count` queries."""
+        rows = np.full(count, -1, np.intp)
+        turned, similarities = np.zeros(count, np.bool_), np.zeros(count)
+        first = np.flatnonzero(np.append(True, self.queries[1:] != self.queries[:-1])[: len(self.queries)])
+        owners = self.queries[first]
+        rows[owners], turned[owners] = self.others[first], self.turned[first]
+        similarities[owners] = self.similarities[first]
+        return Nearest(rows, turned, similarities)
+
+    def as_near(self) -> npt.NDArray[np.bool_]:
+        """Which pairs (P,) are as similar as the first of their query."""
+        new = np.append(True, self.queries[1:] != self.queries[:-1])[: len(self.queries)]
+        best = self.similarities[np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))]
+        return np.asarray(self.similarities == best)
+
+
+class Nearest(NamedTuple):
+    """The most similar window of each query, (N,)."""
+
+    rows: Rows  # -1: none shares a seed
+    turned: npt.NDArray[np.bool_]
+    similarities: npt.NDArray[np.float64]  # 0 where there is none
+
+
+def aligned_pairs(
+    queries: Sequence[str],
+    others: Windows,
+    *,
+    threshold: float | None = None,
+    asked: npt.NDArray[np.bool_] | None = None,
+) -> Pairs:
+    """The pairs of queries and other windows that share most seeds, with their similarity.
+
+    Four of each query; with a threshold also four of each other window, of the pairs that may be so similar:
+    those whose seeds cover an eighth of what that takes. The other windows are read some at a time, twice;
+    memory goes with the queries' bases, and with a threshold with the number of such pairs. Only pairs of the
+    queries that are `asked` for, (N,), are aligned; None: all.
+    """
+    least = math.inf if threshold is None else threshold * others.length * _COVERED
+    sketch = Sketch.fitting(others.number * others.length, max(map(len, queries), default=0))
+    index = SeedIndex(queries, sketch)
+    found, likewise = Candidates.none(), Candidates.none()
+    stretches = batches([others.length] * others.number)
+    for first, last in progress(stretches, "looking for similar windows", len(stretches), "parts"):
+        for here in index.share(others.read(np.arange(first, last)), first):
+            found = found.joined(here.of_each_query(ALIGNED)).of_each_query(ALIGNED)
+            near = here.take(np.flatnonzero(here.weights >= least))
+            likewise = likewise.joined(near.of_each_other(ALIGNED))
+    pairs = found.joined(likewise)
+    if asked is not None:
+        pairs = pairs.take(np.flatnonzero(asked[pairs.queries]))
+    keys = np.stack([pairs.others, pairs.queries, pairs.turned.astype(np.int64)], axis=1)
+    pairs = pairs.take(np.unique(keys, axis=0, return_index=True)[1])
+    return _ordered(pairs, _scores(queries, others, pairs), queries)
+
+
+def _scores(queries: Sequence[str], others: Windows, pairs: Candidates) -> npt.NDArray[np.int64]:
+    """The score of each pair; pairs are in the order of the other windows, which are read as they come."""
+    scores = np.zeros(len(pairs.queries), np.int64)
+    parts = list(_parts(len(scores), others.length))
+    for some in progress(parts, "aligning", len(parts), "parts"):
+        rows, place = np.unique(pairs.others[some], return_inverse=True)
+        texts = others.read(rows)
+        theirs = [texts[number] for number in place.tolist()]
+        ours = [queries[row] for row in pairs.queries[some].tolist()]
+        turned = pairs.turned[some].tolist()
+        ours = [reverse_complement(one) if turn else one for one, turn in zip(ours, turned, strict=True)]
+        scores[some] = alignment_scores(ours, theirs)
+    return scores
+
+
+def _parts(count: int, length: int) -> Iterator[slice]:
+    size = max(min(_PAIRS, _READ // max(length, 1)), 1)
+    for first in range(0, count, size):
+        yield slice(first, min(first + size, count))
+
+
+def _ordered(pairs: Candidates, scores: npt.NDArray[np.int64], queries: Sequence[str]) -> Pairs:
+    known = np.array([known_bases(query) for query in queries], np.int64)
+    similarities = scores / np.maximum(known[pairs.queries], 1)
+    order = np.lexsort((pairs.turned, pairs.others, -similarities, pairs.queries))
+    order = order[scores[order] > 0]
+    return Pairs(pairs.queries[order], pairs.others[order], pairs.turned[order], similarities[order])

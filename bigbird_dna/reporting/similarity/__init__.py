@@ -1,0 +1,1 @@
+"""Figures by how similar the nearest training window is."""

@@ -1,0 +1,46 @@
+"""The table of nearest windows: what is known of each window, its nearest one, and how similar they are."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.console import log
+from bigbird_dna.genome.homology.nearest import Nearest
+from bigbird_dna.reporting.similarity.strata import BOUNDS, SIMILARITY, Strata
+
+ORIENTATION = "orientation"
+
+
+def nearest_table(
+    queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
+) -> pd.DataFrame:
+    """The columns of the queries, then `similarity`, those of the nearest ones, and `orientation`.
+
+    Parameters
+    ----------
+    others
+        Columns of the windows that were compared with, under the names that they have in the table.
+
+    Notes
+    -----
+    `orientation` is "+" where both are alike as they are read, "-" where one is turned. Where there is no
+    nearest window, its columns are empty and the similarity is 0.
+    """
+    table = queries.reset_index(drop=True).assign(**{SIMILARITY: nearest.similarities})
+    there = nearest.rows >= 0
+    for name, column in others.items():
+        cells = pd.Series(np.asarray(column, dtype=object)).reindex(nearest.rows).to_numpy()
+        table[name] = ["" if cell != cell else cell for cell in cells]
+    table[ORIENTATION] = np.where(there, np.where(nearest.turned, "-", "+"), "")
+    return table
+
+
+def say_similarities(what: str, table: pd.DataFrame) -> None:
+    """Log how many windows of a table are how similar to their nearest one."""
+    strata = Strata(BOUNDS)
+    numbers = strata.numbers(table[SIMILARITY].to_numpy())
+    counts = np.bincount(numbers, minlength=len(strata.names))
+    told = ", ".join(f"{count:,} {name}" for name, count in zip(strata.names, counts.tolist(), strict=True))
+    log(f"{len(table):,} {what}; similarity of the nearest training window: {told}")

@@ -1,0 +1,408 @@
+"""Nearest training windows of data sets, the baseline that goes by them, and splits without relatives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.baselines.nearest import NearestWindow
+from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
+from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.building import build_dataset
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.labelling import Labelling
+from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.homology.alignment import alignment_scores
+from bigbird_dna.genome.homology.nearest import Pairs
+from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.promoters import prepare_promoters, write_loci
+from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.reporting.promoters.predictions import COLUMNS, compare
+from bigbird_dna.tasks.homology.bins import drop_similar_bins, find_nearest_bins
+from bigbird_dna.tasks.homology.promoters import find_nearest_promoters
+from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
+from tests.conftest import REPOSITORY
+from tests.genome.homology.test_nearest import mutated
+
+LENGTH, SPACING = 200, 400
+SETS = ("substituted", "permuted", "genomic")
+BIN, WINDOW = 40, 200
+
+
+def settings(**splits: Any) -> Config:
+    windows = {"upstream": 120, "downstream": 80, "negatives": 2, "distance": 20}
+    return parse_config(
+        {
+            "genome": {"valid": ["two"], "test": ["three"]},
+            "splits": splits,
+            "promoters": {"windows": windows, "training": {"jitter": 0}},
+            "chromatin": {"evaluation": {"test_bins": 60}},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A genome whose held-out contigs have relatives in the training: a copy, a turned one, an old one."""
+    home = tmp_path_factory.mktemp("related")
+    rng = np.random.default_rng(8)
+    one, two, three = ("".join(rng.choice(list("ACGT"), size)) for size in (24_000, 8_000, 8_000))
+    three = three[:1000] + one[5000:5600] + three[1600:]
+    three = three[:3000] + reverse_complement(one[9000:9600]) + three[3600:]
+    old = mutated(one[12_000:12_600], 0.1, rng)
+    two = two[:2000] + old + two[2000 + len(old) :]
+    write_fasta(home / "reference.fa.gz", [("one", one), ("two", two), ("three", three)])
+    # A window of a locus at p on "+" is [p - 120, p + 80).
+    loci = [
+        Locus(contig, position, "+", f"{contig}{position}")
+        for contig, size in (("one", 24_000), ("two", 8_000), ("three", 8_000))
+        for position in range(SPACING // 2, size - SPACING, SPACING)
+    ]
+    loci.append(Locus("one", 9240, "+", "turned"))  # [9120, 9320), which is three's [3280, 3480) turned
+    write_loci(home / "loci.tsv", sorted(loci, key=lambda locus: (locus.contig, locus.position)))
+    prepare_windows(settings(), home / "reference.fa.gz", home / "loci.tsv", home / "windows")
+    peaks = rng.integers(0, 23_000, 120)
+    lines = [f"one\t{at}\t{at + 40}\n" for at in np.sort(peaks)]
+    lines += [f"{name}\t{at}\t{at + 40}\n" for name in ("two", "three") for at in range(500, 7500, 600)]
+    (home / "a.bed").write_text("".join(lines))
+    (home / "b.bed").write_text("".join(lines[::2]))
+    reference, assembly = Reference(home / "reference.fa.gz"), load_assembly("demo")
+    build_dataset(
+        home / "bins",
+        reference,
+        assembly,
+        [Track(name, "TF", file=home / f"{name}.bed") for name in "ab"],
+        RegionSplits.from_names(reference.contigs, assembly, valid=["two"], test=["three"]),
+        Labelling(bin_size=BIN, window=WINDOW, max_n=1.0, negative_fraction=0.4, min_positives=1),
+    )
+    return home
+
+
+def nearest(home: Path, tmp_path: Path, windows: str | Path = "windows", **words: Any) -> pd.DataFrame:
+    find_nearest_promoters(
+        settings(),
+        words.pop("negative_set", "genomic"),
+        windows=home / windows,
+        reference=home / "reference.fa.gz",
+        output=tmp_path / "nearest.tsv",
+        **words,
+    )
+    return pd.read_csv(tmp_path / "nearest.tsv", sep="\t")
+
+
+def test_planted_relatives_of_promoters_are_found(home: Path, tmp_path: Path) -> None:
+    table = nearest(home, tmp_path)
+    assert list(table.columns) == [
+        *("contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "similarity"),
+        *("nearest_contig", "nearest_start", "nearest_end", "nearest_strand", "nearest_set"),
+        *("nearest_label", "orientation"),
+    ]
+    assert set(table["split"]) == {"valid", "test"} and set(table["negative_set"]) == {"positive", "genomic"}
+    promoters = table[table["label"] == 1].set_index(["contig", "start"])
+    copy, turned, old = (promoters.loc[place] for place in (("three", 1280), ("three", 3280), ("two", 2080)))
+    assert (copy["nearest_contig"], copy["nearest_start"], copy["similarity"]) == ("one", 5280, 1)
+    assert (copy["orientation"], copy["nearest_set"], copy["nearest_label"]) == ("+", "positive", 1)
+    assert (turned["nearest_start"], turned["orientation"], turned["similarity"]) == (9120, "-", 1)
+    assert (old["nearest_start"], old["orientation"]) == (12_080, "+") and 0.6 < old["similarity"] < 0.95
+    assert (table["similarity"].between(0, 1)).all()
+    # What has no relative has a nearest window all the same, which is like it by chance.
+    assert table["similarity"].median() < 0.15
+
+
+def test_the_baseline_writes_what_other_baselines_write(home: Path, tmp_path: Path) -> None:
+    table = nearest(home, tmp_path, predictions=tmp_path / "nearest.parquet")
+    found = pd.read_parquet(tmp_path / "nearest.parquet")
+    assert tuple(found.columns) == COLUMNS and found["probability"].dtype == np.float64
+    data = read_windows(home / "windows", "genomic")
+    rows = data.rows.drop(columns="name").assign(label=data.labels)
+    rows = rows[rows["split"] != "train"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found.drop(columns="probability"), rows)
+    assert len(compare("genomic", {"nearest": tmp_path / "nearest.parquet"}).labels) == 38
+    # The label of the nearest window, as surely as it is near; both classes weigh alike.
+    some = table["similarity"] > 0.2  # by chance several are as near
+    s, y = table["similarity"][some], table["nearest_label"][some]
+    np.testing.assert_allclose(found["probability"][some], s * y + (1 - s) / 2, atol=1e-6)
+    assert some.sum() > 4
+
+
+class Learnt:
+    """Windows of one label each, in memory."""
+
+    def __init__(self, sequences: list[str], labels: list[list[int]]) -> None:
+        self._sequences, self._labels = sequences, np.array(labels, np.uint8)
+        self.shape = self._labels.shape
+        self.length = max(map(len, sequences))
+
+    def sequences(self, rows: np.ndarray) -> list[str]:
+        return [self._sequences[row] for row in rows]
+
+    def labels(self, rows: np.ndarray) -> np.ndarray:
+        return self._labels[rows]
+
+
+def test_ties_share_their_labels_and_without_a_neighbour_the_share_of_all_is_predicted() -> None:
+    rng = np.random.default_rng(1)
+    a, b, c = ("".join(rng.choice(list("ACGT"), 90)) for _ in range(3))
+    learnt: Any = Learnt([a, reverse_complement(a), b, c], [[1, 0], [0, 0], [1, 1], [0, 1]])
+    model = NearestWindow().fit(learnt)
+    values = model.predict([a, b[:45] + "N" * 45, "N" * 90, "AC"])
+    np.testing.assert_allclose(values, [[0.5, 0], [1, 1], [0.5, 0.5], [0.5, 0.5]])
+    half = model.predict([c[:45] + "".join(rng.choice(list("ACGT"), 45))])[0]
+    assert 0.2 < half[0] < 0.26 and 0.74 < half[1] < 0.8
+    one = Pairs(np.array([1]), np.array([2]), np.array([False]), np.array([0.4]))
+    learnt = Learnt([a, b, c, c], [[1], [0], [1], [1]])
+    np.testing.assert_allclose(
+        NearestWindow().fit(learnt).predict_pairs(one, 2), [[0.75], [0.4 + 0.6 * 0.75]]
+    )
+    balanced = NearestWindow(balanced=True).fit(learnt)
+    np.testing.assert_allclose(balanced.predict_pairs(one, 2), [[0.5], [0.7]])
+    with pytest.raises(ValueError, match="not been fitted"):
+        NearestWindow().predict([a])
+
+
+def test_the_baseline_knows_labels_that_relatives_share() -> None:
+    """Families of one label: their nearest member tells it; without families it is chance."""
+    rng = np.random.default_rng(2)
+
+    def windows(count: int) -> list[str]:
+        return ["".join(rng.choice(list("ACGT"), 120)) for _ in range(count)]
+
+    ancestors = windows(40)
+    learnt: Any = Learnt([mutated(one, 0.1, rng) for one in ancestors], [[row % 2] for row in range(40)])
+    labels = np.arange(40) % 2
+    model = NearestWindow().fit(learnt)
+    related = model.predict([mutated(one, 0.1, rng) for one in ancestors])[:, 0]
+    assert auroc(labels, related).value == 1.0
+    assert 0.3 < auroc(np.arange(200) % 2, model.predict(windows(200))[:, 0]).value < 0.7
+
+
+# Splits without relatives.
+
+
+def overlaps_across(rows: pd.DataFrame) -> int:
+    """Pairs of windows of different splits that share a base, by looking at every two that follow."""
+    found = 0
+    for _, some in rows.sort_values(["contig", "start"]).groupby("contig"):
+        # Of any two windows that overlap, two side by side in this order do, or one lies over several.
+        reach, owner = -(10**9), ""
+        for start, end, split in zip(some["start"], some["end"], some["split"], strict=True):
+            if start < reach and split != owner:
+                found += 1
+            if end > reach:
+                reach, owner = end, split
+    return found
+
+
+def most_similar(held_out: list[str], training: list[str]) -> float:
+    """The largest similarity of any pair on either strand: every one is aligned."""
+    best = 0.0
+    for query in held_out:
+        for text in (query, reverse_complement(query)):
+            scores = alignment_scores([text] * len(training), training)
+            best = max(best, scores.max() / len(query))
+    return best
+
+
+def scan_promoters(home: Path, directory: Path, threshold: float | None, step: int = 1) -> None:
+    """No pair, no overlapping window and, with a threshold, no near-duplicate crosses a split."""
+    rows = pd.read_parquet(directory / "windows.parquet")
+    assert (rows.groupby("pair")["split"].nunique() == 1).all()
+    assert not overlaps_across(rows)
+    if threshold is None:
+        return
+    for negative_set in SETS:
+        data = read_windows(directory, negative_set)
+        texts = window_sequences(Reference(home / "reference.fa.gz"), data.rows, 1)
+        training = (data.rows["split"] == "train").to_numpy()
+        held_out = [texts[row] for row in np.flatnonzero(~training)[::step]]
+        assert most_similar(held_out, [texts[row] for row in np.flatnonzero(training)]) < threshold
+
+
+def test_no_relative_of_a_promoter_window_crosses_a_split(home: Path, tmp_path: Path) -> None:
+    config, before = settings(similarity=0.4), home / "windows"
+    scan_promoters(home, before, None)
+    prepare_windows(config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept")
+    scan_promoters(home, tmp_path / "kept", 0.4, step=7)
+    assert nearest(home, tmp_path)["similarity"].max() == 1
+    for negative_set in SETS:
+        table = nearest(home, tmp_path, tmp_path / "kept", negative_set=negative_set)
+        assert table["similarity"].max() < 0.4
+    whole, kept = (pd.read_parquet(path / "windows.parquet") for path in (before, tmp_path / "kept"))
+    # Test and validation are the same, and so are the windows of training that are kept.
+    key = ["contig", "start", "end", "negative_set", "pair"]
+    gone = whole.merge(kept[key].drop_duplicates(), how="left", on=key, indicator=True)
+    gone = gone[gone["_merge"] == "left_only"]
+    assert set(gone["split"]) == {"train"}
+    assert {5280, 9120, 12_080} <= set(gone[gone["negative_set"] == "positive"]["start"])
+    assert len(gone[gone["negative_set"] == "positive"]) < 12
+    orphans = kept[kept["negative_set"].isin(["substituted", "permuted"]) & (kept["split"] == "train")]
+    assert set(orphans["pair"]) <= set(kept[kept["negative_set"] == "positive"]["pair"])
+    assert (orphans.groupby(["pair", "negative_set"]).size() == 2).all()
+    reference = Reference(home / "reference.fa.gz")
+    for negative_set in SETS:
+        texts = [
+            set(zip(data.rows["pair"], window_sequences(reference, data.rows, 1), strict=True))
+            for data in (read_windows(path, negative_set) for path in (before, tmp_path / "kept"))
+        ]
+        assert texts[1] < texts[0]
+
+
+def test_counts_say_what_was_left_out(home: Path, tmp_path: Path) -> None:
+    config = settings(similarity=0.4)
+    prepare_windows(config, home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept")
+    info = json.loads((tmp_path / "kept/windows.json").read_text())
+    whole, kept = (
+        pd.read_parquet(path / "windows.parquet") for path in (home / "windows", tmp_path / "kept")
+    )
+    assert info["similarity"] == 0.4
+    assert info["training windows left out for likeness"] == len(whole) - len(kept)
+    assert info["training promoters like a held-out window"] >= 3
+
+
+def test_without_anything_to_train_on_it_is_refused(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="all training promoters are like a held-out window"):
+        prepare_windows(
+            settings(similarity=0.01), home / "reference.fa.gz", home / "loci.tsv", tmp_path / "kept"
+        )
+    assert not (tmp_path / "kept").exists()
+
+
+def bin_texts(home: Path, data: ChromatinData, rows: np.ndarray) -> list[str]:
+    reference = Reference(home / "reference.fa.gz")
+    return [reference.fetch(window) for window in data.windows(WINDOW, rows)]
+
+
+def test_nearest_bins_and_their_baseline(home: Path, tmp_path: Path) -> None:
+    words = {"data": home / "bins", "reference": home / "reference.fa.gz", "window": WINDOW}
+    files = {"output": tmp_path / "n.tsv", "predictions": tmp_path / "n.npy"}
+    find_nearest_bins(settings(), **words, **files)
+    table, values = pd.read_csv(tmp_path / "n.tsv", sep="\t"), np.load(tmp_path / "n.npy")
+    assert list(table.columns) == [
+        *("contig", "start", "end", "split", "similarity"),
+        *("nearest_contig", "nearest_start", "nearest_end", "orientation"),
+    ]
+    assert len(table) == 60 and values.shape == (60, 2) and values.dtype == np.float32
+    assert set(table["split"]) == {"test"}
+    data = read_dataset(home / "bins")
+    training = data.rows("train")
+    texts, labels = bin_texts(home, data, training), data.labels.rows(training)
+    shares = labels.mean(axis=0)
+    near = np.flatnonzero(table["similarity"] > 0.3)
+    assert len(near) > 8
+    reference = Reference(home / "reference.fa.gz")
+    for row in near[::3]:
+        # The labels of all that are as near, which every pair tells.
+        middle = int(table["start"][row]) + BIN // 2
+        query = reference.fetch(Interval("three", middle - WINDOW // 2, middle + WINDOW // 2))
+        both = [alignment_scores([text] * len(texts), texts) for text in (query, reverse_complement(query))]
+        best = np.maximum(*both)
+        similarity = best.max() / WINDOW
+        wanted = similarity * labels[best == best.max()].mean(axis=0) + (1 - similarity) * shares
+        assert table["similarity"][row] == pytest.approx(similarity)
+        np.testing.assert_allclose(values[row], wanted, atol=1e-6)
+    assert table[table["start"].between(1100, 1500)]["similarity"].min() >= 0.6
+    for window in (20, 41):
+        with pytest.raises(
+            ConfigError, match=f"--window {window}: doesn't hold the bin of 40 bp in its middle"
+        ):
+            find_nearest_bins(settings(), **{**words, "window": window}, **files)
+
+
+def test_no_relative_of_a_bin_crosses_a_split(home: Path, tmp_path: Path) -> None:
+    before = read_dataset(home / "bins")
+    told = drop_similar_bins(home / "bins", home / "reference.fa.gz", tmp_path / "kept", 0.4, window=WINDOW)
+    data = read_dataset(tmp_path / "kept")
+    assert data.info["similar"] == told == {"similarity": 0.4, "window": WINDOW, "left_out": told["left_out"]}
+    assert told["left_out"] == len(before) - len(data) > 15
+    for split in ("valid", "test"):
+        rows, former = data.rows(split), before.rows(split)  # type: ignore[arg-type]
+        assert len(rows) == len(former)
+        assert np.array_equal(data.labels.rows(rows), before.labels.rows(former))
+    assert data.tracks[0].name == before.tracks[0].name
+    training, held_out = data.rows("train"), np.flatnonzero(data.bins["split"] != "train")
+    assert most_similar(bin_texts(home, data, held_out[::40]), bin_texts(home, data, training)) < 0.4
+    assert not overlaps_across(data.bins.assign(start=data.bins["start"] - 83, end=data.bins["end"] + 83))
+
+
+@pytest.mark.parametrize(
+    ("similarity", "error", "message"),
+    [
+        (0.0, UsageError, "similarity 0 would leave out all"),
+        (1.5, UsageError, "similarity 1.5: must be a fraction"),
+        (0.01, DataError, "training bins are like a held-out one: nothing is left to train on"),
+    ],
+)
+def test_wrong_similarities_of_bins(
+    home: Path, tmp_path: Path, similarity: float, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        drop_similar_bins(
+            home / "bins", home / "reference.fa.gz", tmp_path / "kept", similarity, window=WINDOW
+        )
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    "splits", [{"similarity": 0.0}, {"similarity": 1.2}, {"strata": [0.5, 0.3]}, {"strata": [0.0, 0.3]}]
+)
+def test_wrong_keys_of_splits(splits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"splits"):
+        settings(**splits)
+
+
+def test_no_window_overlaps_one_of_another_split_where_a_contig_is_divided(
+    home: Path, tmp_path: Path
+) -> None:
+    loci = [Locus("one", at, "+" if at % 4 else "-", f"p{at}") for at in range(300, 23_500, 90)]
+    loci += [Locus("two", at, "+", f"v{at}") for at in range(300, 7_500, 90)]
+    write_loci(tmp_path / "loci.tsv", loci)
+    config = settings().model_copy(
+        update={"genome": GenomeConfig(valid=("two",), test=("one:8,001-12,000", "one:16,001-"))}
+    )
+    prepare_windows(config, home / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
+    rows = pd.read_parquet(tmp_path / "windows/windows.parquet")
+    on_one = rows[rows["contig"] == "one"]
+    assert set(on_one["split"]) == {"train", "test"} and len(on_one) > 400
+    scan_promoters(home, tmp_path / "windows", None)
+    # The scan would find a window that lies across.
+    moved = rows.assign(split=np.where(rows.index == on_one.index[0], "test", rows["split"]))
+    assert overlaps_across(moved) > 0
+
+
+def test_the_windows_of_the_miniature_run_stay_apart(tiny_config: Path) -> None:
+    scan_promoters(Path(), Path(load_config(tiny_config).results) / "promoters", None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wished(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """On VII and XV: genes near telomeres, Ty elements, and genes that came in twos."""
+    yeast, reference = shared_data / "yeast", tmp_path / "reference.fa.gz"
+    assembly = load_assembly("sacCer3")
+    prepare_reference(next(yeast.glob("Saccharomyces*.fa.gz")), reference, assembly)
+    prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, tmp_path / "loci.tsv", assembly)
+    changed = ["promoters.windows.negative_sets=[genomic]", "promoters.windows.negatives=1"]
+    largest = []
+    for similarity in ("null", "0.5"):
+        overrides = [*changed, f"splits.similarity={similarity}"]
+        config = load_config(REPOSITORY / "workflow/config/yeast.yaml", overrides)
+        windows = tmp_path / similarity
+        prepare_windows(config, reference, tmp_path / "loci.tsv", windows)
+        scan_promoters(tmp_path, windows, None)
+        output = tmp_path / f"{similarity}.tsv"
+        find_nearest_promoters(config, "genomic", windows=windows, reference=reference, output=output)
+        table = pd.read_csv(output, sep="\t")
+        promoters = table[(table["split"] == "test") & (table["label"] == 1)]["similarity"]
+        assert len(promoters) == 916
+        largest.append((table["similarity"].max(), (promoters >= 0.5).sum(), (promoters >= 0.8).sum()))
+    assert 8 <= largest[0][1] <= 12 and 6 <= largest[0][2] <= 10
+    assert largest[1][0] < 0.5
