@@ -51,6 +51,7 @@ class RunPaths:
     deepsea_bundle = _Place("chromatin/bundle")
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
+    calibrated_chromatin = _Place("models/chromatin-calibrated")
     chromatin_kmers = _Place("chromatin/kmers.npy")
     held_out_bins = _Place("chromatin/held-out")
     scored_variants = _Place("chromatin/variants.vcf.gz")
