@@ -52,7 +52,7 @@ class CalibratedTrack(_Part):
 class Calibration(_Part):
     """The maps of all outputs of a model, in their order, and what they were fitted on."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     fitted_on: Mapping[str, Any]
     tracks: Annotated[tuple[CalibratedTrack, ...], Field(min_length=1)]
 

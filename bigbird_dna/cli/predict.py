@@ -229,6 +229,44 @@ def _told(counts: "VariantCounts") -> str:
     return text
 
 
+def choose_threshold(
+    model_dir: ModelDirectory,
+    fdr: Annotated[
+        list[float] | None,
+        option("SHARE", "Wanted share of false calls; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5"),
+    ] = None,
+    prior: Annotated[
+        float | None,
+        option(
+            "SHARE",
+            "Share of promoters among all windows, as of score-promoters.",
+            "as among validation windows",
+        ),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "The model's predictions of held-out windows (Parquet).",
+            "predictions.parquet of MODEL_DIR",
+        ),
+    ] = None,
+    output: ResultFile = None,
+) -> None:
+    """Say from which calibrated score on to call promoters, for a wanted false-discovery rate.
+
+    Scores are those of score-promoters with --calibrated and the same --prior. Table columns: #fdr prior
+    threshold expected_fdr empirical_fdr empirical_fdr_low empirical_fdr_high recall promoters negatives note.
+    Expected is what the calibrated probabilities say; empirical is counted on the validation windows, with its
+    95 % interval; promoters and negatives are the validation windows at or above the threshold. Rates are of
+    windows: neighbouring windows of a scan may be called for one promoter.
+    """
+    from bigbird_dna.tasks.promoters.thresholds import RATES
+    from bigbird_dna.tasks.promoters.thresholds import choose_threshold as choose
+
+    choose(model_dir, output, rates=fdr or RATES, prior=prior, predictions=predictions)
+
+
 def merge_pieces(
     pieces: Annotated[list[Path], argument("All pieces of a job, in any order.", "PIECE...")],
     output: Annotated[
@@ -249,5 +287,5 @@ def merge_pieces(
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    for command in (score_promoters, predict_tracks, score_variants, merge_pieces):
+    for command in (score_promoters, predict_tracks, score_variants, choose_threshold, merge_pieces):
         add_command(app, command, USE)

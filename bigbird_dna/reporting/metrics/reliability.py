@@ -8,13 +8,14 @@ With few rows it is too large: the share in a bin of 80 rows is off by 0.04 on a
 positive, whatever the probabilities are worth. So two more figures stand beside it.
 
 * `ece_perfect`, what the same probabilities would show on average if they held exactly.
-* `ece_debiased`, the size of error μ, the same in all bins, that would show `ece` on average: it solves
-  Σ w_b E|N(μ, s_b)| = ece, for the folded mean of the normal distribution, with s_b² the binomial variance of
-  a bin's share. It is 0 where `ece` is not above what μ = 0 shows, and equal to `ece` where the error is
-  large beside the noise. Where errors differ between bins it is too large rather than too small, as the folded mean
-  is convex in μ. Its 95 % interval is that of the μ under which `ece` lies within 1.96 standard deviations of
-  its mean. On simulated rows (300 to 5,000, errors of 0 to 0.1) it covers the error in 90 to 98 % of samples.
-  Of promoters with a negative each, shares vary a little less than binomially.
+* `ece_debiased`, the error that would show `ece` on average, if it is in each bin the same multiple λ of the
+  share's binomial standard deviation s_b: Σ w_b s_b λ where Σ w_b s_b E|N(λ, 1)| = ece, for the folded mean of
+  the normal distribution and the bins' weights w_b. So errors are small where probabilities are near 0 or 1,
+  as errors of log-odds are. It is 0 where `ece` is not above what λ = 0 shows, and equal to `ece` where the
+  error is large beside the noise. Its 95 % interval is that of the λ under which `ece` lies within 1.96
+  standard deviations of its mean. On simulated rows (400 or 1,500 of them, three strengths of evidence, errors
+  of 0 to 0.13) it covers the error in 89 to 99 % of samples. Of promoters with a negative each, shares vary
+  a little less than binomially.
 
 The **Brier score**, mean squared error of the probabilities, is `miscalibration − discrimination +
 uncertainty`, exactly and without bins (the CORP decomposition: Dimitriadis, Gneiting & Jordan 2021): how much
@@ -44,7 +45,7 @@ _HALVINGS = 50
 class Reliability(NamedTuple):
     """Rows by bins of their probability, each (B,); no bin is empty."""
 
-    count: Counts
+    rows: Counts
     probability: Floats  # mean
     share: Floats  # of positives
 
@@ -56,8 +57,8 @@ class Reliability(NamedTuple):
     @property
     def spread(self) -> Floats:
         """Standard deviation of the share: binomial, with one more row as the probability has it."""
-        share = (self.count * self.share + self.probability) / (self.count + 1)
-        return np.sqrt(share * (1 - share) / self.count)
+        share = (self.rows * self.share + self.probability) / (self.rows + 1)
+        return np.sqrt(share * (1 - share) / self.rows)
 
 
 class CalibrationMetrics(NamedTuple):
@@ -132,16 +133,18 @@ def reliability(labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS) -
 
 def plain_error(curve: Reliability) -> float:
     """The expected calibration error as bins show it."""
-    return float(curve.count @ np.abs(curve.gap) / curve.count.sum())
+    return float(curve.rows @ np.abs(curve.gap) / curve.rows.sum())
 
 
 def calibration_error(curve: Reliability) -> Estimate:
     """`ece_debiased` with its 95 % interval, see above."""
+    weights, spread = curve.rows / curve.rows.sum(), curve.spread
+    whole, joint = float(weights @ spread), math.sqrt(weights**2 @ spread**2)
     seen = plain_error(curve)
-    if curve.count.sum() < FEWEST:
-        return Estimate(_solved(curve, seen, 0.0))
-    low, high = (_solved(curve, seen, side * Z95) for side in (1, -1))
-    return Estimate(_solved(curve, seen, 0.0), low, high)
+    if not whole:  # every share is certain: its error is what is seen
+        return Estimate(seen, seen, seen)
+    sides = (0.0,) if curve.rows.sum() < FEWEST else (0.0, Z95, -Z95)
+    return Estimate(*(min(whole * _multiple(seen / whole, side * joint / whole), 1.0) for side in sides))
 
 
 def rising_curve(labels: ArrayLike, probabilities: ArrayLike) -> Floats:
@@ -191,25 +194,21 @@ def _perfect_error(p: Floats, bins: int) -> float:
     return float(np.sqrt(np.bincount(places, p * (1 - p))).sum() / len(p) * math.sqrt(2 / math.pi))
 
 
-def _solved(curve: Reliability, seen: float, deviations: float) -> float:
-    """The μ from 0 to 1 under which the error's mean, plus so many standard deviations, is what was seen."""
-    from scipy.special import ndtr
-
-    weights, spread = curve.count / curve.count.sum(), np.maximum(curve.spread, 1e-12)
-
-    def shown(mu: float) -> float:
-        ratio = mu / spread
-        mean = spread * math.sqrt(2 / math.pi) * np.exp(-(ratio**2) / 2) + mu * (1 - 2 * ndtr(-ratio))
-        variance = np.maximum(mu * mu + spread**2 - mean**2, 0)
-        return float(weights @ mean + deviations * math.sqrt(weights**2 @ variance))
-
-    low, high = 0.0, 1.0
-    if shown(low) >= seen:
+def _multiple(seen: float, deviations: float) -> float:
+    """The λ from 0 on for which the mean of |N(λ, 1)|, plus so many standard deviations, is what was seen."""
+    low, high = 0.0, seen + abs(deviations) + 1
+    if _folded(low, deviations) >= seen:
         return low
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if shown(middle) < seen else (low, middle)
+        low, high = (middle, high) if _folded(middle, deviations) < seen else (low, middle)
     return (low + high) / 2
+
+
+def _folded(value: float, deviations: float) -> float:
+    """Mean of |N(value, 1)| plus so many of its standard deviations."""
+    mean = math.sqrt(2 / math.pi) * math.exp(-(value**2) / 2) + value * math.erf(value / math.sqrt(2))
+    return mean + deviations * math.sqrt(max(1 + value**2 - mean**2, 0.0))
 
 
 def _mean(values: Floats, groups: ArrayLike | None) -> Estimate:

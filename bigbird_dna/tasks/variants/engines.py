@@ -59,8 +59,8 @@ class Engine:
     def predictor(self, batch_size: int, device: str) -> Predictor:
         """The model's window probabilities, as `effects` needs them."""
         if isinstance(self.model, PromoterModel):
-            predict = partial(self.model.window_probabilities, batch_size=batch_size, device=device)
-            return finished(predict, self.calibration and self.calibration.finish(self.prior))
+            scores = partial(self.model.window_probabilities, batch_size=batch_size, device=device)
+            return finished(scores, self.calibration and self.calibration.finish(self.prior))
         predict = self.model.window_probabilities
         return partial(predict, both_strands=False, batch_size=batch_size, device=device)
 
@@ -121,8 +121,8 @@ def choose_engine(
         if stride is not None and sites is not None:
             raise UsageError("stride and sites: sites that are given have no stride")
         step = STRIDE if stride is None else stride
-        options = {"--sites": sites} if sites is not None else {"--stride": step}
-        options["--prior"] = prior
+        options: dict[str, Any] = {"--sites": sites} if sites is not None else {"--stride": step}
+        options |= {"--prior": prior}
         path = None if sites is None else Path(sites)
         return Engine(
             model, options, [], (), step, path, calibration_of(model) if calibrated else None, prior
