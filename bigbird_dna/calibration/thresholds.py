@@ -56,11 +56,13 @@ class ThresholdCurve(NamedTuple):
         above, false = int(self.positives[place]), int(self.negatives[place])
         all_positives, all_negatives = int(self.positives[-1]), int(self.negatives[-1])
         recall = above / all_positives
-        shares = (false / all_negatives, *_share_interval(false, all_negatives))
+        low, high = _share_interval(false, all_negatives)
         return Threshold(
             float(self.thresholds[place]),
             float(self.expected[place]),
-            *(self._rate(share, recall) for share in shares),
+            self._rate(false / all_negatives, recall),
+            self._rate(low, recall),
+            self._rate(high, recall),
             recall,
             above,
             false,

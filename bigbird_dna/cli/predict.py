@@ -257,9 +257,9 @@ def choose_threshold(
 
     Scores are those of score-promoters with --calibrated and the same --prior. Table columns: #fdr prior
     threshold expected_fdr empirical_fdr empirical_fdr_low empirical_fdr_high recall promoters negatives note.
-    Expected is what the calibrated probabilities say; empirical is counted on the validation windows, with its
-    95 % interval; promoters and negatives are the validation windows at or above the threshold. Rates are of
-    windows: neighbouring windows of a scan may be called for one promoter.
+    Expected is what the calibrated probabilities say; empirical is counted on the validation windows, with
+    its 95 % interval; promoters and negatives are the validation windows at or above the threshold. Rates are
+    of windows: neighbouring windows of a scan may be called for one promoter.
     """
     from bigbird_dna.tasks.promoters.thresholds import RATES
     from bigbird_dna.tasks.promoters.thresholds import choose_threshold as choose

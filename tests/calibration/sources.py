@@ -18,7 +18,8 @@ def mixture(
 ) -> Rows:
     """Positives and negatives with evidence of deviation 1, `apart` to either side of 0.
 
-    The true log-odds at one half of positives are 2 `apart` x; the model's are `slope` times that plus `lift`.
+    The true log-odds at one half of positives are 2 `apart` x; the model's are `slope` times these plus
+    `lift`.
     """
     rng = np.random.default_rng(seed)
     labels = (rng.random(n) < prior).astype(int)

@@ -9,13 +9,13 @@ positive, whatever the probabilities are worth. So two more figures stand beside
 
 * `ece_perfect`, what the same probabilities would show on average if they held exactly.
 * `ece_debiased`, the error that would show `ece` on average, if it is in each bin the same multiple λ of the
-  share's binomial standard deviation s_b: Σ w_b s_b λ where Σ w_b s_b E|N(λ, 1)| = ece, for the folded mean of
-  the normal distribution and the bins' weights w_b. So errors are small where probabilities are near 0 or 1,
-  as errors of log-odds are. It is 0 where `ece` is not above what λ = 0 shows, and equal to `ece` where the
-  error is large beside the noise. Its 95 % interval is that of the λ under which `ece` lies within 1.96
-  standard deviations of its mean. On simulated rows (400 or 1,500 of them, three strengths of evidence, errors
-  of 0 to 0.13) it covers the error in 89 to 99 % of samples. Of promoters with a negative each, shares vary
-  a little less than binomially.
+  share's binomial standard deviation s_b: Σ w_b s_b λ where Σ w_b s_b E|N(λ, 1)| = ece, for the folded mean
+  of the normal distribution and the bins' weights w_b. So errors are small where probabilities are near 0 or
+  1, as errors of log-odds are. It is 0 where `ece` is not above what λ = 0 shows, and equal to `ece` where
+  the error is large beside the noise. Its 95 % interval is that of the λ under which `ece` lies within 1.96
+  standard deviations of its mean. On simulated rows (400 or 1,500 of them, three strengths of evidence,
+  errors of 0 to 0.13) it covers the error in 89 to 99 % of samples. Of promoters with a negative each, shares
+  vary a little less than binomially.
 
 The **Brier score**, mean squared error of the probabilities, is `miscalibration − discrimination +
 uncertainty`, exactly and without bins (the CORP decomposition: Dimitriadis, Gneiting & Jordan 2021): how much

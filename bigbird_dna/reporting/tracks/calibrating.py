@@ -50,7 +50,8 @@ def calibration_table(
     for column, (one, name) in enumerate(zip(calibration.tracks, names, strict=False)):
         if one.track != name:
             raise DataError(
-                f"{predictions.path}: column {column + 1} is track {name!r}, but the calibration's is {one.track!r}"
+                f"{predictions.path}: column {column + 1} is track {name!r}, but that of the calibration is "
+                f"{one.track!r}"
             )
     if len(calibration.tracks) != len(names):
         raise DataError(

@@ -74,8 +74,8 @@ def auc_report(
     min_positives : a track with fewer takes no part in the figures of its group.
     title, command : of the page, and how it was made.
     threads : 0 for one a core, up to four.
-    calibration : `calibration.json` of the model that predicted; its probabilities are judged before and after
-        it, in `track_calibration.tsv` and `.svg`, and on the page. None: nothing is said of probabilities.
+    calibration : `calibration.json` of the model that predicted; its probabilities are judged before and
+        after it, in `track_calibration.tsv` and `.svg`, and on the page. None: nothing is said of them.
 
     Raises
     ------

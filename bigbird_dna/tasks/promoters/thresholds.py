@@ -1,4 +1,4 @@
-"""Thresholds of promoter scores for wanted false-discovery rates: a table by the command `choose-threshold`."""
+"""Thresholds of promoter scores for wanted false-discovery rates, as `choose-threshold` writes them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,8 +54,8 @@ def choose_threshold(
     rates
         Wanted shares of negatives among the called windows, above 0 and below 1.
     prior
-        Share of promoters among all windows; None: that of the validation windows. Scores must then be those of
-        `score_promoters` with the same prior.
+        Share of promoters among all windows; None: that of the validation windows. It must be that of
+        `score_promoters`.
     predictions
         The model's predictions of held-out windows (Parquet); None: `predictions.parquet` of its directory.
 
