@@ -76,6 +76,7 @@ def make_world(home: Path) -> World:
         run(world, command)
     for command in ("pretrain", "finetune-promoter", "prepare-chromatin", "finetune-chromatin"):
         run(world, command)
+    run(world, "calibrate-promoter")
     for command in ("predict-bins --labels", "score-promoters", "score-variants", "score-promoters --piece"):
         run(world, command)
     for command in ("fit-promoter-baseline", "export-hf", "evaluate-pretraining", "report-pretraining"):
@@ -114,6 +115,7 @@ OUTPUTS = {
     "prepare-windows": "promoters",
     "pretrain": "models/pretrained",
     "finetune-promoter": "models/promoter-genomic",
+    "calibrate-promoter": "models/calibrated",
     "prepare-chromatin": "chromatin/data",
     "finetune-chromatin": "models/chromatin",
     "predict-bins --labels": "chromatin/held-out",
@@ -202,6 +204,16 @@ _ALL = [
     ),
     Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
     Command(
+        "calibrate-promoter",
+        lambda w, out: ["calibrate-promoter", w / "models/promoter-genomic", "-o", out],
+        "directory",
+    ),
+    Command(
+        "choose-threshold",
+        lambda w, out: ["choose-threshold", w / "models/calibrated", "-o", out, "--prior", 0.1],
+        "file",
+    ),
+    Command(
         "fit-promoter-baseline",
         lambda w, out: ["fit-promoter-baseline", w.config, "--negative-set", "genomic", "-o", out],
         "file",
@@ -212,6 +224,11 @@ _ALL = [
         "directory",
     ),
     Command("finetune-chromatin", _trained("finetune-chromatin"), "directory"),
+    Command(
+        "calibrate-chromatin",
+        lambda w, out: ["calibrate-chromatin", w.config, *_chromatin_models(w), "-o", out, "--threads", 1],
+        "directory",
+    ),
     Command(
         "predict-bins --labels",
         lambda w, out: [
