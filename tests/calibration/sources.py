@@ -1,8 +1,10 @@
 """Rows whose true probabilities are known, and models of them that are wrong in a known way."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 
 class Rows(NamedTuple):
@@ -28,3 +30,29 @@ def mixture(
     odds = even + np.log(prior / (1 - prior))
     raw = (1 / (1 + np.exp(-(slope * even + lift)))).astype(np.float32)
     return Rows(labels, raw, 1 / (1 + np.exp(-odds)))
+
+
+def write_predictions(path: Path, n: int = 600, negative_set: str = "genomic", valid: str = "valid") -> None:
+    """`n` validation and `n` test windows, each promoter with a negative, from one source."""
+    parts = []
+    for split, seed in ((valid, 1), ("test", 2)):
+        rows = mixture(3 * n, 0.5, seed)
+        for label in (1, 0):
+            raw = rows.raw[rows.labels == label][: n // 2]
+            place = 1000 * np.arange(len(raw)) + 500 * label
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "contig": split,
+                        "start": place,
+                        "end": place + 60,
+                        "strand": "+",
+                        "split": split,
+                        "negative_set": "positive" if label else negative_set,
+                        "pair": np.arange(len(raw)),
+                        "label": label,
+                        "probability": raw,
+                    }
+                )
+            )
+    pd.concat(parts).to_parquet(path, index=False)

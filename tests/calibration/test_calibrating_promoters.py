@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,40 +14,14 @@ from bigbird_dna.model.directory import load, save
 from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.publishing import publish_model
 from bigbird_dna.tasks.compact import compact_model
-from tests.calibration.sources import mixture
+from tests.calibration.sources import write_predictions
 from tests.cli.command import Run, refused
-
-
-def _predictions(path: Path, n: int = 600, negative_set: str = "genomic", valid: str = "valid") -> None:
-    """`n` validation and `n` test windows, each promoter with a negative, from one source."""
-    parts = []
-    for split, seed in ((valid, 1), ("test", 2)):
-        rows = mixture(3 * n, 0.5, seed)
-        for label in (1, 0):
-            raw = rows.raw[rows.labels == label][: n // 2]
-            place = 1000 * np.arange(len(raw)) + 500 * label
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "contig": split,
-                        "start": place,
-                        "end": place + 60,
-                        "strand": "+",
-                        "split": split,
-                        "negative_set": "positive" if label else negative_set,
-                        "pair": np.arange(len(raw)),
-                        "label": label,
-                        "probability": raw,
-                    }
-                )
-            )
-    pd.concat(parts).to_parquet(path, index=False)
 
 
 @pytest.fixture
 def model(home: Path, tmp_path: Path) -> Path:
     """A promoter model as training leaves it, but for its calibration."""
-    _predictions(tmp_path / "predictions.parquet")
+    write_predictions(tmp_path / "predictions.parquet")
     found = load(home / "promoter")
     extra = {"predictions.parquet": tmp_path / "predictions.parquet"}
     save(tmp_path / "model", found, {"seed": 1}, {"test": {}}, extra)
@@ -124,11 +97,11 @@ def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
 def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.parquet"
     words = ("calibrate-promoter", model, "--predictions", few)
-    _predictions(few, n=18)
+    write_predictions(few, n=18)
     refused(
         run(*words), 1, few, "9 promoters and 9 negatives of split 'valid' are too few to calibrate on: 10"
     )
-    _predictions(few, n=18, valid="train")
+    write_predictions(few, n=18, valid="train")
     refused(run(*words), 1, few, "no row of split 'valid'")
     few.unlink()
     refused(run(*words), 1, few, "no such file")

@@ -9,6 +9,7 @@ import yaml
 
 from bigbird_dna.registry.archive import unpack
 from bigbird_dna.simulate import simulate
+from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
 from tests.registry.shelf import publish, write_list
 from tests.reporting.studies import write_study
@@ -76,6 +77,7 @@ def make_world(home: Path) -> World:
         run(world, command)
     for command in ("pretrain", "finetune-promoter", "prepare-chromatin", "finetune-chromatin"):
         run(world, command)
+    write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows
     run(world, "calibrate-promoter")
     for command in ("predict-bins --labels", "score-promoters", "score-variants", "score-promoters --piece"):
         run(world, command)
@@ -205,12 +207,18 @@ _ALL = [
     Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
     Command(
         "calibrate-promoter",
-        lambda w, out: ["calibrate-promoter", w / "models/promoter-genomic", "-o", out],
+        lambda w, out: [
+            *("calibrate-promoter", w / "models/promoter-genomic", "-o", out),
+            *("--predictions", w / "predicted.parquet"),
+        ],
         "directory",
     ),
     Command(
         "choose-threshold",
-        lambda w, out: ["choose-threshold", w / "models/calibrated", "-o", out, "--prior", 0.1],
+        lambda w, out: [
+            *("choose-threshold", w / "models/calibrated", "-o", out, "--prior", 0.1),
+            *("--predictions", w / "predicted.parquet"),
+        ],
         "file",
     ),
     Command(
