@@ -213,10 +213,8 @@ def score_variants(
         threads=threads,
     )
     text = _told(counts)
-    if counts.seem_foreign:
-        text += "; warning: most of them don't fit the reference: is it of another assembly?"
-        if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
-            text += f" If the contigs have other names there, {ALIAS_HINT}"
+    if counts.seem_foreign and aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
+        text += f" If the contigs have other names there, {ALIAS_HINT}"
     log(text)
 
 
@@ -226,6 +224,8 @@ def _told(counts: "VariantCounts") -> str:
         text += f", {counts.not_scored:,} not"
     if counts.notes:
         text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    if counts.seem_foreign:
+        text += "; warning: most of them don't fit the reference: is it of another assembly?"
     return text
 
 

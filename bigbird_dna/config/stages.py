@@ -25,7 +25,10 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "chromatin-data": ("seed", "genome", "chromatin.data"),
     "chromatin": ("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
     "chromatin-evaluation": ("chromatin.evaluation",),
-    "chromatin-calibration": ("chromatin.evaluation", "chromatin.calibration"),
+    "chromatin-calibration": (
+        *("chromatin.evaluation.middle", "chromatin.evaluation.seed"),
+        "chromatin.calibration",
+    ),
     "attention": ("encoder",),
     # All but where files are.
     "report": (
