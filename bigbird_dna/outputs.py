@@ -217,16 +217,22 @@ def open_text(path: Destination, errors: str = "strict") -> Iterator[TextSink]:
         yield stream
 
 
-def command_line(command: str, arguments: Iterable[object], options: Mapping[str, object | None]) -> str:
+def command_line(
+    command: str,
+    arguments: Iterable[object],
+    options: Mapping[str, object | None],
+    flags: Mapping[str, bool] | None = None,
+) -> str:
     """The command that a result states, on one line of UTF-8 whatever the names of files hold.
 
     `options` are those that decide the result and no others, so that the same result has the same bytes;
-    one that is None was not given, and a list was given once for each of its values.
+    one that is None was not given, and a list was given once for each of its values. `flags` have no value.
     """
     words = ["bigbird-dna", command, *arguments]
     for option, value in options.items():
         for one in value if isinstance(value, list) else [value]:
             words += [] if one is None else [option, one]
+    words += [flag for flag, given in (flags or {}).items() if given]
     text = printable(shlex.join(map(str, words)))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -208,10 +208,14 @@ READERS: dict[str, set[str]] = {
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
     "promoters.training": {"promoters"},
+    "promoters.calibration": {"promoters"},
     "promoters.evaluation": {"promoter-baseline"},
     "chromatin.data": {"chromatin-data", "chromatin"},
     "chromatin.model": {"chromatin"},
     "chromatin.training": {"chromatin"},
+    "chromatin.calibration": {"chromatin-calibration"},
+    "chromatin.evaluation.middle": {"chromatin-evaluation", "chromatin-calibration"},
+    "chromatin.evaluation.seed": {"chromatin-evaluation", "chromatin-calibration"},
     "chromatin.evaluation": {"chromatin-evaluation"},
 }
 
@@ -233,6 +237,14 @@ def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out()
     assert stage_values(Config(), "tokens").keys() == {"seed", "genome", "tokens"}
     data = {"chromatin": {"data": {"test_regions": ["c:1-9"]}}}
     assert stage_values(parse_config(data), "tokens")["chromatin"] == {"data": {"test_regions": ["c:1-9"]}}
+
+
+def test_the_promoters_file_says_nothing_of_calibration_at_its_default() -> None:
+    """So it is that of earlier versions, and no promoter model is trained again because of it."""
+    for values in ({}, {"promoters": {"calibration": {"method": "auto"}}}):
+        assert "calibration" not in stage_values(parse_config(values), "promoters")["promoters"]
+    other = {"promoters": {"calibration": {"method": "platt"}}}
+    assert stage_values(parse_config(other), "promoters")["promoters"]["calibration"] == {"method": "platt"}
 
 
 def test_keys_of_no_stage() -> None:
@@ -329,6 +341,7 @@ def test_names_of_a_run_s_files() -> None:
         "labelled_bins": "r/chromatin/labelled",
         "chromatin_data": "r/chromatin/data",
         "combined_chromatin": "r/models/chromatin",
+        "calibrated_chromatin": "r/models/chromatin-calibrated",
         "chromatin_kmers": "r/chromatin/kmers.npy",
         "held_out_bins": "r/chromatin/held-out",
         "nearest_bins": "r/chromatin/nearest.tsv",

@@ -1,24 +1,24 @@
 """Models as `bigbird_dna.load` gives them: those of `model`, with methods that need a genome."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.api.places import Region, Regions, Variants, opened, read_regions, read_variants, site_table
+from bigbird_dna.api.places import Regions, Variants, opened, read_regions, read_variants, site_table
+from bigbird_dna.api.tables import allele_table, each_in_place, place_table
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model import chromatin_model, model, promoter_model
+from bigbird_dna.model.calibrated import finish_of
 from bigbird_dna.tasks.chromatin import regions as chromatin_regions
+from bigbird_dna.tasks.predictor import finished
 from bigbird_dna.tasks.promoters.region_scores import RegionScore, score_regions
 from bigbird_dna.tasks.variants.effects import offsets_for, variant_effects
 from bigbird_dna.tasks.variants.promoter_effects import STRIDE, Sites, SiteWindows, promoter_effects
-
-R = TypeVar("R")
 
 Genome = Reference | str | os.PathLike[str]
 """An indexed FASTA file, plain or bgzip, or one that is open already."""
@@ -58,6 +58,8 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         *,
         stride: int = 100,
         max_n: float = 0.25,
+        calibrated: bool = False,
+        prior: float | None = None,
         batch_size: int = 32,
         device: str = "auto",
     ) -> pd.DataFrame:
@@ -77,7 +79,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
             bp between a region's windows, or the TSS positions that are looked at in it.
         max_n
             Windows with a larger fraction of N don't count.
-        batch_size, device
+        calibrated, prior, batch_size, device
             As of `predict`.
 
         Returns
@@ -95,22 +97,24 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
+        finish = finish_of(self, calibrated, prior)
+        predict = partial(self.window_probabilities, batch_size=batch_size, device=device)
         with opened(reference) as genome:
             given = read_regions(regions, genome)
-            scores = _each_in_place(
+            scores = each_in_place(
                 given.rows,
                 lambda fault: RegionScore(None, None, None, fault),
                 score_regions(
                     [(one.contig, one.start, one.end, one.strand) for one in given.rows if not one.fault],
                     genome,
-                    partial(self.window_probabilities, batch_size=batch_size, device=device),
+                    finished(predict, finish),
                     upstream=self.settings.upstream,
                     downstream=self.settings.downstream,
                     stride=stride,
                     max_n=max_n,
                 ),
             )
-        table = _places(given.rows, given.labels)
+        table = place_table(given.rows, given.labels)
         strands = [score.strand or one.strand or "." for one, score in zip(given.rows, scores, strict=True)]
         table["strand"] = pd.Series(strands, table.index, dtype=object)
         table["score"] = np.array([score.score for score in scores], np.float32)
@@ -126,6 +130,8 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         sites: Regions | None = None,
         stride: int = STRIDE,
         max_n: float = 0.25,
+        calibrated: bool = False,
+        prior: float | None = None,
         batch_size: int = 32,
         device: str = "auto",
     ) -> pd.DataFrame:
@@ -148,7 +154,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
             bp between the sites that are tried where none are given.
         max_n
             Sites with a larger fraction of N in their window don't count.
-        batch_size, device
+        calibrated, prior, batch_size, device
             As of `predict`.
 
         Returns
@@ -165,12 +171,14 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         """
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
+        finish = finish_of(self, calibrated, prior)
         with opened(reference) as genome, read_variants(variants) as (records, labels):
             places = None if sites is None else Sites(site_table(read_regions(sites, genome).rows))
             windows = SiteWindows(self.settings.upstream, self.settings.downstream, stride, places)
             predict = partial(self.window_probabilities, batch_size=batch_size, device=device)
-            found = list(promoter_effects(records, genome, windows, predict, max_n=max_n))
-        table, effects = _alleles(found, labels)
+            ask = finished(predict, finish)
+            found = list(promoter_effects(records, genome, windows, ask, max_n=max_n))
+        table, effects = allele_table(found, labels)
         largest = [effect.largest for effect in effects]
         for name, field in (("ref_score", "ref"), ("alt_score", "alt"), ("delta", "delta")):
             values = [np.nan if one is None else getattr(one, field) for one in largest]
@@ -196,6 +204,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         summary: str = "max",
         middle: float = 0.0,
         max_n: float = 0.25,
+        calibrated: bool = False,
         batch_size: int = 16,
         device: str = "auto",
     ) -> pd.DataFrame:
@@ -215,7 +224,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
             All bins in this middle part (0 to 1) of a window are predicted at once; 0: each in its own.
         max_n
             Bins with a larger fraction of N in their window don't count.
-        batch_size, device
+        calibrated, batch_size, device
             As of `predict`.
 
         Returns
@@ -232,16 +241,18 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         check_choice("summary", summary, get_args(chromatin_regions.Summary))
         check_fraction("middle", middle)
         check_fraction("max_n", max_n)
+        finish = finish_of(self, calibrated)
+        predict = partial(self.window_probabilities, middle=middle, batch_size=batch_size, device=device)
         columns, together = self.columns(tracks), self.bins_together(middle)
         with opened(reference) as genome:
             given = read_regions(regions, genome)
-            predicted = _each_in_place(
+            predicted = each_in_place(
                 given.rows,
                 lambda fault: chromatin_regions.PredictedRegion(_NOWHERE, None, fault),
                 chromatin_regions.predict_regions(
                     [chromatin_regions.Region(*one[:4]) for one in given.rows if not one.fault],
                     genome,
-                    partial(self.window_probabilities, middle=middle, batch_size=batch_size, device=device),
+                    finished(predict, finish),
                     window=self.settings.window,
                     bin_size=self.settings.bin,
                     together=together,
@@ -249,7 +260,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
                     max_n=max_n,
                 ),
             )
-        table = _places(given.rows, given.labels)
+        table = place_table(given.rows, given.labels)
         table["note"] = pd.Series([one.note for one in predicted], table.index, dtype=object)
         missing = np.full(len(self.tracks), np.nan, np.float32)
         values = [missing if one.probabilities is None else one.probabilities for one in predicted]
@@ -264,6 +275,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         values: Literal["delta", "log_odds"] = "delta",
         offsets: int = 4,
         max_n: float = 0.25,
+        calibrated: bool = False,
         batch_size: int = 32,
         device: str = "auto",
     ) -> pd.DataFrame:
@@ -281,7 +293,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
             Windows that are averaged over, spread over the length of a few tokens, each on both strands.
         max_n
             Alleles with a larger fraction of N in a window are not scored.
-        batch_size, device
+        calibrated, batch_size, device
             As of `predict`.
 
         Returns
@@ -303,10 +315,16 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         with opened(reference) as genome, read_variants(variants) as (records, labels):
             found = list(
                 variant_effects(
-                    records, genome, window=self.settings.window, predict=predict, offsets=places, max_n=max_n
+                    records,
+                    genome,
+                    window=self.settings.window,
+                    predict=predict,
+                    offsets=places,
+                    max_n=max_n,
+                    finish=finish_of(self, calibrated),
                 )
             )
-        table, effects = _alleles(found, labels)
+        table, effects = allele_table(found, labels)
         missing = np.full(len(self.tracks), np.nan)
         rows = [missing if (row := getattr(effect, values)) is None else row for effect in effects]
         return self._with_tracks(table, rows, columns, np.float64)
@@ -317,26 +335,3 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         values = np.array(rows, kind).reshape(len(rows), len(self.tracks))[:, columns]
         names = [self.tracks[column].name for column in columns]
         return pd.concat([table, pd.DataFrame(values, index=table.index, columns=names)], axis=1)
-
-
-def _each_in_place(regions: Iterable[Region], faulty: Callable[[str], R], found: Iterator[R]) -> list[R]:
-    """What was found for each region that is on the reference, and what `faulty` makes of the others."""
-    return [faulty(region.fault) if region.fault else next(found) for region in regions]
-
-
-def _places(rows: Iterable[Any], labels: "pd.Index[Any]") -> pd.DataFrame:
-    columns = [(one.contig, one.start, one.end, one.name) for one in rows]
-    return pd.DataFrame(columns, index=labels, columns=["contig", "start", "end", "name"])
-
-
-def _alleles(found: Iterable[Any], labels: "pd.Index[Any] | None") -> tuple[pd.DataFrame, list[Any]]:
-    """The first columns of a table of effects, a row for each alternative allele, and the effects."""
-    rows, owners, effects = [], [], []
-    for number, (record, own) in enumerate(found):
-        for alt, effect in zip(record.alts, own, strict=True):
-            note = "&".join(effect.notes) or "."
-            rows.append((record.contig, record.start + 1, record.ref, alt, note))
-            owners.append(number)
-            effects.append(effect)
-    index = pd.RangeIndex(len(rows)) if labels is None else labels.take(owners)
-    return pd.DataFrame(rows, index=index, columns=["contig", "position", "ref", "alt", "note"]), effects

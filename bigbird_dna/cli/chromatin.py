@@ -10,10 +10,12 @@ from bigbird_dna.cli.options import (
     RESULTS,
     TRACK_TABLE,
     BatchSize,
+    CalibratedModel,
     Checkpoints,
     ChromatinData,
     Config,
     Device,
+    ModelDirectory,
     PieceOption,
     Precision,
     Pretrained,
@@ -41,6 +43,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, unpack_deepsea, PREPARE)
     add_command(app, prepare_chromatin, PREPARE, formerly="chromatin-data")
     add_command(app, finetune_chromatin, TRAIN)
+    add_command(app, calibrate_chromatin, TRAIN)
     add_command(app, predict_bins, LOOK, formerly="chromatin-predictions")
     add_command(app, fit_chromatin_baseline, TRAIN, formerly="chromatin-baseline")
 
@@ -151,6 +154,38 @@ def finetune_chromatin(
             output=output or paths.combined_chromatin,
             checkpoints=checkpoints or paths.checkpoints,
             world=here,
+        )
+
+
+def calibrate_chromatin(
+    config: Config,
+    model_dir: ModelDirectory,
+    output: CalibratedModel = None,
+    overrides: Set = None,
+    data: ChromatinData = None,
+    reference: RunReference = None,
+    batch_size: BatchSize = 16,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Fit what makes a chromatin model's probabilities hold, track by track on validation bins.
+
+    Commands that predict give the corrected probabilities with --calibrated. chromatin.calibration says how
+    many bins, and how; chromatin.evaluation.middle whether neighbours share a window.
+    """
+    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.tasks.chromatin.calibrating import calibrate_chromatin as calibrate
+
+    settings, paths = read_run(config, overrides)
+    with cpu_threads(threads):
+        calibrate(
+            settings.chromatin,
+            model_dir,
+            output,
+            data=data or paths.chromatin_data,
+            reference=reference or paths.reference,
+            batch_size=batch_size,
+            device=device,
         )
 
 

@@ -119,6 +119,25 @@ Contigs = Annotated[
 Regions = Annotated[
     Path | None, option("BED", "Only what lies in these regions, with --contig only on that contig.", "all")
 ]
+Calibrated = Annotated[
+    bool,
+    option(
+        None,
+        "Give the model's probabilities as its calibration corrects them, which it must have.",
+        "",
+        "--calibrated",
+    ),
+]
+Prior = Annotated[
+    float | None,
+    option(
+        "SHARE",
+        "Share of the windows that are promoters, which calibrated probabilities are shifted to; with "
+        "--calibrated.",
+        "as among the validation windows",
+        "--prior",
+    ),
+]
 PieceOption = Annotated[
     str | None,
     option(
@@ -132,6 +151,14 @@ Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.
 NegativeSet = Annotated[str, option(None, "substituted, permuted, genomic or given.", "", "--negative-set")]
 ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
 NewModel = Annotated[Path, output("MODEL_DIR", "Model directory to write.")]
+CalibratedModel = Annotated[
+    Path | None,
+    output(
+        "MODEL_DIR",
+        "Write a copy of the model with its calibration.",
+        "MODEL_DIR itself gets calibration.json",
+    ),
+]
 NewModelArgument = Annotated[Path, argument("Model directory to write.", "MODEL_DIR")]
 RunReference = Annotated[
     Path | None, option("FASTA", "Indexed reference, plain or bgzip.", RESULTS.reference, "--reference")

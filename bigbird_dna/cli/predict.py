@@ -9,12 +9,14 @@ from bigbird_dna.cli.naming import USE, add_command
 from bigbird_dna.cli.options import (
     Aliases,
     BatchSize,
+    Calibrated,
     Contigs,
     Device,
     MaxN,
     ModelDirectory,
     PieceOption,
     Precision,
+    Prior,
     Reference,
     Regions,
     ResultFile,
@@ -43,6 +45,8 @@ def score_promoters(
     contig: Contigs = [],  # noqa: B006
     regions: Regions = None,
     max_n: MaxN = 0.25,
+    calibrated: Calibrated = False,
+    prior: Prior = None,
     piece: PieceOption = None,
     precision: Precision = "float32",
     batch_size: BatchSize = 32,
@@ -68,6 +72,8 @@ def score_promoters(
         contigs=contig,
         regions=regions,
         max_n=max_n,
+        calibrated=calibrated,
+        prior=prior,
         piece=piece,
         precision=precision,
         batch_size=batch_size,
@@ -107,6 +113,7 @@ def predict_tracks(
         ),
     ] = 0.0,
     max_n: MaxN = 0.25,
+    calibrated: Calibrated = False,
     piece: PieceOption = None,
     precision: Precision = "float32",
     batch_size: BatchSize = 16,
@@ -133,6 +140,7 @@ def predict_tracks(
         summary=summary,
         middle=middle,
         max_n=max_n,
+        calibrated=calibrated,
         piece=piece,
         precision=precision,
         batch_size=batch_size,
@@ -166,6 +174,8 @@ def score_variants(
         Path | None, option("BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.")
     ] = None,
     max_n: MaxN = 0.25,
+    calibrated: Calibrated = False,
+    prior: Prior = None,
     piece: PieceOption = None,
     precision: Precision = "float32",
     batch_size: BatchSize = 32,
@@ -201,6 +211,8 @@ def score_variants(
         stride=stride,
         sites=sites,
         max_n=max_n,
+        calibrated=calibrated,
+        prior=prior,
         piece=piece,
         precision=precision,
         batch_size=batch_size,
@@ -208,10 +220,8 @@ def score_variants(
         threads=threads,
     )
     text = _told(counts)
-    if counts.seem_foreign:
-        text += "; warning: most of them don't fit the reference: is it of another assembly?"
-        if aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
-            text += f" If the contigs have other names there, {ALIAS_HINT}"
+    if counts.seem_foreign and aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
+        text += f" If the contigs have other names there, {ALIAS_HINT}"
     log(text)
 
 
@@ -221,7 +231,47 @@ def _told(counts: "VariantCounts") -> str:
         text += f", {counts.not_scored:,} not"
     if counts.notes:
         text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
+    if counts.seem_foreign:
+        text += "; warning: most of them don't fit the reference: is it of another assembly?"
     return text
+
+
+def choose_threshold(
+    model_dir: ModelDirectory,
+    fdr: Annotated[
+        list[float] | None,
+        option("SHARE", "Wanted share of false calls; repeatable.", "0.01, 0.05, 0.1, 0.2 and 0.5"),
+    ] = None,
+    prior: Annotated[
+        float | None,
+        option(
+            "SHARE",
+            "Share of promoters among all windows, as of score-promoters.",
+            "as among validation windows",
+        ),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "The model's predictions of held-out windows (Parquet).",
+            "predictions.parquet of MODEL_DIR",
+        ),
+    ] = None,
+    output: ResultFile = None,
+) -> None:
+    """Say from which calibrated score on to call promoters, for a wanted false-discovery rate.
+
+    Scores are those of score-promoters with --calibrated and the same --prior. Table columns: #fdr prior
+    threshold expected_fdr empirical_fdr empirical_fdr_low empirical_fdr_high recall promoters negatives note.
+    Expected is what the calibrated probabilities say; empirical is counted on the validation windows, with
+    its 95 % interval; promoters and negatives are the validation windows at or above the threshold. Rates are
+    of windows: neighbouring windows of a scan may be called for one promoter.
+    """
+    from bigbird_dna.tasks.promoters.thresholds import RATES
+    from bigbird_dna.tasks.promoters.thresholds import choose_threshold as choose
+
+    choose(model_dir, output, rates=fdr or RATES, prior=prior, predictions=predictions)
 
 
 def merge_pieces(
@@ -244,5 +294,5 @@ def merge_pieces(
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    for command in (score_promoters, predict_tracks, score_variants, merge_pieces):
+    for command in (score_promoters, predict_tracks, score_variants, choose_threshold, merge_pieces):
         add_command(app, command, USE)

@@ -65,17 +65,22 @@ def auc_report(
         int, option(None, "Tracks with fewer take no part in their group's figures.", least=1)
     ] = 1,
     title: Annotated[str, option(None, "Of the page.")] = "AUROC by track",
+    calibration: Annotated[
+        Path | None,
+        option("FILE", "calibration.json of the model: also judge its probabilities, before and after it."),
+    ] = None,
     threads: Threads = None,
 ) -> None:
     """AUROC with DeLong's interval and AUPRC of each track, medians by group, and a page to look at.
 
-    Writes tracks.tsv, groups.tsv and report.html. Tracks with one class only are left out and listed.
+    Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv and .svg.
+    Tracks with one class only are left out and listed.
     """
     from bigbird_dna.reporting.tracks import report
 
     others = named_files("--compare", compare or ())
     options: dict[str, object] = {"--tracks": tracks, "--published": published, "--compare": compare}
-    options |= {"--min-positives": min_positives, "--title": title}
+    options |= {"--min-positives": min_positives, "--title": title, "--calibration": calibration}
     log(f"{predictions}: judging every track; figures appear in {output}")
     made = report.auc_report(
         predictions,
@@ -88,6 +93,7 @@ def auc_report(
         title=title,
         threads=threads or 0,
         command=command_line("auc-report", [predictions, labels], options),
+        calibration=calibration,
     )
     for row in made.groups.to_dict("records"):
         out, count = row["left_out"], row["tracks"]
@@ -115,7 +121,9 @@ def report_promoters(
     """Compare promoter models with their baselines on the test windows.
 
     Writes promoters.tsv (AUROC with DeLong's interval, AUPRC, F1 and MCC at 0.5 with bootstrap intervals,
-    and the AUROC lead over the k-mers), roc.svg, precision_recall.svg and score_histograms.svg.
+    and the AUROC lead over the k-mers), roc.svg, precision_recall.svg and score_histograms.svg; and
+    calibration.tsv and .svg, whether the models' probabilities hold, also as calibration.json beside the
+    predictions corrects them.
     """
     from bigbird_dna.reporting.promoters.table import promoter_report
 

@@ -8,9 +8,11 @@ import typer
 from bigbird_dna.cli.naming import PREPARE, TRAIN, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
+    CalibratedModel,
     Checkpoints,
     Config,
     Device,
+    ModelDirectory,
     NegativeSet,
     Pretrained,
     Reference,
@@ -40,6 +42,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, evaluate_pretraining, TRAIN)
     add_command(app, compare_pretraining, TRAIN)
     add_command(app, finetune_promoter, TRAIN)
+    add_command(app, calibrate_promoter, TRAIN)
     add_command(app, fit_promoter_baseline, TRAIN, formerly="promoter-baseline")
 
 
@@ -257,6 +260,42 @@ def finetune_promoter(
             checkpoints=checkpoints or paths.checkpoints,
             world=here,
         )
+
+
+def calibrate_promoter(
+    model_dir: ModelDirectory,
+    output: CalibratedModel = None,
+    predictions: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "The model's predictions of held-out windows (Parquet).",
+            "predictions.parquet of MODEL_DIR",
+            "--predictions",
+        ),
+    ] = None,
+    method: Annotated[
+        str,
+        option(
+            "auto|platt|isotonic",
+            "A line on log-odds, or any rising curve; auto: the curve from 1,000 promoters and as many "
+            "negatives on.",
+        ),
+    ] = "auto",
+) -> None:
+    """Fit what makes a promoter model's probabilities hold, on its validation windows, and store it with it.
+
+    finetune-promoter does the same by itself; this is for models of before, or another method. Commands that
+    score give the corrected probabilities with --calibrated.
+    """
+    from typing import cast
+
+    from bigbird_dna.checks import check_choice
+    from bigbird_dna.config import CALIBRATION_METHODS, CalibrationMethod
+    from bigbird_dna.tasks.promoters.calibrating import calibrate_promoter as calibrate
+
+    check_choice("method", method, CALIBRATION_METHODS)
+    calibrate(model_dir, output, predictions=predictions, method=cast(CalibrationMethod, method))
 
 
 def fit_promoter_baseline(

@@ -32,9 +32,17 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
 from bigbird_dna.config.study import STUDY_STARTS, STUDY_TASKS, StudyConfig, StudyStart, share_name
-from bigbird_dna.config.training import OptimizerConfig, PretrainingConfig, StartConfig, TrainingConfig
+from bigbird_dna.config.training import (
+    CALIBRATION_METHODS,
+    CalibrationMethod,
+    OptimizerConfig,
+    PretrainingConfig,
+    StartConfig,
+    TrainingConfig,
+)
 
 __all__ = [
+    "CALIBRATION_METHODS",
     "DEEPSEA",
     "DERIVED_SETS",
     "NEGATIVE_SETS",
@@ -42,6 +50,7 @@ __all__ = [
     "STAGES",
     "STUDY_STARTS",
     "STUDY_TASKS",
+    "CalibrationMethod",
     "ChromatinConfig",
     "ChromatinDataConfig",
     "ChromatinEvaluationConfig",

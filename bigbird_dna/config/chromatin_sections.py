@@ -8,7 +8,13 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import ContigName, FileName
 from bigbird_dna.config.section import WATCHING, Section
-from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig, FinetuningConfig, StartConfig
+from bigbird_dna.config.training import (
+    MOST_PROCESSES,
+    CalibrationConfig,
+    EvaluationConfig,
+    FinetuningConfig,
+    StartConfig,
+)
 
 # Values of chromatin.data.tracks that are no file.
 SIMULATED = "simulated"
@@ -147,6 +153,12 @@ class ChromatinEvaluationConfig(EvaluationConfig):
     )
 
 
+class ChromatinCalibrationConfig(CalibrationConfig):
+    """The correction of each track's probabilities."""
+
+    bins: int = Field(default=4000, ge=0, description="a sample of the validation bins; 0: all")
+
+
 class ChromatinPiecesConfig(Section):
     """Jobs that long work is divided into; the results are the same bytes for every number."""
 
@@ -173,6 +185,7 @@ class ChromatinConfig(Section):
     data: ChromatinDataConfig = ChromatinDataConfig()
     model: ChromatinModelConfig = ChromatinModelConfig()
     training: ChromatinTrainingConfig = ChromatinTrainingConfig()
+    calibration: ChromatinCalibrationConfig = ChromatinCalibrationConfig()
     evaluation: ChromatinEvaluationConfig = ChromatinEvaluationConfig()
 
     @model_validator(mode="after")

@@ -52,6 +52,7 @@ class RunPaths:
     labelled_bins = _Place("chromatin/labelled")
     chromatin_data = _Place("chromatin/data")
     combined_chromatin = _Place("models/chromatin")
+    calibrated_chromatin = _Place("models/chromatin-calibrated")
     chromatin_kmers = _Place("chromatin/kmers.npy")
     held_out_bins = _Place("chromatin/held-out")
     nearest_bins = _Place("chromatin/nearest.tsv")

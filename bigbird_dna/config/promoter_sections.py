@@ -7,7 +7,13 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.section import WATCHING, Section
-from bigbird_dna.config.training import MOST_PROCESSES, EvaluationConfig, FinetuningConfig, StartConfig
+from bigbird_dna.config.training import (
+    MOST_PROCESSES,
+    CalibrationConfig,
+    EvaluationConfig,
+    FinetuningConfig,
+    StartConfig,
+)
 from bigbird_dna.errors import ConfigError
 
 NegativeSet = Literal["substituted", "permuted", "genomic", "given"]
@@ -140,6 +146,7 @@ class PromoterConfig(Section):
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
     model: PromoterModelConfig = PromoterModelConfig()
     training: PromoterTrainingConfig = PromoterTrainingConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="before")

@@ -17,11 +17,18 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "tokens": ("seed", "genome", "tokens", "chromatin.data.valid_regions", "chromatin.data.test_regions"),
     "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
     "windows": ("seed", "genome", "splits.similarity", "promoters.windows"),
-    "promoters": ("seed", "genome", "encoder", "promoters.windows", "promoters.model", "promoters.training"),
+    "promoters": (
+        *("seed", "genome", "encoder"),
+        *("promoters.windows", "promoters.model", "promoters.training", "promoters.calibration"),
+    ),
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
     "chromatin": ("seed", "genome", "encoder", "chromatin.data", "chromatin.model", "chromatin.training"),
     "chromatin-evaluation": ("chromatin.evaluation",),
+    "chromatin-calibration": (
+        *("chromatin.evaluation.middle", "chromatin.evaluation.seed"),
+        "chromatin.calibration",
+    ),
     "attention": ("encoder",),
     # All but where files are.
     "report": (
@@ -31,10 +38,16 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# A stage that trains doesn't say these at their default: models of before they were there aren't trained
+# again.
+_DEFAULT_UNSAID: Mapping[str, tuple[str, ...]] = {"promoters": ("promoters.calibration",)}
+
+
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
     """The sections and keys that a stage reads, at their places in the configuration, as values for JSON.
 
-    A key of another stage's section that is null or an empty list is left out: it says nothing.
+    A key of another stage's section that is null or an empty list is left out: it says nothing; and so does
+    what came later than the stage, at its default.
     """
     include: dict[str, Any] = {}
     for name in _said(config, stage):
@@ -47,7 +60,13 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
 
 
 def _said(config: Config, stage: str) -> list[str]:
-    return [name for name in STAGES[stage] if "." not in name or attrgetter(name)(config) not in ((), None)]
+    found = {name: attrgetter(name)(config) for name in STAGES[stage]}
+    quiet = _DEFAULT_UNSAID.get(stage, ())
+    return [
+        name
+        for name, value in found.items()
+        if "." not in name or (value not in ((), None) and (name not in quiet or value != type(value)()))
+    ]
 
 
 def check_stages(config: Config) -> None:

@@ -1,12 +1,14 @@
 """Sections of training: the optimiser, steps and batches, and pretraining; what all tasks' have in common."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from bigbird_dna.config.section import COMPUTING, LATER, WATCHING, Section
 
 MOST_PROCESSES = 1024
+CalibrationMethod = Literal["auto", "platt", "isotonic"]
+CALIBRATION_METHODS: tuple[CalibrationMethod, ...] = get_args(CalibrationMethod)
 
 
 class OptimizerConfig(Section):
@@ -128,6 +130,16 @@ class FinetuningConfig(TrainingConfig):
         le=1,
         description="share of the training examples that is learnt from, drawn by seed; below 1 for learning "
         "curves",
+    )
+
+
+class CalibrationConfig(Section):
+    """How a model's probabilities are corrected on validation data, for who asks for calibrated ones."""
+
+    method: CalibrationMethod = Field(
+        default="auto",
+        description="platt: a line on log-odds; isotonic: any rising curve; auto: isotonic from 1,000 "
+        "positives and as many negatives on",
     )
 
 

@@ -17,6 +17,7 @@ from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.activation import row_sigmoid
 from bigbird_dna.model.bin_rows import BinRows, bin_rows, bins_shown, centred_bins, middle_bins
+from bigbird_dna.model.calibrated import finish_of
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.inference import ahead
@@ -72,6 +73,7 @@ class ChromatinModel(Model):
         *,
         pad: bool = ...,
         max_n: float = ...,
+        calibrated: bool = ...,
         middle: float = ...,
         both_strands: bool = ...,
         batch_size: int = ...,
@@ -85,6 +87,7 @@ class ChromatinModel(Model):
         *,
         pad: bool = ...,
         max_n: float = ...,
+        calibrated: bool = ...,
         middle: float = ...,
         both_strands: bool = ...,
         batch_size: int = ...,
@@ -97,6 +100,7 @@ class ChromatinModel(Model):
         *,
         pad: bool = False,
         max_n: float = 0.25,
+        calibrated: bool = False,
         middle: float = 0.0,
         both_strands: bool = True,
         batch_size: int = 16,
@@ -116,6 +120,9 @@ class ChromatinModel(Model):
             N, as at a contig's edge; a longer one keeps its middle.
         max_n
             A sequence whose window has a larger share of N, what `pad` fills up with included, gets NaN.
+        calibrated
+            The probabilities after the model's calibration (`ModelError` without one), which was fitted to
+            the mean of both strands.
         middle
             The part of a window, around its middle, whose bins are predicted: K neighbouring ones (see
             `bins_together`). 0: the one in the middle, which sees as much to its left as to its right.
@@ -142,6 +149,7 @@ class ChromatinModel(Model):
         check_fraction("max_n", max_n)
         check_fraction("middle", middle)
         count, window = self.bins_together(middle), self.settings.window
+        finish = finish_of(self, calibrated)
         given = read_sequences(sequences)
         if given.labels is not None and count > 1:
             raise UsageError(
@@ -151,13 +159,14 @@ class ChromatinModel(Model):
         kept = np.array([fraction_n(one) <= max_n for one in windows], bool)
         values = np.full((len(windows), count, len(self.tracks)), np.nan, np.float32)
         if kept.any():
-            values[kept] = self.window_probabilities(
+            found = self.window_probabilities(
                 [one for one, good in zip(windows, kept, strict=True) if good],
                 middle=middle,
                 both_strands=both_strands,
                 batch_size=batch_size,
                 device=device,
             )
+            values[kept] = found if finish is None else finish(found)
         if given.labels is None:
             return values
         return pd.DataFrame(values[:, 0], index=given.labels, columns=[track.name for track in self.tracks])

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import nn
 
+from bigbird_dna.calibration.stored import FILE as CALIBRATION
+from bigbird_dna.calibration.stored import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.directories import atomic_directory
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
@@ -105,10 +107,12 @@ def save(
     extra: dict[str, Path],
     *,
     half: Collection[str] = (),
+    calibration: Calibration | None = None,
 ) -> None:
     """Write a model directory; `extra` maps names to further files that are copied into it.
 
-    The tensors named `half` are stored in float16.
+    The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
+    weights.
 
     `provenance.json` gets the checksums of all that `load` reads, see `checksums`.
     """
@@ -138,6 +142,8 @@ def save(
             (directory / name).write_bytes(source.read_bytes())
         tensors = [name for name in extra if name.endswith(".safetensors")]
         files = checksums.record(directory, (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors))
+        if calibration is not None:
+            write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
         own = {"software": software, checksums.KEY: files}
         write_json(directory / checksums.RECORD, {**own, **provenance})
         write_json(directory / "metrics.json", metrics)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bigbird_dna.checks import check_at_least_one, check_fraction
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.activation import row_sigmoid
+from bigbird_dna.model.calibrated import finish_of
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead
@@ -40,6 +41,8 @@ class PromoterModel(Model):
         *,
         pad: bool = ...,
         max_n: float = ...,
+        calibrated: bool = ...,
+        prior: float | None = ...,
         batch_size: int = ...,
         device: str = ...,
     ) -> "pd.Series[float]": ...
@@ -51,6 +54,8 @@ class PromoterModel(Model):
         *,
         pad: bool = ...,
         max_n: float = ...,
+        calibrated: bool = ...,
+        prior: float | None = ...,
         batch_size: int = ...,
         device: str = ...,
     ) -> npt.NDArray[np.float32]: ...
@@ -61,6 +66,8 @@ class PromoterModel(Model):
         *,
         pad: bool = False,
         max_n: float = 0.25,
+        calibrated: bool = False,
+        prior: float | None = None,
         batch_size: int = 32,
         device: str = "auto",
     ) -> Any:
@@ -79,6 +86,9 @@ class PromoterModel(Model):
             in number); a longer one keeps its middle.
         max_n
             A sequence with a larger share of N gets NaN. What `pad` fills up with doesn't count.
+        calibrated, prior
+            The probabilities after the model's calibration (`ModelError` without one); and, with `prior`, as
+            they are where this share of the windows are promoters.
         batch_size
             Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
         device
@@ -100,14 +110,16 @@ class PromoterModel(Model):
         """
         check_at_least_one({"batch_size": batch_size})
         check_fraction("max_n", max_n)
+        finish = finish_of(self, calibrated, prior)
         given = read_sequences(sequences)
         windows = fit_windows(given, self.settings.window, pad)
         kept = np.array([fraction_n(window) <= max_n for window in windows], bool)
         scored = [window for window, good in zip(windows, kept, strict=True) if good]
         values = np.full(len(windows), np.nan, np.float32)
-        values[kept] = self.window_probabilities(
+        found = self.window_probabilities(
             [filled(window, self.settings.window) for window in scored], batch_size=batch_size, device=device
         )
+        values[kept] = found if finish is None else finish(found)
         return values if given.labels is None else pd.Series(values, index=given.labels, name="probability")
 
     def window_probabilities(

@@ -11,6 +11,7 @@ from bigbird_dna.config.plain import shown, unfit
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.model import checksums
+from bigbird_dna.model.calibrated import calibration_file, calibration_of
 from bigbird_dna.model.catalogue import find_model, is_name
 from bigbird_dna.model.content import CARD, list_files
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load
@@ -33,12 +34,14 @@ def publish_model(path: Path, output: Path, publication: Publication) -> str:
         A name or text that a list can't hold, or an output that can't be written or lies in the model.
     ModelError
         As of `bigbird_dna.model.directory.load`; or a file of the model has no checksum in `provenance.json`,
-        or is no plain file.
+        or is no plain file; or its calibration is damaged or of other weights.
     """
     _check(publication)
     path = find_model(path)
     check_output(output, [path])
     model = load(path)
+    if calibration_file(model):
+        calibration_of(model)
     recorded = checksums.recorded(path)
     for name in (CONFIG, WEIGHTS, model.tokenizer.file_name):
         if name not in recorded:

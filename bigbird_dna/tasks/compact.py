@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model import checksums
+from bigbird_dna.model.calibrated import calibration_file, calibration_of
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.content import CARD, METRICS, list_files
@@ -46,7 +48,8 @@ class Compacted(NamedTuple):
 def compact_model(path: Path, output: Path) -> Compacted:
     """Write the model of `path` to `output` with its matrices in float16, where they lose little by it.
 
-    Other files stay as they are, but for a model card, which would describe another file of weights.
+    Other files stay as they are, but for a model card, which would describe another file of weights, and for
+    `calibration.json`, which says the same of the new weights.
     `provenance.json` says also which model it was, and how much the outputs change on random sequences.
 
     Raises
@@ -62,6 +65,7 @@ def compact_model(path: Path, output: Path) -> Compacted:
     origin, metrics = read_provenance(path), {}
     if (path / METRICS).is_file():
         metrics = read_mapping(path / METRICS)
+    calibration = calibration_of(model) if calibration_file(model) else None
     weights = model.network.state_dict()
     half = {name for name, tensor in weights.items() if fits_half(tensor)}
     stored = stored_tensors(path / WEIGHTS)
@@ -78,9 +82,9 @@ def compact_model(path: Path, output: Path) -> Compacted:
         "tensors": len(weights),
         "change": change and {**change._asdict(), "sequences": SEQUENCES},
     }
-    written = {CONFIG, WEIGHTS, model.tokenizer.file_name, checksums.RECORD, METRICS, CARD}
+    written = {CONFIG, WEIGHTS, model.tokenizer.file_name, checksums.RECORD, METRICS, CARD, CALIBRATION}
     extra = {name: path / name for name in list_files(path) if name not in written}
-    save(output, model, provenance, metrics, extra, half=half)
+    save(output, model, provenance, metrics, extra, half=half, calibration=calibration)
     return Compacted(len(half), len(weights), change)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.genome.named_regions import read_named_region
 from bigbird_dna.model.directory import CONFIG, WEIGHTS
@@ -37,8 +38,8 @@ def read_provenance(model: Path) -> dict[str, Any]:
     return values
 
 
-def model_files(model: Model) -> list[Path]:
-    """The files of a model's directory that decide what it predicts.
+def model_files(model: Model, calibrated: bool = False) -> list[Path]:
+    """The files of a model's directory that decide what it predicts, or its calibrated probabilities.
 
     Raises
     ------
@@ -47,7 +48,8 @@ def model_files(model: Model) -> list[Path]:
     """
     if model.path is None:
         raise UsageError("a piece of a job needs a model that was saved, so that others can use the same")
-    files = (model.path / name for name in (CONFIG, WEIGHTS, *TOKENIZER_FILES))
+    names = (CONFIG, WEIGHTS, *TOKENIZER_FILES, *([CALIBRATION] if calibrated else []))
+    files = (model.path / name for name in names)
     return [path for path in files if path.is_file()]
 
 

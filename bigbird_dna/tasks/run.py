@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 
+from bigbird_dna.calibration.stored import Calibration
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.model.directory import build_network, make_model, save
@@ -78,13 +79,16 @@ class Run:
         provenance: dict[str, Any],
         metrics: dict[str, Any],
         files: Mapping[str, Path] | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """Write the model directory with the training's log and further `files`; delete the checkpoints.
+
+        With `calibration` it can say calibrated probabilities.
 
         Of `files` those are deleted too that stand beside the checkpoints.
         """
         further = {"training.jsonl": self.store.log_path, **(files or {})}
-        save(output, self.model, provenance, metrics, further)
+        save(output, self.model, provenance, metrics, further, calibration=calibration)
         self.store.remove(further.values())
 
 

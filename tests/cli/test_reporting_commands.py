@@ -77,6 +77,8 @@ def promoter_report(files: dict[str, Path], output: Path) -> pd.DataFrame:
 def test_promoter_report(files, tmp_path):
     table = promoter_report(files, tmp_path / "report")
     assert {p.name for p in (tmp_path / "report").iterdir()} == {
+        "calibration.svg",
+        "calibration.tsv",
         "promoters.tsv",
         "roc.svg",
         "precision_recall.svg",

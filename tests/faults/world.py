@@ -9,6 +9,7 @@ import yaml
 
 from bigbird_dna.registry.archive import unpack
 from bigbird_dna.simulate import simulate
+from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
 from tests.registry.shelf import publish, write_list
 from tests.reporting.studies import write_study
@@ -76,6 +77,8 @@ def make_world(home: Path) -> World:
         run(world, command)
     for command in ("pretrain", "finetune-promoter", "prepare-chromatin", "finetune-chromatin"):
         run(world, command)
+    write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows
+    run(world, "calibrate-promoter")
     for command in ("predict-bins --labels", "score-promoters", "score-variants", "score-promoters --piece"):
         run(world, command)
     for command in ("fit-promoter-baseline", "export-hf", "evaluate-pretraining", "report-pretraining"):
@@ -116,6 +119,7 @@ OUTPUTS = {
     "prepare-windows": "promoters",
     "pretrain": "models/pretrained",
     "finetune-promoter": "models/promoter-genomic",
+    "calibrate-promoter": "models/calibrated",
     "prepare-chromatin": "chromatin/data",
     "finetune-chromatin": "models/chromatin",
     "predict-bins --labels": "chromatin/held-out",
@@ -254,6 +258,22 @@ _ALL = [
     ),
     Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
     Command(
+        "calibrate-promoter",
+        lambda w, out: [
+            *("calibrate-promoter", w / "models/promoter-genomic", "-o", out),
+            *("--predictions", w / "predicted.parquet"),
+        ],
+        "directory",
+    ),
+    Command(
+        "choose-threshold",
+        lambda w, out: [
+            *("choose-threshold", w / "models/calibrated", "-o", out, "--prior", 0.1),
+            *("--predictions", w / "predicted.parquet"),
+        ],
+        "file",
+    ),
+    Command(
         "fit-promoter-baseline",
         lambda w, out: ["fit-promoter-baseline", w.config, "--negative-set", "genomic", "-o", out],
         "file",
@@ -264,6 +284,11 @@ _ALL = [
         "directory",
     ),
     Command("finetune-chromatin", _trained("finetune-chromatin"), "directory"),
+    Command(
+        "calibrate-chromatin",
+        lambda w, out: ["calibrate-chromatin", w.config, *_chromatin_models(w), "-o", out, "--threads", 1],
+        "directory",
+    ),
     Command(
         "predict-bins --labels",
         lambda w, out: [

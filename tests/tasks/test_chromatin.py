@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from bigbird_dna.calibration.stored import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
-from bigbird_dna.errors import ConfigError, ModelError, UsageError
+from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
@@ -22,6 +23,8 @@ from bigbird_dna.model.bin_rows import bin_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.reporting.metrics.reliability import calibration_metrics
+from bigbird_dna.tasks.chromatin.calibrating import calibrate_chromatin
 from bigbird_dna.tasks.chromatin.ensemble import combine_models
 from bigbird_dna.tasks.chromatin.evaluation import baseline_bins, held_out_rows, predict_bins
 from bigbird_dna.tasks.chromatin.finetuning import (
@@ -85,6 +88,7 @@ def _pieces(reference: Reference):
 def settings(**changed: dict[str, Any]) -> Config:
     """The configuration with other keys in some sections of `chromatin`."""
     sections = {name: {**keys, **changed.get(name, {})} for name, keys in SETTINGS["chromatin"].items()}
+    sections = {**changed, **sections}
     return parse_config({**SETTINGS, "chromatin": sections})
 
 
@@ -129,6 +133,37 @@ def test_training_finds_the_motifs(made: Path, model_dir: Path) -> None:
     assert auroc(labels[:, 0], values[:, 1]).value < 0.7
     baseline = baseline_bins(settings().chromatin.evaluation, data, reference, rows)
     assert min(auroc(labels[:, t], baseline[:, t]).value for t in range(2)) > 0.7
+
+
+def test_probabilities_of_a_weighted_training_hold_after_calibration(
+    made: Path, model_dir: Path, tmp_path: Path
+) -> None:
+    config = settings()
+    data, reference = read_dataset(made / "data"), Reference(made / "reference.fa.gz")
+    files = {"data": made / "data", "reference": made / "reference.fa.gz"}
+    found = calibrate_chromatin(config.chromatin, model_dir, tmp_path / "calibrated", **files)
+    assert found.fitted_on["contigs"] == ["b"]
+    assert [one.track for one in found.tracks] == ["one", "two"] and not any(
+        one.shared for one in found.tracks
+    )
+    assert read_calibration(tmp_path / "calibrated" / FILE, load_chromatin_model(model_dir).sha256) == found
+    rows = data.rows("test")
+    raw, labels = (
+        predict_bins([load_chromatin_model(model_dir)], data, reference, rows),
+        data.labels.rows(rows),
+    )
+    for track in range(2):
+        before, after = (
+            calibration_metrics(labels[:, track], values[:, track]) for values in (raw, found(raw))
+        )
+        # Positives weigh eight times as much in training: it says them too often.
+        assert before.mean_probability > 1.5 * before.share_positive
+        assert after.mean_probability == pytest.approx(after.share_positive, rel=0.35)
+        assert after.ece < 0.5 * before.ece and after.brier < before.brier
+    few = settings(calibration={"bins": 12})
+    with pytest.raises(DataError, match="positives in 12 validation bins and all tracks are too few"):
+        calibrate_chromatin(few.chromatin, model_dir, tmp_path / "few", **files)
+    assert not (tmp_path / "few").exists()
 
 
 def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: Path) -> None:

@@ -10,11 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigbird_dna.calibration.stored import FILE, read_calibration
 from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, PromoterWindowsConfig, load_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.promoter_model import view_cuts
+from bigbird_dna.reporting.metrics.reliability import calibration_metrics
 from bigbird_dna.reporting.promoters.predictions import COLUMNS
 from bigbird_dna.tasks.promoters.finetuning import LabelledWindows, PromoterObjective
 from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
@@ -51,6 +53,21 @@ def test_the_motif_is_learnt(model: Path) -> None:
     assert tuple(predictions.columns) == COLUMNS
     assert set(predictions["split"]) == {"valid", "test"}
     assert predictions["probability"].between(0, 1).all()
+
+
+def test_the_model_is_calibrated_on_its_validation_windows(model: Path) -> None:
+    metrics = json.loads((model / "metrics.json").read_text())
+    found = metrics["test"]["calibration"]
+    assert found["raw"].keys() == found["calibrated"].keys()
+    predictions = pd.read_parquet(model / "predictions.parquet")
+    valid = predictions[predictions["split"] == "valid"]
+    calibration = read_calibration(model / FILE, load(model).sha256)
+    assert calibration.tracks[0].positives == valid["label"].sum()
+    test = predictions[predictions["split"] == "test"]
+    values = calibration(test["probability"].to_numpy())
+    expected = calibration_metrics(test["label"], values, groups=test["pair"])
+    assert found["calibrated"]["ece"] == pytest.approx(expected.ece)
+    assert found["calibrated"]["brier"] == pytest.approx(expected.brier)
 
 
 def test_published_predictions_are_those_of_the_published_model(model: Path, tiny_config: Path) -> None:

@@ -57,6 +57,7 @@ COMMON = {
 # With `chromatin.data.tracks`: two windows, the baseline, a report, variants where there are any.
 CHROMATIN = {
     "auc_report": 1,
+    "calibrate_chromatin": 1,
     "chromatin_baseline": 1,
     "chromatin_data": 1,
     "chromatin_predictions": 2,
@@ -67,9 +68,9 @@ SOURCE_JOBS = {
     "yeast": {"fetch": 2},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 10}
+    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 11}
     | CHROMATIN
-    | {"chromatin_predictions": 1},
+    | {"chromatin_predictions": 1, "combine_chromatin": 1},
 }
 SOURCE_JOBS["grch37-short"] = SOURCE_JOBS["grch37"]
 
@@ -80,7 +81,7 @@ CHROMATIN_ALONE = {
     "attention_figure": 1,
     "prepare_reference": 1,
     "run_report": 1,
-    "stage_config": 6,
+    "stage_config": 7,
     "summary": 1,
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
@@ -334,7 +335,7 @@ def test_the_paper_s_values() -> None:
 
 def test_the_demo_is_the_default(demo_run: str) -> None:
     variants = {"score_variants": 1, "variant_report": 1}
-    assert jobs(demo_run) == (COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 10})
+    assert jobs(demo_run) == (COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 11})
     assert "results/demo/report/summary.txt" in demo_run
 
 
@@ -426,8 +427,8 @@ def test_chromatin_of_a_folder_of_peaks_by_an_ensemble(tmp_path: Path) -> None:
     changes = {"local_data": str(tmp_path), "chromatin": {"models": 2, "data": data}}
     text = dry_run(tmp_path, *overlay(tmp_path, changes))
     assert f"--tracks {tmp_path}/peaks " in text and f"--blacklist {tmp_path}/black.bed " in text
-    expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2}
-    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 10}
+    expected = {**CHROMATIN, "chromatin_predictions": 1, "finetune_chromatin": 2, "combine_chromatin": 1}
+    assert jobs(text) == COMMON | SOURCE_JOBS["demo"] | expected | {"stage_config": 11}
     assert "--compare window" not in text
 
 
@@ -456,7 +457,7 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
     pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
-    pretraining |= {"pretraining_baseline": 1, "stage_config": 7}
+    pretraining |= {"pretraining_baseline": 1, "stage_config": 8}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
 

@@ -124,6 +124,40 @@ rule combine_chromatin:
         "bigbird-dna combine-models {input:q} -o {output:q} > {log:q} 2>&1"
 
 
+# A directory of its own: Snakemake removes what a rule makes before it runs again, and with it what others
+# had put there. So a fault here costs no training, and models of before are calibrated without another one.
+rule calibrate_chromatin:
+    input:
+        config=PATHS.stage("chromatin-calibration"),
+        model=(
+            rules.combine_chromatin.output
+            if CHROMATIN.models > 1
+            else PATHS.chromatin_model(CHROMATIN.data.window, 0)
+        ),
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
+    output:
+        directory(PATHS.calibrated_chromatin),
+    log:
+        PATHS.log("calibrate-chromatin"),
+    benchmark:
+        PATHS.benchmark("calibrate-chromatin")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(720),
+    params:
+        data=subpath(input.bins, parent=True),
+        device=DEVICE,
+    shell:
+        "bigbird-dna calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
+        " --reference {input.reference:q} -o {output:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
 rule chromatin_predictions:
     input:
         config=PATHS.stage("chromatin-evaluation"),
@@ -194,6 +228,7 @@ rule auc_report:
         ),
         kmers=rules.chromatin_baseline.output.predictions,
         labels=rules.chromatin_baseline.output.labels,
+        calibrated=rules.calibrate_chromatin.output,
         tracks=DATA_FILES["tracks"],
     output:
         tracks=report(
@@ -207,6 +242,18 @@ rule auc_report:
             category="Chromatin",
             caption=f"{CAPTIONS}/tracks.rst",
             labels={"figure": "groups, table"},
+        ),
+        calibration=report(
+            PATHS.report / "chromatin/track_calibration.svg",
+            category="Chromatin",
+            caption=f"{CAPTIONS}/track_calibration.rst",
+            labels={"figure": "calibration"},
+        ),
+        calibration_table=report(
+            PATHS.report / "chromatin/track_calibration.tsv",
+            category="Chromatin",
+            caption=f"{CAPTIONS}/track_calibration.rst",
+            labels={"figure": "calibration, table"},
         ),
         page=report(
             PATHS.report / "chromatin/report.html",
@@ -233,12 +280,13 @@ rule auc_report:
         published=lambda wildcards, input: (
             ["--published", input.tracks] if "bundle" in INPUTS.files else []
         ),
+        calibration=lambda wildcards, input: f"{input.calibrated}/calibration.json",
         least=CHROMATIN.report_positives,
         version=VERSION,
     shell:
         "bigbird-dna auc-report {input.predictions:q} {input.labels:q} --tracks {input.tracks:q}"
         " {params.narrow:q} --compare kmers={input.kmers:q} {params.published:q}"
-        " --min-positives {params.least:q}"
+        " --min-positives {params.least:q} --calibration {params.calibration:q}"
         " --threads {threads} -o {params.directory:q} > {log:q} 2>&1"
 
 

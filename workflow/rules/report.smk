@@ -77,6 +77,18 @@ rule promoter_report:
             caption=f"{CAPTIONS}/score_histograms.rst",
             labels={"figure": "scores"},
         ),
+        calibration=report(
+            PATHS.report / "calibration.svg",
+            category="Promoters",
+            caption=f"{CAPTIONS}/calibration.rst",
+            labels={"figure": "calibration"},
+        ),
+        calibration_table=report(
+            PATHS.report / "calibration.tsv",
+            category="Promoters",
+            caption=f"{CAPTIONS}/calibration.rst",
+            labels={"figure": "calibration, table"},
+        ),
     log:
         PATHS.log("promoter-report"),
     benchmark:

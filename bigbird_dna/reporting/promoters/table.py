@@ -10,6 +10,7 @@ from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED, auroc_difference
 from bigbird_dna.reporting.metrics.binary import binary_metrics
+from bigbird_dna.reporting.promoters.calibration import calibrated, calibration_figure, calibration_table
 from bigbird_dna.reporting.promoters.figures import histogram_figure, precision_recall_figure, roc_figure
 from bigbird_dna.reporting.promoters.predictions import (
     CONTROL,
@@ -36,13 +37,14 @@ def promoter_report(
 ) -> pd.DataFrame:
     """Compare predictions of promoter models on the test windows with those of their baselines.
 
-    Writes `promoters.tsv`, `roc.svg`, `precision_recall.svg` and `score_histograms.svg` to the
-    directory `output`.
+    Writes `promoters.tsv`, `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and of the models'
+    probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`.
 
     Parameters
     ----------
     sets
-        Negative set → the model's predictions (Parquet).
+        Negative set → the model's predictions (Parquet); where `calibration.json` lies beside them, as in
+        a model directory, calibrated probabilities are judged too.
     baselines
         Negative set → the k-mer baseline's predictions, for any of `sets`.
     control
@@ -58,6 +60,8 @@ def promoter_report(
         A baseline or the control is for a negative set that is not one of `sets`.
     DataError
         A file isn't as `read_predictions` needs it, or files differ in their windows.
+    ModelError
+        A calibration is damaged, or of other weights.
     """
     comparisons = _comparisons(sets, baselines or {}, control)
     table = promoter_table(comparisons)
@@ -66,6 +70,10 @@ def promoter_report(
         roc_figure(comparisons, table, files / "roc.svg")
         precision_recall_figure(comparisons, table, files / "precision_recall.svg")
         histogram_figure(comparisons, files / "score_histograms.svg")
+        held = [calibrated(one, path) for one, path in zip(comparisons, sets.values(), strict=True)]
+        calibration = calibration_table(held)
+        write_tsv(files / "calibration.tsv", calibration)
+        calibration_figure(held, calibration, files / "calibration.svg")
     return table
 
 

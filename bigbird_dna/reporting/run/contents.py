@@ -37,6 +37,8 @@ PARTS: dict[str, tuple[Item, ...]] = {
         Item("roc.svg", "ROC", "roc"),
         Item("precision_recall.svg", "Precision and recall", "precision_recall"),
         Item("score_histograms.svg", "Scores", "score_histograms"),
+        Item("calibration.svg", "Whether probabilities hold", "calibration"),
+        Item("calibration.tsv", "Calibration, table", folded=True),
         Item("promoters.tsv", "All measures", "promoters"),
         Item("similarity.svg", "By similarity to the training", "similarity"),
         Item("similarity.tsv", "By similarity, table", folded=True),
@@ -45,6 +47,8 @@ PARTS: dict[str, tuple[Item, ...]] = {
     ),
     "Chromatin": (
         Item("groups.tsv", "Groups", "tracks"),
+        Item("track_calibration.svg", "Whether probabilities hold", "track_calibration"),
+        Item("track_calibration.tsv", "Calibration of every track", folded=True),
         Item("tracks.tsv", "Every track", folded=True),
         Item("report.html", "The page of the tracks"),
         Item("bin_similarity.tsv", "By similarity to the training", "bin_similarity"),

@@ -57,6 +57,8 @@ class Page:
     command: str
     version: str
     min_positives: int
+    calibration: str = ""  # a sentence about the picture beside it
+    picture: str = ""  # an image as an address of its own data
 
     @property
     def group_numbers(self) -> dict[str, int]:

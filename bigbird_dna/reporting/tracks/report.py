@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from bigbird_dna.calibration.stored import read_calibration
 from bigbird_dna.console import log
 from bigbird_dna.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, UsageError
@@ -19,6 +22,7 @@ from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
 from bigbird_dna.reporting.tracks.arrays.opening import open_array
+from bigbird_dna.reporting.tracks.calibrating import calibration_figure, calibration_table, median_line
 from bigbird_dna.reporting.tracks.judging import judge_tracks
 from bigbird_dna.reporting.tracks.page import Page, Source, report_page
 from bigbird_dna.reporting.tracks.published import read_published
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 # Of the figures in the tables, so that others can compute with them.
 _DIGITS = 12
+CALIBRATION = "track_calibration"
 Array = str | Path | NDArray[Any]
 
 
@@ -51,6 +56,7 @@ def auc_report(
     title: str = "AUROC by track",
     threads: int = 0,
     command: str = "",
+    calibration: str | Path | None = None,
 ) -> AucReport:
     """Judge predictions track by track; write tables and a page to `output`, whole or not at all.
 
@@ -68,16 +74,21 @@ def auc_report(
     min_positives : a track with fewer takes no part in the figures of its group.
     title, command : of the page, and how it was made.
     threads : 0 for one a core, up to four.
+    calibration : `calibration.json` of the model that predicted; its probabilities are judged before and
+        after it, in `track_calibration.tsv` and `.svg`, and on the page. None: nothing is said of them.
 
     Raises
     ------
     DataError
         A file can't be read, or shapes, names, rows or values don't fit together.
+    ModelError
+        The calibration is damaged.
     UsageError
         `output` can't be written or holds other files; a name in `compare` won't do.
     """
     output, compare = Path(output), dict(compare or {})
-    check_directory(output, _paths(predictions, labels, *compare.values(), tracks, published))
+    check_directory(output, _paths(predictions, labels, *compare.values(), tracks, published, calibration))
+    maps = None if calibration is None else read_calibration(Path(calibration))
     truth, first, others = _open_arrays(predictions, labels, compare)
     if first.tracks > first.rows:
         log(
@@ -88,6 +99,7 @@ def auc_report(
     figures = _published(published, known)
     judged = judge_tracks(first, truth, others, tuple(track.name for track in known), threads)
     table = tracks_table(known, judged, tuple(compare), figures, min_positives)
+    held = None if maps is None else calibration_table(first, truth, maps, known, threads or 1)
     files = {"predictions": predictions, "labels": labels, **compare}
     page = Page(
         title=title,
@@ -97,12 +109,12 @@ def auc_report(
         curves=[one.curve for one in judged],
         rows=truth.rows,
         compare=tuple(compare),
-        sources=_sources(files, tracks, published),
+        sources=_sources(files, tracks, published, calibration),
         command=command,
         version=version("bigbird-dna"),
         min_positives=min_positives,
     )
-    _write(output, page)
+    _write(output, page, held)
     return AucReport(table, page.groups)
 
 
@@ -111,8 +123,16 @@ def _paths(*sources: object) -> list[Path]:
     return [Path(str(one).partition("::")[0]) for one in sources if isinstance(one, (str, Path))]
 
 
-def _write(output: Path, page: Page) -> None:
+def _write(output: Path, page: Page, held: pd.DataFrame | None) -> None:
     with atomic_directory(output) as temporary:
+        if held is not None:
+            figure = temporary / f"{CALIBRATION}.svg"
+            write_tsv(temporary / f"{CALIBRATION}.tsv", held, digits=_DIGITS)
+            calibration_figure(held, figure)
+            picture = base64.b64encode(figure.read_bytes()).decode()
+            page = replace(
+                page, calibration=median_line(held), picture=f"data:image/svg+xml;base64,{picture}"
+            )
         tracks = page.table.drop(columns="counted")
         write_tsv(temporary / "tracks.tsv", tracks, digits=_DIGITS)
         write_tsv(temporary / "groups.tsv", page.groups, digits=_DIGITS)

@@ -17,6 +17,7 @@ from bigbird_dna.genome.compression import STDIN, open_stdin
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.genome.places import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.model.calibrated import finish_of
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_chromatin_model
@@ -35,7 +36,7 @@ from bigbird_dna.tasks.chromatin.regions import (
 )
 from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo, check_disjoint
 from bigbird_dna.tasks.formats import BINARY_FORMATS, TRACK_FORMATS, check_format, open_destination
-from bigbird_dna.tasks.predictor import Predictor, flushing
+from bigbird_dna.tasks.predictor import Predictor, finished, flushing
 from bigbird_dna.tasks.provenance import model_files
 
 
@@ -60,6 +61,7 @@ def predict_tracks(
     contigs: Sequence[str] | str = (),
     format: str | None = None,
     max_n: float = 0.25,
+    calibrated: bool = False,
     piece: str | None = None,
     precision: str = "float32",
     batch_size: int = 16,
@@ -90,6 +92,8 @@ def predict_tracks(
         Only the regions on these, by any name that their assembly knows; none: all.
     max_n
         Bins with a larger fraction of N in their window don't count.
+    calibrated
+        The probabilities after the model's calibration, bin by bin, before a region's are summed up.
     piece
         "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file,
         whose ending says nothing. None: all regions.
@@ -105,7 +109,7 @@ def predict_tracks(
         An argument is out of its range, the output can't be written, no track fits, or several for a bigWig.
     DataError, ModelError
         A file can't be read (the text names the line); the reference has the contig of no region, or none of
-        `contigs`; there is no chromatin model.
+        `contigs`; there is no chromatin model, or it has no calibration.
 
     A region that can't be predicted has no figures, and a note that says why.
     """
@@ -114,13 +118,15 @@ def predict_tracks(
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     part = find_piece(piece, output)
     chosen = format or format_for(None if part else output, TRACK_FORMATS, "tsv")
-    request = _Request(output, chosen, tracks, summary, middle, contig_names(contigs), max_n, part, precision)
+    on = contig_names(contigs)
+    request = _Request(output, chosen, tracks, summary, middle, on, max_n, calibrated, part, precision)
     computing = inference(precision, choose_device(device))
     opened = load_chromatin_model(model)
+    finish = finish_of(opened, calibrated)
     predict = partial(opened.window_probabilities, middle=middle, batch_size=batch_size, device=device)
     names = None if aliases is None else Path(aliases)
     with Reference(Path(reference), names) as genome, cpu_threads(threads), computing:
-        return request.run(opened, regions, genome, predict)
+        return request.run(opened, regions, genome, finished(predict, finish))
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,7 @@ class _Request:
     middle: float
     contigs: tuple[str, ...]
     max_n: float
+    calibrated: bool
     piece: Piece | None
     precision: str
 
@@ -180,7 +187,8 @@ class _Request:
 
             if self.piece is not None and self.output is not None:
                 named = {path: "standard input" if str(regions) == "-" else str(regions)}
-                content = contents(path, reference.path, reference.aliases, *model_files(model), names=named)
+                files = (path, reference.path, reference.aliases, *model_files(model, self.calibrated))
+                content = contents(*files, names=named)
                 write_region_piece(self.output, self.piece, predicted(predict), info, self.format, content)
             else:
                 with open_destination(self.output, self.format) as target:
@@ -227,7 +235,8 @@ class _Request:
         options |= {"--format": None if self.format == "tsv" else self.format, "--summary": self.summary}
         options |= {"--middle": self.middle or None, "--contig": list(self.contigs), "--max-n": self.max_n}
         options |= said_precision(self.precision)
-        return command_line("predict-tracks", [model.path, regions], options)
+        flags = {"--calibrated": self.calibrated}
+        return command_line("predict-tracks", [model.path, regions], options, flags)
 
 
 def _counted(predicted: Iterable[PredictedRegion], counts: Counter[str]) -> Iterator[PredictedRegion]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.baselines.kmer import KmerLogistic
-from bigbird_dna.config import Config, PromoterConfig, stage_values
+from bigbird_dna.config import CalibrationMethod, Config, PromoterConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.files import atomic_path, checksum
@@ -26,6 +26,7 @@ from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.binary import binary_metrics
 from bigbird_dna.tasks.initial import Start, make_start
+from bigbird_dna.tasks.promoters.calibrating import PREDICTIONS, calibration_figures, fit_predictions, too_few
 from bigbird_dna.tasks.promoters.windows import (
     Origin,
     WindowSet,
@@ -198,18 +199,29 @@ def finetune_promoter(
         "promoters": config.promoters.source,
         **(_sequences(origin, start) if origin else {}),
     }
-    return _publish(run, predictions, output, provenance, trained)
+    return _publish(run, predictions, output, provenance, trained, settings.calibration.method)
 
 
 def _publish(
-    run: Run, predictions: pd.DataFrame, output: Path, provenance: dict[str, Any], trained: dict[str, int]
+    run: Run,
+    predictions: pd.DataFrame,
+    output: Path,
+    provenance: dict[str, Any],
+    trained: dict[str, int],
+    method: CalibrationMethod,
 ) -> dict[str, Any]:
-    """Write the trained model's directory, with its predictions of the held-out windows; returns metrics."""
+    """Write the trained model's directory, with its predictions of the held-out windows, and the calibration
+    that these ask for; returns metrics.
+    """
     figures = {split: split_figures(predictions, split) for split in ("valid", "test")}
     metrics: dict[str, Any] = {**figures, "training": trained}
-    path = run.store.directory / "predictions.parquet"
+    calibration = fit_predictions(predictions, method)
+    if calibration is None:
+        log(f"the model is not calibrated: {too_few(predictions)}")
+    metrics["test"] |= calibration_figures(predictions, calibration)
+    path = run.store.directory / PREDICTIONS
     write_predictions(path, predictions)
-    run.publish(output, provenance, metrics, {path.name: path})
+    run.publish(output, provenance, metrics, {path.name: path}, calibration)
     return metrics
 
 

@@ -11,6 +11,7 @@ from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import progress
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.places import Places, contig_names, find_places
+from bigbird_dna.model.calibrated import check_calibrated, finish_of
 from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import PRECISIONS, inference, said_precision
@@ -19,7 +20,7 @@ from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
 from bigbird_dna.pieces import Piece, contents, find_piece
 from bigbird_dna.tasks.formats import BINARY_FORMATS, SCORE_FORMATS, STRANDS, check_format, open_destination
-from bigbird_dna.tasks.predictor import Predictor, flushing
+from bigbird_dna.tasks.predictor import Predictor, finished, flushing
 from bigbird_dna.tasks.promoters.scan import ScoredWindow, count_windows, expected_windows, scan_promoters
 from bigbird_dna.tasks.promoters.scan_pieces import write_scan_piece
 from bigbird_dna.tasks.promoters.writers import SIGNALS, WRITERS, ScanInfo
@@ -46,6 +47,8 @@ def score_promoters(
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
     max_n: float = 0.25,
+    calibrated: bool = False,
+    prior: float | None = None,
     piece: str | None = None,
     precision: str = "float32",
     batch_size: int = 32,
@@ -74,6 +77,9 @@ def score_promoters(
         a whole scan do. Together: what lies in both.
     max_n
         Windows with a larger fraction of N are listed, but not scored.
+    calibrated, prior
+        Scores are the model's probabilities after its calibration; and, with `prior`, as they are where this
+        share of the windows are promoters (of the model's validation windows one half is).
     piece
         "3/8": the third of eight pieces with as many windows each, for `merge_pieces`; `output` is its file,
         whose ending says nothing. None: the whole scan.
@@ -86,22 +92,25 @@ def score_promoters(
     Raises
     ------
     UsageError
-        An argument is out of its range, the output can't be written, or there is no such device.
+        An argument is out of its range, the output can't be written, or there is no such device; `prior`
+        without `calibrated`.
     DataError, ModelError
         The FASTA can't be read (the text names record and line), or has none of the contigs or regions;
-        there is no promoter model.
+        there is no promoter model, or it has no calibration.
     """
     output = named_output(output)
     check_output(output, [model, fasta, regions])
     check_at_least_one({"batch_size": batch_size, "threads": threads})
     part = find_piece(piece, output)
     format = format or format_for(None if part else output, SCORE_FORMATS, "tsv")
-    scan = _Scan(output, format, stride, strand, max_n, contig_names(contigs), regions, part, precision)
+    names = contig_names(contigs)
+    scan = _Scan(output, format, stride, strand, max_n, names, regions, calibrated, prior, part, precision)
     computing = inference(precision, choose_device(device))
     opened = load_promoter_model(model)
+    finish = finish_of(opened, calibrated, prior)
     predict = partial(opened.window_probabilities, batch_size=batch_size, device=device)
     with readable(fasta) as path, cpu_threads(threads), computing:
-        return scan.run(opened, fasta, path, predict)
+        return scan.run(opened, fasta, path, finished(predict, finish))
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,8 @@ class _Scan:
     max_n: float
     contigs: tuple[str, ...]
     regions: Path | str | None
+    calibrated: bool
+    prior: float | None
     piece: Piece | None
     precision: str
 
@@ -126,6 +137,7 @@ class _Scan:
             check_format(self.format, SCORE_FORMATS, self.output)
         check_choice("format", self.format, SCORE_FORMATS)
         check_choice("strand", self.strand, STRANDS)
+        check_calibrated(self.calibrated, self.prior)
 
     def run(self, model: PromoterModel, fasta: Path | str, path: Path, predict: Predictor) -> ScanCounts:
         """Score the records of `path`, which is `fasta` or what came from standard input."""
@@ -165,7 +177,9 @@ class _Scan:
             return _counted(progress(found, "scoring", total, "scores"), counts)
 
         if self.piece is not None and self.output is not None:
-            content = contents(path, self.regions, *model_files(model), names={path: str(where)})
+            content = contents(
+                path, self.regions, *model_files(model, self.calibrated), names={path: str(where)}
+            )
             write_scan_piece(self.output, self.piece, windows(predict), info, self.format, content)
         else:
             with open_destination(self.output, self.format) as target:
@@ -188,8 +202,10 @@ class _Scan:
     def _command(self, model: PromoterModel, fasta: Path | str) -> str:
         options: dict[str, object | None] = {"--format": self.format, "--stride": self.stride}
         options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
-        options |= {"--max-n": self.max_n, **said_precision(self.precision)}
-        return command_line("score-promoters", [model.path, fasta], options)
+        options |= {"--max-n": self.max_n, "--prior": self.prior, **said_precision(self.precision)}
+        return command_line(
+            "score-promoters", [model.path, fasta], options, {"--calibrated": self.calibrated}
+        )
 
 
 def _counted(windows: Iterable[ScoredWindow], counts: Counter[str]) -> Iterator[ScoredWindow]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.calibration.stored import Finish
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
@@ -89,7 +90,9 @@ class _Batch:
             return _Allele((Note.TOO_MANY_N, *edge), [], [])
         return _Allele(edge, self._place(windows.ref), self._place(windows.alt))
 
-    def score(self, predict: Predictor, columns: Sequence[int] | None, size: int) -> Iterator[ScoredRecord]:
+    def score(
+        self, predict: Predictor, columns: Sequence[int] | None, size: int, finish: Finish | None
+    ) -> Iterator[ScoredRecord]:
         """Predict `size` sequences a call, then give the records in the order they came in."""
         texts = list(self.rows)
         parts = [
@@ -97,7 +100,7 @@ class _Batch:
         ]
         values = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
         for record, alleles in self.records:
-            yield ScoredRecord(record, tuple(_effect(allele, values) for allele in alleles))
+            yield ScoredRecord(record, tuple(_effect(allele, values, finish) for allele in alleles))
 
     def _place(self, windows: Sequence[str]) -> list[int]:
         both = (text for window in windows for text in (window, reverse_complement(window)))
@@ -114,6 +117,7 @@ def variant_effects(
     columns: Sequence[int] | None = None,
     max_n: float = 0.25,
     batch_sequences: int = 512,
+    finish: Finish | None = None,
 ) -> Iterator[ScoredRecord]:
     """Score every alternative allele of every record, in the records' order; none is left out.
 
@@ -136,6 +140,8 @@ def variant_effects(
         What lies beyond the contig counts.
     batch_sequences
         Most sequences in one call of `predict`; the first calls have fewer, so that they come soon.
+    finish
+        Calibrates the probabilities of an allele (T,), or of the tracks of `columns`; None: they stay.
 
     Raises
     ------
@@ -155,10 +161,10 @@ def variant_effects(
     for record in records:
         batch.add(record, find_contig(record.contig))
         if len(batch.rows) >= enough or len(batch.records) >= _RECORDS:
-            yield from batch.score(predict, columns, batch_sequences)
+            yield from batch.score(predict, columns, batch_sequences, finish)
             batch = new_batch()
             enough = min(2 * enough, batch_sequences)
-    yield from batch.score(predict, columns, batch_sequences)
+    yield from batch.score(predict, columns, batch_sequences, finish)
 
 
 def offsets_for(count: int, window: int) -> tuple[int, ...]:
@@ -171,12 +177,14 @@ def offsets_for(count: int, window: int) -> tuple[int, ...]:
     return offsets
 
 
-def _effect(allele: _Allele, values: NDArray[np.float32]) -> AlleleEffect:
+def _effect(allele: _Allele, values: NDArray[np.float32], finish: Finish | None) -> AlleleEffect:
     if not allele.ref:
         return AlleleEffect(allele.notes, None, None)
     ref, alt = (  # (W, T) → (T,)
         values[rows].mean(axis=0, dtype=np.float64) for rows in (allele.ref, allele.alt)
     )
+    if finish is not None:
+        ref, alt = (finish(one).astype(np.float64) for one in (ref, alt))
     return AlleleEffect(allele.notes, alt - ref, _log_odds(alt) - _log_odds(ref))
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bigbird_dna.calibration.stored import Calibration
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
@@ -14,11 +15,12 @@ from bigbird_dna.genome.intervals import OPPOSITE, Strand
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import VcfRecord
+from bigbird_dna.model.calibrated import calibration_of, check_calibrated
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.promoter_model import PromoterModel
-from bigbird_dna.tasks.predictor import Predictor
+from bigbird_dna.tasks.predictor import Predictor, finished
 from bigbird_dna.tasks.variants.effects import ScoredRecord, offsets_for, variant_effects
 from bigbird_dna.tasks.variants.promoter_effects import (
     STRIDE,
@@ -44,6 +46,8 @@ class Engine:
     offsets: tuple[int, ...]
     stride: int
     sites: Path | None
+    calibration: Calibration | None = None
+    prior: float | None = None
 
     @property
     def tracks(self) -> list[str]:
@@ -55,7 +59,8 @@ class Engine:
     def predictor(self, batch_size: int, device: str) -> Predictor:
         """The model's window probabilities, as `effects` needs them."""
         if isinstance(self.model, PromoterModel):
-            return partial(self.model.window_probabilities, batch_size=batch_size, device=device)
+            scores = partial(self.model.window_probabilities, batch_size=batch_size, device=device)
+            return finished(scores, self.calibration and self.calibration.finish(self.prior))
         predict = self.model.window_probabilities
         return partial(predict, both_strands=False, batch_size=batch_size, device=device)
 
@@ -78,6 +83,7 @@ class Engine:
             offsets=self.offsets,
             columns=None if every else self.columns,
             max_n=max_n,
+            finish=self.calibration and self.calibration.only(self.columns),
         )
 
 
@@ -90,7 +96,14 @@ def load_scoring_model(model: Model | Path | str) -> ScoringModel:
 
 
 def choose_engine(
-    model: ScoringModel, tracks: str | None, offsets: int | None, stride: int | None, sites: Path | str | None
+    model: ScoringModel,
+    tracks: str | None,
+    offsets: int | None,
+    stride: int | None,
+    sites: Path | str | None,
+    *,
+    calibrated: bool = False,
+    prior: float | None = None,
 ) -> Engine:
     """The engine of a model; None leaves an option to its default.
 
@@ -98,19 +111,27 @@ def choose_engine(
     ------
     UsageError
         An option is one of the other kind of models, or out of its range.
+    ModelError
+        Effects on calibrated probabilities are wanted, and the model has no calibration.
     """
+    check_calibrated(calibrated, prior)
     if isinstance(model, PromoterModel):
         _refuse(model, "a promoter model", {"tracks": tracks, "offsets": offsets})
         check_at_least_one({"stride": stride})
         if stride is not None and sites is not None:
             raise UsageError("stride and sites: sites that are given have no stride")
         step = STRIDE if stride is None else stride
-        options = {"--sites": sites} if sites is not None else {"--stride": step}
-        return Engine(model, options, [], (), step, None if sites is None else Path(sites))
-    _refuse(model, "a chromatin model", {"stride": stride, "sites": sites})
+        options: dict[str, Any] = {"--sites": sites} if sites is not None else {"--stride": step}
+        options |= {"--prior": prior}
+        path = None if sites is None else Path(sites)
+        return Engine(
+            model, options, [], (), step, path, calibration_of(model) if calibrated else None, prior
+        )
+    _refuse(model, "a chromatin model", {"stride": stride, "sites": sites, "prior": prior})
     count = OFFSETS if offsets is None else offsets
     places = offsets_for(count, model.settings.window)
-    return Engine(model, {"--offsets": count}, model.columns(tracks), places, STRIDE, None)
+    calibration = calibration_of(model) if calibrated else None
+    return Engine(model, {"--offsets": count}, model.columns(tracks), places, STRIDE, None, calibration)
 
 
 def _refuse(model: ScoringModel, kind: str, options: dict[str, Any]) -> None:

@@ -75,6 +75,8 @@ def score_variants(
     stride: int | None = None,
     sites: Path | str | None = None,
     max_n: float = 0.25,
+    calibrated: bool = False,
+    prior: float | None = None,
     piece: str | None = None,
     precision: str = "float32",
     batch_size: int = 32,
@@ -109,6 +111,9 @@ def score_variants(
         change is written.
     max_n
         Alleles with a larger fraction of N in a window are listed, but not scored.
+    calibrated, prior
+        Changes are of the probabilities after the model's calibration; of promoter models shifted to the
+        share `prior` of promoters among the windows.
     piece
         "3/8": the third of eight pieces with as many records each, for `merge_pieces`; `output` is its file,
         whose ending says nothing. None: all records.
@@ -134,7 +139,9 @@ def score_variants(
         output, chosen, tracks, contig_names(contigs), regions, offsets, max_n, part, precision
     )
     computing = inference(precision, choose_device(device))
-    engine = choose_engine(load_scoring_model(model), tracks, offsets, stride, sites)
+    engine = choose_engine(
+        load_scoring_model(model), tracks, offsets, stride, sites, calibrated=calibrated, prior=prior
+    )
     predict = engine.predictor(batch_size, device)
     names = None if aliases is None else Path(aliases)
     with (
@@ -224,7 +231,7 @@ class _Request:
         """Checksums of all files that decide the result."""
         files = path, reference.path, reference.aliases, self.regions, engine.sites
         named = {path: "standard input" if str(vcf) == "-" else str(vcf)}
-        return contents(*files, *model_files(engine.model), names=named)
+        return contents(*files, *model_files(engine.model, engine.calibration is not None), names=named)
 
     def _keep(self, reference: Reference) -> Keep | None:
         """Whether a record lies where it was asked for; None: all do."""
@@ -243,7 +250,8 @@ class _Request:
         }
         options |= {"--format": self.format, **engine.options, "--max-n": self.max_n}
         options |= said_precision(self.precision)
-        return command_line("score-variants", [engine.model.path, vcf], options)
+        flags = {"--calibrated": engine.calibration is not None}
+        return command_line("score-variants", [engine.model.path, vcf], options, flags)
 
 
 @contextmanager

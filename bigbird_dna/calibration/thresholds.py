@@ -1,0 +1,107 @@
+"""Thresholds of calibrated probabilities for a wanted false-discovery rate.
+
+The false-discovery rate of a threshold is the share of negatives among the rows at or above it, where a share
+`prior` of all rows is positive. It is told in two ways from validation rows:
+
+* **expected**, from the calibrated probabilities alone: a row whose probability is q where a share π is
+  positive stands for q / π positives and (1 − q) / (1 − π) negatives of a population with as many of both.
+  With `prior` of the former and 1 − `prior` of the latter the rate is a mean of 1 minus the shifted
+  probability. It never rises with the threshold, and it reaches where few negatives are left to be counted:
+  there it rests on the calibration's shape.
+* **empirical**, from labels: (1 − prior) F / ((1 − prior) F + prior T), of the shares F of negatives and T of
+  positives at or above the threshold. Its interval is that of F (Clopper & Pearson 1934), with T as it is.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bigbird_dna.calibration.maps import Floats, shift_prior
+
+TAIL = 0.025
+FEW = 10
+"""Negatives at or above a threshold, below which the expected rate rests on the calibration's shape."""
+
+
+class Threshold(NamedTuple):
+    """From which calibrated probability on rows are called, and what that means; see above."""
+
+    threshold: float
+    expected: float  # false-discovery rate
+    empirical: float
+    empirical_low: float
+    empirical_high: float
+    recall: float  # share of the positives at or above
+    positives: int  # validation rows at or above
+    negatives: int
+
+
+class ThresholdCurve(NamedTuple):
+    """All thresholds that differ, from the highest down, each (D,), at a share `prior` of positives."""
+
+    prior: float
+    thresholds: Floats  # calibrated probabilities, shifted to the prior
+    expected: Floats  # not falling
+    positives: NDArray[np.int64]  # rows at or above
+    negatives: NDArray[np.int64]
+
+    def choose(self, rate: float) -> Threshold | None:
+        """The lowest threshold whose expected rate is at most `rate`; None where the highest has more."""
+        reached = int(np.searchsorted(self.expected, rate, "right"))
+        return self.at(reached - 1) if reached else None
+
+    def at(self, place: int) -> Threshold:
+        """The threshold at a place, with its empirical rate."""
+        above, false = int(self.positives[place]), int(self.negatives[place])
+        all_positives, all_negatives = int(self.positives[-1]), int(self.negatives[-1])
+        recall = above / all_positives
+        low, high = _share_interval(false, all_negatives)
+        return Threshold(
+            float(self.thresholds[place]),
+            float(self.expected[place]),
+            self._rate(false / all_negatives, recall),
+            self._rate(low, recall),
+            self._rate(high, recall),
+            recall,
+            above,
+            false,
+        )
+
+    def _rate(self, false: float, true: float) -> float:
+        found, missed = (1 - self.prior) * false, self.prior * true
+        return found / (found + missed) if found + missed else 0.0
+
+
+def threshold_curve(
+    labels: ArrayLike, probabilities: ArrayLike, fitted: float, prior: float | None = None
+) -> ThresholdCurve:
+    """The curve of validation rows (N,) with labels 0 and 1, of both at least one.
+
+    Parameters
+    ----------
+    probabilities
+        Calibrated, as they hold where a share `fitted` is positive.
+    fitted, prior
+        Shares of positives: of the calibration's rows, and where the thresholds are for; None: the same.
+    """
+    y, q = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
+    prior = fitted if prior is None else prior
+    order = np.argsort(-q, kind="stable")
+    y, q = y[order], q[order]
+    true, false = prior * q / fitted, (1 - prior) * (1 - q) / (1 - fitted)
+    last = np.flatnonzero(np.append(q[1:] != q[:-1], True))  # of equal probabilities
+    wrong = np.cumsum(false)[last]
+    expected = wrong / (wrong + np.cumsum(true)[last])
+    counts = np.cumsum(y)[last]
+    return ThresholdCurve(
+        prior, shift_prior(q[last], fitted, prior), np.maximum.accumulate(expected), counts, last + 1 - counts
+    )
+
+
+def _share_interval(found: int, of: int) -> tuple[float, float]:
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(found, of - found + 1, TAIL)) if found else 0.0
+    high = float(betaincinv(found + 1, of - found, 1 - TAIL)) if found < of else 1.0
+    return low, high

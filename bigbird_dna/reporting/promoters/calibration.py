@@ -1,0 +1,115 @@
+"""Whether promoter probabilities hold on the test windows: as the models give them, and calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.files import checksum
+from bigbird_dna.reporting.metrics.auroc import Z95
+from bigbird_dna.reporting.metrics.reliability import calibration_metrics, reliability, rising_curve
+from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.reporting.promoters.predictions import MODEL, Comparison
+from bigbird_dna.reporting.style import BLUE, GREY, ORANGE, PALE, interval, panels, save_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+RAW, CALIBRATED = "raw", "calibrated"
+LOOKS = {RAW: ("as the model gives them", ORANGE), CALIBRATED: ("calibrated", BLUE)}
+_WEIGHTS = "model.safetensors"
+
+
+class Held(NamedTuple):
+    """Test windows of a negative set, with their probabilities (N,) by `RAW` and, if known, `CALIBRATED`."""
+
+    negative_set: str
+    labels: NDArray[np.int64]  # (N,)
+    pairs: NDArray[np.int64]  # (N,)
+    probabilities: Mapping[str, Floats]
+
+
+def calibrated(comparison: Comparison, predictions: Path) -> Held:
+    """The model's probabilities, and calibrated ones if `calibration.json` lies beside its predictions.
+
+    Raises
+    ------
+    ModelError
+        That file is damaged, or of other weights than those beside it.
+    """
+    raw, beside = comparison.scores[MODEL], predictions.parent
+    versions: dict[str, Floats] = {RAW: raw}
+    if (beside / FILE).is_file():
+        weights = checksum(beside / _WEIGHTS) if (beside / _WEIGHTS).is_file() else None
+        versions[CALIBRATED] = read_calibration(beside / FILE, weights)(raw).astype(np.float64)
+    return Held(comparison.negative_set, comparison.labels, comparison.pairs, versions)
+
+
+def calibration_table(held: Sequence[Held]) -> pd.DataFrame:
+    """A row for each negative set and kind of probabilities, with `calibration_metrics`."""
+    import pandas as pd
+
+    rows = []
+    for one in held:
+        for name, values in one.probabilities.items():
+            figures = calibration_metrics(one.labels, values, groups=one.pairs)._asdict()
+            rows.append(
+                {
+                    "negative_set": one.negative_set,
+                    "probabilities": name,
+                    "n": len(values),
+                    "positives": int(one.labels.sum()),
+                    **figures,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def calibration_figure(held: Sequence[Held], table: pd.DataFrame, path: Path) -> None:
+    """Reliability curves; the legends give the expected calibration error of `calibration_table`'s `table`.
+
+    The line is the rising curve of the least squares, points are bins with the 95 % interval of their share.
+    """
+    with panels(1, len(held), 4.1, 4.4) as (figure, axes):
+        for axis, one in zip(axes, held, strict=True):
+            axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
+            rows = table[table["negative_set"] == one.negative_set].set_index("probabilities")
+            for name, values in one.probabilities.items():
+                columns = ["ece_debiased", "ece_debiased_low", "ece_debiased_high"]
+                error = interval(*map(float, rows.loc[name, columns]))
+                _draw(axis, one.labels, values, name, error)
+            axis.set(
+                xlabel="probability", ylabel="share of promoters", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01)
+            )
+            axis.set_box_aspect(1)
+            axis.set_title(f"{one.negative_set} negatives")
+            axis.text(
+                1, 1.02, f"n = {len(one.labels):,}", transform=axis.transAxes,
+                ha="right", va="bottom", fontsize=9, color=GREY,
+            )  # fmt: skip
+            axis.legend(loc="upper left", title="calibration error [95 % CI]", alignment="left")
+        save_figure(figure, path)
+
+
+def _draw(axis: Axes, labels: NDArray[np.int64], values: Floats, name: str, error: str) -> None:
+    words, colour = LOOKS[name]
+    curve, order = reliability(labels, values), np.argsort(values, kind="stable")
+    axis.plot(values[order], rising_curve(labels, values)[order], color=colour, linewidth=1.1, alpha=0.6)
+    spread = Z95 * curve.spread
+    low, high = np.minimum(spread, curve.share), np.minimum(spread, 1 - curve.share)
+    axis.errorbar(
+        curve.probability,
+        curve.share,
+        yerr=np.stack([low, high]),
+        fmt="o",
+        markersize=4,
+        elinewidth=1,
+        color=colour,
+        label=f"{words}\n{error}",
+    )

@@ -1,0 +1,172 @@
+"""`calibrate-promoter` and `choose-threshold`, on models whose predictions come from a known source."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.directories import check_directory
+from bigbird_dna.files import checksum
+from bigbird_dna.model.directory import load, save
+from bigbird_dna.registry.card import Publication
+from bigbird_dna.registry.publishing import publish_model
+from bigbird_dna.tasks.compact import compact_model
+from tests.calibration.sources import write_predictions
+from tests.cli.command import Run, refused
+
+
+@pytest.fixture
+def model(home: Path, tmp_path: Path) -> Path:
+    """A promoter model as training leaves it, but for its calibration."""
+    write_predictions(tmp_path / "predictions.parquet")
+    found = load(home / "promoter")
+    extra = {"predictions.parquet": tmp_path / "predictions.parquet"}
+    save(tmp_path / "model", found, {"seed": 1}, {"test": {}}, extra)
+    return tmp_path / "model"
+
+
+def _content(model: Path) -> dict[str, str]:
+    return {path.name: checksum(path) for path in model.iterdir() if path.name != ".bigbird-dna.json"}
+
+
+def test_a_calibration_is_put_into_the_model_and_nothing_else_changes(run: Run, model: Path) -> None:
+    before = _content(model)
+    result = run("calibrate-promoter", model)
+    assert (result.code, result.out) == (0, "")
+    assert "calibrated on 600 validation windows (1 platt)" in result.err
+    after = _content(model)
+    assert after.pop(FILE) and after == before
+    found = read_calibration(model / FILE, load(model).sha256)
+    (track,) = found.tracks
+    assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
+    assert found.fitted_on["contigs"] == ["valid"] and found.fitted_on["negative_sets"] == ["genomic"]
+    # It turns the source's distortion round (see `mixture`).
+    assert track.map.slope == pytest.approx(1 / 1.6, rel=0.25)  # type: ignore[union-attr]
+    # The directory is still one that an earlier run wrote, and that the next one may replace; and again.
+    check_directory(model)
+    assert run("calibrate-promoter", model, "--method", "isotonic").code == 0
+    assert read_calibration(model / FILE).tracks[0].map.method == "isotonic"
+    check_directory(model)
+
+
+def test_it_is_fitted_on_validation_windows_alone(run: Run, model: Path, tmp_path: Path) -> None:
+    assert run("calibrate-promoter", model).code == 0
+    whole = (model / FILE).read_bytes()
+    rows = pd.read_parquet(model / "predictions.parquet")
+    rows.loc[rows["split"] == "test", "probability"] = 0.5
+    rows.to_parquet(tmp_path / "other.parquet", index=False)
+    assert run("calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert (model / FILE).read_bytes() == whole
+    rows.loc[rows["split"] == "valid", "probability"] **= 2
+    rows.to_parquet(tmp_path / "other.parquet", index=False)
+    assert run("calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert (model / FILE).read_bytes() != whole
+
+
+def test_a_copy_is_a_model_with_the_calibration(run: Run, model: Path, tmp_path: Path) -> None:
+    before = _content(model)
+    assert run("calibrate-promoter", model, "-o", tmp_path / "new").code == 0
+    assert _content(model) == before
+    after = _content(tmp_path / "new")
+    assert after.pop(FILE) and after == before
+    load(tmp_path / "new")
+    check_directory(tmp_path / "new")
+
+
+def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    assert run("calibrate-promoter", model).code == 0
+    compact_model(model, tmp_path / "small")
+    small = load(tmp_path / "small")
+    assert read_calibration(tmp_path / "small" / FILE, small.sha256) == read_calibration(model / FILE)
+    publication = Publication("toy", "A toy", "free")
+    publish_model(model, tmp_path / "toy.tar", publication)
+    assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
+    shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
+    result = run(
+        *("publish-model", model, "-o", tmp_path / "other.tar", "--name", "toy"),
+        *("--licence", "free", "--description", "A toy"),
+    )
+    refused(result, 1, model / FILE, "was fitted for another model")
+
+
+def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.parquet"
+    words = ("calibrate-promoter", model, "--predictions", few)
+    write_predictions(few, n=18)
+    refused(
+        run(*words), 1, few, "9 promoters and 9 negatives of split 'valid' are too few to calibrate on: 10"
+    )
+    write_predictions(few, n=18, valid="train")
+    refused(run(*words), 1, few, "no row of split 'valid'")
+    few.unlink()
+    refused(run(*words), 1, few, "no such file")
+    refused(run("calibrate-promoter", home / "promoter"), 1, "predictions.parquet: no such file")
+    refused(run("calibrate-promoter", home / "chromatin"), 1, "a promoter model is needed")
+    refused(
+        run("calibrate-promoter", model, "--method", "beta"), 2, "method 'beta': choose one of auto, platt"
+    )
+    refused(run("calibrate-promoter", model, "-o", model), 2, model)
+    refused(run("calibrate-promoter", "nowhere"), 1, "nowhere: no such model directory")
+    assert not (model / FILE).exists()
+
+
+def test_predictions_of_another_task_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
+    values = json.loads((model / "config.json").read_text())
+    values["settings"]["negative_set"] = "permuted"
+    (model / "config.json").write_text(json.dumps(values))
+    provenance = json.loads((model / "provenance.json").read_text())
+    provenance["files"]["config.json"] = checksum(model / "config.json")
+    (model / "provenance.json").write_text(json.dumps(provenance))
+    refused(
+        run("calibrate-promoter", model), 1, "holds negative set 'genomic', the model tells", "'permuted'"
+    )
+
+
+def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
+    from bigbird_dna.model.catalogue import load_published
+
+    name = next(iter(load_published().models))
+    refused(run("calibrate-promoter", name), 2, name, "is not changed: name a directory with -o")
+
+
+def _rows(text: str) -> pd.DataFrame:
+    lines = [line for line in text.splitlines() if not line.startswith("##")]
+    return pd.DataFrame([line.split("\t") for line in lines[1:]], columns=lines[0].lstrip("#").split("\t"))
+
+
+def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> None:
+    assert run("calibrate-promoter", model).code == 0
+    result = run("choose-threshold", model, "--fdr", 0.1, "--fdr", 0.2, "--prior", 0.05)
+    table = _rows(result.out)
+    assert table["fdr"].tolist() == ["0.1", "0.2"] and (table["prior"] == "0.05").all()
+    high, low = table["threshold"].astype(float)
+    assert 1 > high > low > 0
+    assert (table["expected_fdr"].astype(float) <= table["fdr"].astype(float)).all()
+    assert (table["recall"].astype(float) > 0.5).all()
+    assert "choose-threshold" in result.out and load(model).sha256 in result.out
+    assert run("choose-threshold", model, "--fdr", 0.2, "--prior", 0.05, "-o", tmp_path / "out").code == 0
+    assert _rows((tmp_path / "out").read_text())["threshold"][0] == table["threshold"][1]
+    # Where it can't be reached, that is said; and where nothing was counted there.
+    rare = _rows(run("choose-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out)
+    assert rare["threshold"][0] == "." and rare["note"][0].startswith("not reached: the highest scores have")
+    assert (
+        "rests on the calibration's shape"
+        in _rows(run("choose-threshold", model, "--fdr", 0.001).out)["note"][0]
+    )
+
+
+def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
+    refused(run("choose-threshold", model), 1, model, "has no calibration")
+    assert run("calibrate-promoter", model).code == 0
+    for words, said in (
+        (("--fdr", 0), "fdr 0.0: must be a share above 0 and below 1"),
+        (("--fdr", 0.1, "--fdr", 2), "fdr 2.0: must be a share"),
+        (("--prior", 1), "prior 1.0: must be a share"),
+        (("-o", tmp_path / "no/out"), "there is no directory"),
+    ):
+        refused(run("choose-threshold", model, *words), 2, said)

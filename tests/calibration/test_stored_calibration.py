@@ -1,0 +1,99 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigbird_dna.calibration.fitting import Fitted, fit_map
+from bigbird_dna.calibration.maps import Isotonic, Platt, shift_prior
+from bigbird_dna.calibration.stored import FILE, Calibration, read_calibration, write_calibration
+from bigbird_dna.errors import ModelError, UsageError
+from tests.calibration.sources import mixture
+
+WEIGHTS = "ab" * 32
+LINE = Fitted(Platt(slope=0.7, intercept=-0.25), 30, 70)
+CURVE = Fitted(Isotonic(scores=(0.25, 0.5), probabilities=(0.125, 0.75)), 0, 100, shared=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_calibration(tmp_path / FILE, Calibration.of({"a": LINE, "b": CURVE}, {"split": "valid"}), WEIGHTS)
+    return tmp_path / FILE
+
+
+def test_a_calibration_comes_back_to_the_last_bit(tmp_path: Path) -> None:
+    rows = mixture(3000, 0.5, seed=1)
+    for method in ("platt", "isotonic"):
+        fitted = fit_map(rows.labels, rows.raw, method)  # type: ignore[arg-type]
+        assert fitted is not None
+        calibration = Calibration.of({None: fitted}, {"windows": 3000})
+        write_calibration(tmp_path / FILE, calibration, WEIGHTS)
+        found = read_calibration(tmp_path / FILE, WEIGHTS)
+        assert found == calibration
+        assert (found(rows.raw) == calibration(rows.raw)).all()
+
+
+def test_each_track_has_its_own_map(path: Path) -> None:
+    found = read_calibration(path)
+    values = np.array([[0.3, 0.3], [0.9, 0.9]], np.float32)
+    expected = np.stack([LINE.map(values[:, 0]), CURVE.map(values[:, 1])], 1).astype(np.float32)
+    assert found(values).dtype == np.float32
+    assert (found(values) == expected).all()
+    assert (found(values[:, None, :]) == expected[:, None, :]).all()  # (N, K, T)
+    assert (found.only([1])(values[:, 1:]) == expected[:, 1:]).all()
+
+
+def test_a_prior_is_of_promoter_models_and_a_share() -> None:
+    found = Calibration.of({None: LINE}, {})
+    values = np.array([0.2, 0.8], np.float32)
+    shifted = found.finish(0.01)(values)
+    assert shifted == pytest.approx(shift_prior(LINE.map(values), 0.3, 0.01), rel=1e-6)
+    assert found.finish(0.3)(values) == pytest.approx(found(values), rel=1e-6)
+    for prior in (0.0, 1.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match="above 0 and below 1"):
+            found.finish(prior)
+    with pytest.raises(UsageError, match="each track has a share of its own"):
+        Calibration.of({"a": LINE}, {}).finish(0.1)
+
+
+def _edited(change: Callable[[dict], None]) -> Callable[[Path], None]:
+    """A change of the content that keeps the file's own checksum right, as another version would write it."""
+
+    def edit(path: Path) -> None:
+        from bigbird_dna.calibration.stored import _digest
+
+        values = json.loads(path.read_text())
+        del values["sha256"]
+        change(values)
+        path.write_text(json.dumps({**values, "sha256": _digest(values)}))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), "can't be read: No such file"),
+        (lambda path: path.write_text("{"), "damaged"),
+        (lambda path: path.write_bytes(b"\xff"), "damaged"),
+        (lambda path: path.write_text("[]"), "holds no JSON object"),
+        (lambda path: path.write_text('{"format": 1, "format": 1}'), "stands twice"),
+        (
+            lambda path: path.write_text(path.read_text().replace("0.7", "0.8")),
+            "another checksum than it says",
+        ),
+        (_edited(lambda values: values.update(format=2)), "format 2, this version reads format 1"),
+        (_edited(lambda values: values.update(tracks=[])), "tracks"),
+        (_edited(lambda values: values.update(more=1)), "not a calibration: more"),
+        (_edited(lambda values: values["tracks"][0]["map"].update(slope=-1)), "slope"),
+        (_edited(lambda values: values["tracks"][0]["map"].update(method="pickle")), "method|pickle"),
+        (_edited(lambda values: values["tracks"][0].update(positives=0, negatives=0)), "no row"),
+        (_edited(lambda values: values.update(weights_sha256="0" * 64)), "was fitted for another model"),
+    ],
+)
+def test_a_bad_file_is_refused_in_a_sentence(path: Path, spoil: Callable[[Path], None], said: str) -> None:
+    spoil(path)
+    with pytest.raises(ModelError, match=said) as caught:
+        read_calibration(path, WEIGHTS)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)

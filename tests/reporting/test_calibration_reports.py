@@ -1,0 +1,147 @@
+"""Calibration in the reports of promoters and of tracks."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.calibration.fitting import fit_map, fit_tracks
+from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
+from bigbird_dna.errors import ModelError
+from bigbird_dna.files import checksum
+from bigbird_dna.reporting.metrics.reliability import calibration_metrics
+from bigbird_dna.reporting.promoters.table import promoter_report
+from bigbird_dna.reporting.tracks.report import auc_report
+from tests.calibration.sources import mixture
+from tests.cli.command import Run, refused
+from tests.toys import predictions
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A directory with predictions, some weights, and a calibration of these."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    predictions(pairs=300, lift=2.0).to_parquet(directory / "predictions.parquet", index=False)
+    (directory / "model.safetensors").write_bytes(b"weights")
+    rows = mixture(500, 0.5, seed=1)
+    fitted = fit_map(rows.labels, rows.raw)
+    assert fitted is not None
+    write_calibration(
+        directory / FILE, Calibration.of({None: fitted}, {}), checksum(directory / "model.safetensors")
+    )
+    return directory
+
+
+def test_promoters_are_judged_before_and_after(model: Path, tmp_path: Path) -> None:
+    promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
+    table = pd.read_csv(tmp_path / "report/calibration.tsv", sep="\t").set_index("probabilities")
+    assert list(table.index) == ["raw", "calibrated"]
+    frame = pd.read_parquet(model / "predictions.parquet").query("split == 'test'")
+    expected = calibration_metrics(frame["label"], frame["probability"], groups=frame["pair"])
+    for name, value in expected._asdict().items():
+        assert table.loc["raw", name] == pytest.approx(value, rel=1e-4), name
+    assert table.loc["raw", "n"] == 600 and table["discrimination"].nunique() == 1  # the map only rises
+    figure = (tmp_path / "report/calibration.svg").read_text()
+    assert figure.startswith("<?xml") and "calibrated" in figure
+    # Others of the report are the same as without a calibration, of which one is not asked for.
+    (model / FILE).unlink()
+    promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "before")
+    for name in ("promoters.tsv", "roc.svg", "precision_recall.svg", "score_histograms.svg"):
+        assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
+    alone = pd.read_csv(tmp_path / "before/calibration.tsv", sep="\t")
+    assert alone["probabilities"].tolist() == ["raw"]
+
+
+def test_a_calibration_of_other_weights_is_no_model_s(model: Path, tmp_path: Path) -> None:
+    (model / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(ModelError, match="was fitted for another model"):
+        promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
+    assert not (tmp_path / "report").exists() or not list((tmp_path / "report").glob("*.tsv"))
+
+
+@pytest.fixture
+def tracks(tmp_path: Path) -> Path:
+    """`raw.npy` and `labels.npy` of test rows of two tracks, and the calibration of validation rows."""
+
+    def made(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        parts = [mixture(4000, prior, seed + place) for place, prior in enumerate((0.3, 0.02))]
+        return np.stack([rows.labels for rows in parts], 1).astype(np.uint8), np.stack(
+            [rows.raw for rows in parts], 1
+        )
+
+    labels, raw = made(1)
+    fitted = fit_tracks(labels, raw)
+    assert fitted is not None
+    named = dict(zip(("track 1", "track 2"), fitted, strict=True))
+    write_calibration(tmp_path / FILE, Calibration.of(named, {}), "0" * 64)
+    labels, raw = made(11)
+    np.save(tmp_path / "labels.npy", labels), np.save(tmp_path / "raw.npy", raw)
+    return tmp_path
+
+
+def test_tracks_are_judged_before_and_after(tracks: Path) -> None:
+    files = (tracks / "raw.npy", tracks / "labels.npy")
+    auc_report(*files, tracks / "report", calibration=tracks / FILE)
+    table = pd.read_csv(tracks / "report/track_calibration.tsv", sep="\t").set_index("track")
+    assert table["method"].tolist() == ["isotonic", "platt"]
+    labels, raw = np.load(tracks / "labels.npy"), np.load(tracks / "raw.npy")
+    for place, name in enumerate(table.index):
+        before = calibration_metrics(labels[:, place], raw[:, place])
+        assert table.loc[name, "ece_raw"] == pytest.approx(before.ece)
+        assert table.loc[name, "positives"] == labels[:, place].sum()
+        # What is known of the source: its probabilities are too far from one half, and shifted.
+        assert table.loc[name, "ece_calibrated"] < 0.6 * before.ece
+        assert table.loc[name, "brier_calibrated"] < before.brier
+        assert table.loc[name, "mean_calibrated"] == pytest.approx(before.share_positive, rel=0.2)
+    page = (tracks / "report/report.html").read_text()
+    assert (
+        "smaller for 2 of 2 tracks" in page
+        and "img-src data:" in page
+        and "data:image/svg+xml;base64," in page
+    )
+    auc_report(*files, tracks / "plain")
+    plain = (tracks / "plain/report.html").read_text()
+    assert "img-src" not in plain and 'id="calibration"' not in plain
+    assert {path.name for path in (tracks / "report").iterdir()} - {
+        path.name for path in (tracks / "plain").iterdir()
+    } == {"track_calibration.tsv", "track_calibration.svg"}
+    for name in ("tracks.tsv", "groups.tsv"):
+        assert (tracks / "plain" / name).read_bytes() == (tracks / "report" / name).read_bytes()
+
+
+def test_rows_that_were_not_measured_take_no_part(tracks: Path) -> None:
+    labels = np.load(tracks / "labels.npy").astype(np.int8)
+    labels[:2000, 0] = -1
+    labels[:, 1] = -1
+    np.save(tracks / "labels.npy", labels)
+    auc_report(tracks / "raw.npy", tracks / "labels.npy", tracks / "report", calibration=tracks / FILE)
+    table = pd.read_csv(tracks / "report/track_calibration.tsv", sep="\t")
+    expected = calibration_metrics(labels[2000:, 0], np.load(tracks / "raw.npy")[2000:, 0])
+    assert table["ece_raw"][0] == pytest.approx(expected.ece) and table["ece_raw"].isna()[1]
+
+
+def test_a_calibration_that_does_not_fit_is_refused(run: Run, tracks: Path) -> None:
+    words = ("auc-report", tracks / "raw.npy", tracks / "labels.npy", "-o", tracks / "report")
+    given = ("--calibration", tracks / FILE)
+    (tracks / "names.tsv").write_text("track\tgroup\ntrack 1\tTF\nother\tTF\n")
+    said = "column 2 is track 'other', but that of the calibration is 'track 2'"
+    refused(run(*words, *given, "--tracks", tracks / "names.tsv"), 1, said, after_log=True)
+    np.save(tracks / "one.npy", np.load(tracks / "raw.npy")[:, :1])
+    np.save(tracks / "one_label.npy", np.load(tracks / "labels.npy")[:, :1])
+    fewer = ("auc-report", tracks / "one.npy", tracks / "one_label.npy", "-o", tracks / "report", *given)
+    refused(run(*fewer), 1, "has 1 tracks, the calibration 2", after_log=True)
+    np.save(tracks / "raw.npy", np.load(tracks / "raw.npy") * 3)
+    refused(run(*words, *given), 1, "is not a probability from 0 to 1", after_log=True)
+    refused(run(*words, "--calibration", tracks / "none.json"), 1, "none.json", after_log=True)
+    assert not (tracks / "report").exists()
+
+
+def test_the_caption_says_what_the_picture_shows() -> None:
+    from bigbird_dna.reporting.run.contents import PARTS
+
+    items = {item.name: item.text for part in PARTS.values() for item in part}
+    for name in ("calibration.svg", "track_calibration.svg"):
+        assert re.search(r"\bcalibrat", items[name])
