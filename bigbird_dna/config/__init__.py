@@ -19,6 +19,8 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import (
     DERIVED_SETS,
     NEGATIVE_SETS,
+    PARTED_SETS,
+    PLACED_SETS,
     NegativeSet,
     PromoterConfig,
     PromoterModelConfig,
@@ -37,6 +39,8 @@ __all__ = [
     "DEEPSEA",
     "DERIVED_SETS",
     "NEGATIVE_SETS",
+    "PARTED_SETS",
+    "PLACED_SETS",
     "SIMULATED",
     "STAGES",
     "STUDY_STARTS",

@@ -1,4 +1,4 @@
-"""The two readings of "substitute 12 of 20 parts" are different tasks, on the promoters of DeePromoter's code."""
+"""The two readings of "substitute 12 of 20 parts" are different tasks, on DeePromoter's own promoters."""
 
 import gzip
 from collections.abc import Callable
