@@ -15,6 +15,7 @@ from bigbird_dna.cli import (
     publishing,
     reports,
     study,
+    tables,
     tokens,
     training,
 )
@@ -41,7 +42,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, reports, pages, study, prepare, tokens),
+    *(predict, reports, pages, study, tables, prepare, tokens),
     *(chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

@@ -33,6 +33,7 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
 from bigbird_dna.config.study import STUDY_STARTS, STUDY_TASKS, StudyConfig, StudyStart, share_name
+from bigbird_dna.config.tables import TablesConfig
 from bigbird_dna.config.training import OptimizerConfig, PretrainingConfig, StartConfig, TrainingConfig
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "StartConfig",
     "StudyConfig",
     "StudyStart",
+    "TablesConfig",
     "TrainingConfig",
     "check_stages",
     "complete",

@@ -11,6 +11,7 @@ from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.promoters import prepare_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.reporting.promoters.predictions import POSITIVE
 from bigbird_dna.tasks.chromatin.data import prepare_data
 from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
@@ -90,12 +91,8 @@ def test_promoter_windows_of_yeast(shared_data: Path, tmp_path: Path) -> None:
         REPOSITORY / "workflow/config/yeast.yaml", [f"promoters.windows.negative_sets=[{', '.join(SETS)}]"]
     )
     prepare_reference(next((shared_data / "yeast").glob("*.fa.gz")), tmp_path / "reference.fa.gz")
-    prepare_promoters(
-        config,
-        tmp_path / "reference.fa.gz",
-        shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga",
-        tmp_path / "loci.tsv",
-    )
+    source = shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga"
+    prepare_promoters(source, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", find_assembly(config))
     built = windows(config, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
     for name, (rows, sequences) in built.items():
         check(rows, sequences, duplicates=False)
