@@ -73,7 +73,7 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
                     "windows": len(lined.labels),
                     **_area(lined, scores).columns("auroc"),
                     "f1": float(np.mean([_f1(lined.labels, one) for one in scores])),
-                    "published_f1": np.nan if published is None else published / 100,
+                    "published_f1": np.nan if published is None else published,
                 }
             )
     return pd.DataFrame(rows)
@@ -116,7 +116,7 @@ def chromatin_table(directories: Sequence[Path], labels: Path, tracks: Path) -> 
                         **_named(row, len(own)),
                         "number": values.shape[1],
                         **_over_seeds(np.median(values, axis=1), moved).columns("median_auroc"),
-                        "published_median": np.nan if published is None or part != EVERY else published / 100,
+                        "published_median": np.nan if published is None or part != EVERY else published,
                     }
                 )
     return pd.DataFrame(rows)
