@@ -85,6 +85,7 @@ def test_bins_of_the_demo(demo: Demo, tmp_path: Path, held_out: tuple[str, str])
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_promoter_windows_of_yeast(shared_data: Path, tmp_path: Path) -> None:
     """Real genomes have repeats: near-duplicates are few, and of families that are known for it."""
     config = load_config(
