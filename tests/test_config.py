@@ -257,6 +257,8 @@ def test_keys_of_no_stage() -> None:
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
         *("chromatin.pieces.data", "chromatin.pieces.predictions", "chromatin.pieces.variants"),
         *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "scoring.pieces", "study"),
+        *("tables.promoters", "tables.chromatin", "tables.starts", "tables.seeds", "tables.negative_sets"),
+        *("tables.windows", "tables.steps", "tables.taxon"),
     }
 
 

@@ -16,6 +16,7 @@ from bigbird_dna.cli import (
     publishing,
     reports,
     study,
+    tables,
     tokens,
     training,
 )
@@ -42,7 +43,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, reports, homology, pages, study, prepare, tokens),
+    *(predict, reports, homology, pages, study, tables, prepare, tokens),
     *(chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

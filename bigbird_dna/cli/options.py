@@ -148,7 +148,15 @@ PieceOption = Annotated[
     ),
 ]
 Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
-NegativeSet = Annotated[str, option(None, "substituted, permuted, genomic or given.", "", "--negative-set")]
+NegativeSet = Annotated[
+    str,
+    option(
+        None,
+        "substituted, permuted, dinucleotide_shuffled, genomic, upstream or given.",
+        "",
+        "--negative-set",
+    ),
+]
 ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
 NewModel = Annotated[Path, output("MODEL_DIR", "Model directory to write.")]
 CalibratedModel = Annotated[

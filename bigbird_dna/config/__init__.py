@@ -20,6 +20,8 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import (
     DERIVED_SETS,
     NEGATIVE_SETS,
+    PARTED_SETS,
+    PLACED_SETS,
     NegativeSet,
     PromoterConfig,
     PromoterModelConfig,
@@ -32,6 +34,7 @@ from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
 from bigbird_dna.config.study import STUDY_STARTS, STUDY_TASKS, StudyConfig, StudyStart, share_name
+from bigbird_dna.config.tables import TablesConfig
 from bigbird_dna.config.training import (
     CALIBRATION_METHODS,
     CalibrationMethod,
@@ -46,6 +49,8 @@ __all__ = [
     "DEEPSEA",
     "DERIVED_SETS",
     "NEGATIVE_SETS",
+    "PARTED_SETS",
+    "PLACED_SETS",
     "SIMULATED",
     "STAGES",
     "STUDY_STARTS",
@@ -73,6 +78,7 @@ __all__ = [
     "StartConfig",
     "StudyConfig",
     "StudyStart",
+    "TablesConfig",
     "TrainingConfig",
     "check_stages",
     "complete",

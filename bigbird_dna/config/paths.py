@@ -107,6 +107,21 @@ class RunPaths:
         """Probabilities of the test bins from a chromatin model of a study."""
         return self.study_model("chromatin", start, share, seed).with_name("predictions.npy")
 
+    def table_windows(self, bases: int | str) -> Path:
+        """Directory of the promoter windows of Table 6, by their bp."""
+        return self.results / f"tables/promoters/{bases}/windows"
+
+    def table_model(self, task: str, name: str, start: str, seed: int | str) -> Path:
+        """Model directory of a table; of chromatin its predictions of the test bins lie beside it.
+
+        `name` are the bp of the windows and the negative set of promoters, `bins` of chromatin.
+        """
+        return self.results / f"tables/{task}/{name}/{start}-{seed}/model"
+
+    def table_comparator(self, task: str, name: str, comparator: str, seed: int | str) -> Path:
+        """Directory of what a comparator predicts; names are those of `table_model`."""
+        return self.results / f"tables/{task}/{name}/{comparator}-{seed}"
+
     def piece(self, file: Path, number: int | str, of: int) -> Path:
         """A piece of the job that writes a file or directory, until all are merged."""
         return file.with_name(f"{file.name}.piece-{number}-of-{of}")

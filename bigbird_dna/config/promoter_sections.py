@@ -16,10 +16,14 @@ from bigbird_dna.config.training import (
 )
 from bigbird_dna.errors import ConfigError
 
-NegativeSet = Literal["substituted", "permuted", "genomic", "given"]
+NegativeSet = Literal["substituted", "permuted", "dinucleotide_shuffled", "genomic", "upstream", "given"]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
-DERIVED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
+PARTED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
+"""Negatives that are positives, cut into parts of which some are changed."""
+DERIVED_SETS: tuple[NegativeSet, ...] = (*PARTED_SETS, "dinucleotide_shuffled")
 """Negatives that are made of the positives' own sequences."""
+PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "upstream")
+"""Negatives that are places on a genome, and want promoters that are."""
 
 
 class PromoterSequencesConfig(Section):
@@ -58,10 +62,11 @@ class PromoterWindowsConfig(Section):
         default=3000, ge=1, description="bp from the TSS on, TSS included; null with sequences: the rest"
     )
     negative_sets: tuple[NegativeSet, ...] = Field(
-        default=(*DERIVED_SETS, "genomic"),
+        default=(*PARTED_SETS, "genomic"),
         description="what promoters are told from; substituted: 12 of their 20 parts replaced by random "
-        "bases; permuted: 12 of the parts in another order; genomic: windows elsewhere, of like GC; given: "
-        "sequences.negatives",
+        "bases; permuted: 12 of the parts in another order; dinucleotide_shuffled: another order with the "
+        "same dinucleotides; genomic: windows elsewhere, of like GC; upstream: the nearest window before "
+        "theirs without a promoter; given: sequences.negatives",
     )
     negatives: int = Field(
         default=1, ge=1, description="negatives a training promoter has; each epoch takes another"
@@ -97,7 +102,7 @@ class PromoterWindowsConfig(Section):
 
     @model_validator(mode="after")
     def _window_can_be_cut_into_parts(self) -> Self:
-        if self.has_sides and self.length < 20 and {*self.negative_sets} & {*DERIVED_SETS}:
+        if self.has_sides and self.length < 20 and {*self.negative_sets} & {*PARTED_SETS}:
             raise ValueError("a window below 20 bp can't be cut into the 20 parts of derived negatives")
         return self
 
@@ -176,10 +181,12 @@ class PromoterConfig(Section):
             return self
         if self.source is not None or self.chain is not None:
             raise ValueError("sequences stand in place of source and chain: leave these null")
-        if "genomic" in windows.negative_sets:
-            raise ValueError(
-                "negative set 'genomic' needs promoters as loci on a genome (source), which sequences are not"
-            )
+        for name in PLACED_SETS:
+            if name in windows.negative_sets:
+                raise ValueError(
+                    f"negative set {name!r} needs promoters as loci on a genome (source), which sequences "
+                    "are not"
+                )
         if "given" in windows.negative_sets and self.sequences.negatives is None:
             raise ValueError("negative set 'given' needs sequences.negatives")
         if "given" not in windows.negative_sets and self.sequences.negatives is not None:
@@ -241,4 +248,4 @@ def sequence_sets(promoters: Any) -> tuple[Any, ...] | None:
     said = windows.get("negative_sets") if isinstance(windows, Mapping) else None
     if isinstance(said, list | tuple):
         return tuple(said)
-    return ("given",) if sequences.get("negatives") is not None else DERIVED_SETS
+    return ("given",) if sequences.get("negatives") is not None else PARTED_SETS

@@ -14,6 +14,7 @@ from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.study import StudyConfig, StudyStart
+from bigbird_dna.config.tables import TablesConfig
 from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 
@@ -54,6 +55,8 @@ class Config(Section):
     study: StudyConfig | None = Field(
         default=None, description="fine-tuning from pretrained and from random weights; none: no study"
     )
+
+    tables: TablesConfig = TablesConfig()
 
     @property
     def paths(self) -> RunPaths:

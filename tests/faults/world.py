@@ -393,6 +393,11 @@ _ALL = [
         "beside",
     ),
     Command(
+        "report-table",
+        lambda w, out: [*("report-table", "table6", *sorted((w / "study").glob("*-1-1/model")), "-o", out)],
+        "beside",
+    ),
+    Command(
         "probe-promoters",
         lambda w, out: ["probe-promoters", w.config, "--negative-set", "permuted", "-o", out, "--threads", 1],
         "beside",

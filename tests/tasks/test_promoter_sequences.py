@@ -231,7 +231,7 @@ def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
         (
             ["--negative-set", "genomic"],
             2,
-            "negative set 'genomic': choose one of substituted, permuted, given",
+            "negative set 'genomic': choose one of substituted, permuted, dinucleotide_shuffled, given",
         ),
         (["--negative-set", "given"], 2, "'given' and a file of negatives go together"),
         (

@@ -15,6 +15,8 @@ Asked = dict[str, dict[str, str]]
 
 # A study has rules that GRCh37's configurations don't run.
 STUDIED = {"study": STUDY}
+# Tables are targets of their own.
+TABLES = ("--", "all", "table5", "table6", "table7")
 # Other rules make pieces.
 DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, "variants": 2}}}
 
@@ -22,8 +24,8 @@ DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, 
 def asking() -> set[str]:
     """The rules that ask for GPUs."""
     found = {name for name, rule in rules().items() if "\n        gpu=" in rule}
-    pieces = (REPOSITORY / "workflow/rules/pieces.smk").read_text()
-    made_of = re.findall(r"use rule (\w+) as (\w+) with:", pieces)
+    texts = [(REPOSITORY / f"workflow/rules/{name}.smk").read_text() for name in ("pieces", "tables")]
+    made_of = re.findall(r"use rule (\w+) as (\w+) with:", "".join(texts))
     assert made_of
     return found | {name for whole, name in made_of if whole in found}
 
@@ -54,7 +56,9 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
-    assert {name for name, rule in rules().items() if "--checkpoints" in rule} == {*site["trainings"]}
+    training = {name for name, rule in rules().items() if "--checkpoints" in rule}
+    # Language models of tables are trained by the rules of a study.
+    assert training | {"table_promoter", "table_chromatin"} == {*site["trainings"]}
     profile = filled_in()
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
 
@@ -62,9 +66,9 @@ def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
 def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: Path) -> None:
     profile = filled_in(gpu_partition="accelerated", gpu_type="h100", account="12")
     found = set()
-    for changes in (None, STUDIED, STUDIED | DIVIDED):
+    for changes in (None, STUDIED, STUDIED | DIVIDED, {}):
         words = configured("grch37-short") if changes is None else overlay(tmp_path, changes)
-        plan = planned(tmp_path, profile, *words)
+        plan = planned(tmp_path, profile, *words, *(TABLES if changes == {} else ()))
         _check(plan, partition="accelerated", gpu_type="h100", account="12")
         found |= {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))}
     assert found == asking()

@@ -400,6 +400,49 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
     assert all(section in stage_configs(study_run)["report"]["study"] for section in STUDY)
 
 
+def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: str, tmp_path: Path) -> None:
+    tables = {
+        **{"promoters": ["gc", "cnnprom"], "chromatin": ["motifs", "danq"], "seeds": [1, 7], "steps": 30},
+        **{"negative_sets": ["upstream", "permuted"], "windows": [300, 1000], "taxon": "fungi"},
+    }
+    text = dry_run(tmp_path, *overlay(tmp_path, {"tables": tables}), "--", "table5", "table6", "table7")
+    found = jobs(text)
+    assert not {"table_windows", "table5"} & set(jobs(demo_run))
+    assert {name: count for name, count in found.items() if "table" in name or "comparator" in name} == {
+        **{"table5": 1, "table6": 1, "table7": 1, "table_windows": 2, "table_promoter": 16},
+        **{
+            "promoter_comparator": 12,
+            "table_chromatin": 4,
+            "table_predictions": 4,
+            "chromatin_comparator": 3,
+        },
+    }
+    place = "results/demo/tables/promoters/1000/upstream"
+    commands = re.findall(r"^Shell command: bigbird-dna (.*) > ", text, re.MULTILINE)
+    (model,) = (one for one in commands if f"--output {place}/random-7/model " in one)
+    for words in ("--negative-set upstream", "promoters.windows.upstream=750", "promoters.training.seed=7"):
+        assert words in model
+    assert "--windows results/demo/tables/promoters/1000/windows " in model and "--pretrained" not in model
+    (windows,) = (one for one in commands if "prepare-windows" in one and "/1000/" in one)
+    assert "downstream=250" in windows and "negative_sets=[upstream, permuted]" in windows
+    (network,) = (one for one in commands if f"-o {place}/cnnprom-7 " in one)
+    assert "--steps=30" in network and "--seed 7" in network
+    (counted,) = (one for one in commands if f"-o {place}/gc-1 " in one)
+    assert "--steps" not in counted
+    (scan,) = (one for one in commands if "fit-chromatin-comparator" in one and " motifs " in one)
+    assert "--taxon=fungi" in scan and "chromatin.evaluation.test_bins=800" in scan
+    (report,) = (one for one in commands if "report-table table7" in one)
+    assert report.count("/model ") == 4 and "--track-table results/demo/chromatin/data/tracks.tsv" in report
+
+
+def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:
+    words = own_genome(tmp_path)
+    outcome = snakemake(tmp_path, "--dry-run", *words, "--", "table6")
+    assert outcome.returncode == 1 and "No rule to produce table6" in outcome.stdout
+    found = jobs(dry_run(tmp_path, *words, "--", "table5", "table7"))
+    assert (found["table5"], found["table7"], found["pretrain"]) == (1, 1, 1)
+
+
 def test_a_study_of_chromatin_alone_is_what_asks_for_pretraining(tmp_path: Path) -> None:
     study = {"tasks": ["chromatin"], "shares": [0.5], "seeds": [1]}
     text = dry_run(tmp_path, *own_genome(tmp_path, study=study))

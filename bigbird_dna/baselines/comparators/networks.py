@@ -41,7 +41,7 @@ JUDGED_WINDOWS = 2000
 _AT_ONCE = 256  # windows that are predicted together, at most
 _BASES_AT_ONCE = 1 << 17
 _LEAST_POSITIVES = 5  # of a label among the held-out windows, to count in the median AUROC
-_EVALUATIONS = 20
+_EVALUATIONS = 20  # at most
 
 
 class Build(Protocol):
@@ -68,9 +68,12 @@ class NetworkSettings:
     both_strands: bool = False
     balanced: bool = False
 
-    def training(self) -> TrainingConfig:
-        """The settings as the training loop has them."""
-        every = max(1, math.ceil(self.steps / _EVALUATIONS))
+    def training(self, judged: int) -> TrainingConfig:
+        """The settings as the training loop has them; an evaluation is on `judged` windows.
+
+        Of a short training fewer windows are evaluated than learnt from.
+        """
+        every = max(1, math.ceil(self.steps / _EVALUATIONS), judged // (2 * self.batch_size))
         optimizer = OptimizerConfig(
             learning_rate=self.learning_rate, warmup_steps=max(1, min(100, self.steps // 10))
         )
@@ -120,7 +123,8 @@ class NetworkComparator(Comparator):
         ModelError
             The same training is running, or its checkpoints are damaged.
         """
-        (count, labels), length, config = learnt.shape, learnt.length, self.settings.training()
+        (count, labels), length = learnt.shape, learnt.length
+        config = self.settings.training(min(held_out.shape[0], JUDGED_WINDOWS))
         if not count or not held_out.shape[0]:
             raise DataError(f"{self.name}: there are no {'held-out' if count else 'training'} windows")
         if length < self.build.shortest:
@@ -246,6 +250,10 @@ class _Objective:
             "labels": torch.from_numpy(self.learnt.labels(rows)).float(),
             "lengths": torch.full((count,), codes.shape[1]),
         }
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some windows of a batch, which are all of one length."""
+        return {name: value[rows] for name, value in batch.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Labels: windows × T."""

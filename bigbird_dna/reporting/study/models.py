@@ -50,7 +50,7 @@ def read_models(paths: Sequence[Path]) -> dict[str, list[StudyModel]]:
         A directory is not a fine-tuned model, two are of the same start, share and seed, or models differ in
         more than these and can't be compared.
     """
-    found = [_read(path) for path in paths]
+    found = [read_model(path) for path in paths]
     tasks: dict[str, list[StudyModel]] = {}
     for task in _SECTIONS.values():
         models = [model for model in found if model.task == task]
@@ -67,7 +67,8 @@ def training_seconds(curves: TrainingCurves, source: Path) -> float:
     return float(curves.loss.seconds[-1])
 
 
-def _read(path: Path) -> StudyModel:
+def read_model(path: Path) -> StudyModel:
+    """One fine-tuned model; `DataError` where the directory is another one or damaged."""
     path = Path(path)
     if not path.is_dir():
         raise DataError(f"{path}: no such model directory")

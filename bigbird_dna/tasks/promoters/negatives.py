@@ -4,6 +4,7 @@ Oubounyt et al. (2019) cut a positive into 20 parts, keep 8 in place and "substi
 circulate and are different tasks: `substituted` fills the 12 parts with random bases, `permuted` shuffles
 the 12 parts among themselves. `genomic` takes windows elsewhere on the same split with the same GC content,
 as a scan of a genome meets them: beside promoters too, but not with a TSS where the window looks for it.
+`dinucleotide_shuffled` and `upstream` are in modules of their own.
 """
 
 from typing import NamedTuple

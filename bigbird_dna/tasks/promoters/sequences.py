@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
-from bigbird_dna.config import DERIVED_SETS, NEGATIVE_SETS, RunPaths
+from bigbird_dna.config import NEGATIVE_SETS, PARTED_SETS, PLACED_SETS, RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError
@@ -74,13 +74,13 @@ class SequenceOptions:
         if not self.similarity:
             raise UsageError("similarity 0 would make one group of all sequences")
         for name in self.negative_sets:
-            check_choice("negative set", name, [one for one in NEGATIVE_SETS if one != "genomic"])
+            check_choice("negative set", name, [one for one in NEGATIVE_SETS if one not in PLACED_SETS])
         if len({*self.negative_sets}) < len(self.negative_sets):
             raise UsageError("a negative set is named twice")
 
     def sets(self, negatives: Path | None) -> tuple[str, ...]:
         """The negative sets where the user's own are in this file, or in none."""
-        sets = self.negative_sets or (DERIVED_SETS if negatives is None else ("given",))
+        sets = self.negative_sets or (PARTED_SETS if negatives is None else ("given",))
         if ("given" in sets) != (negatives is not None):
             raise UsageError(
                 "the negative set 'given' and a file of negatives go together: name both, or neither"
@@ -155,7 +155,7 @@ def prepare_sequences(
 
 def _sides(length: int, options: SequenceOptions, sets: Sequence[str]) -> tuple[int, int]:
     """bp before the TSS and from it on."""
-    if length < 20 and {*sets} & {*DERIVED_SETS}:
+    if length < 20 and {*sets} & {*PARTED_SETS}:
         raise DataError(f"sequences of {length} bp can't be cut into the 20 parts of derived negatives")
     upstream = length // 2 if options.upstream is None else options.upstream
     if not 0 <= upstream < length:

@@ -33,6 +33,7 @@ from bigbird_dna.parquet import check_cells, read_frame
 from bigbird_dna.reporting.promoters.predictions import POSITIVE
 from bigbird_dna.tasks.examples import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.tasks.homology.leaving_out import without_similar
+from bigbird_dna.tasks.promoters.dinucleotides import shuffle_dinucleotides
 from bigbird_dna.tasks.promoters.negatives import (
     CANDIDATES_PER_NEGATIVE,
     draw_candidates,
@@ -42,6 +43,7 @@ from bigbird_dna.tasks.promoters.negatives import (
     room,
     substitute,
 )
+from bigbird_dna.tasks.promoters.upstream import find_upstream
 
 COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
 MAX_N = 0.1
@@ -92,6 +94,9 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
         if negative_set == "genomic":
             found = _genomic(genome, loci, positives, owners, splits, settings, config.seed)
             counts["genomic negatives not found"] = found.count(None)
+        elif negative_set == "upstream":
+            found = _upstream(genome, loci, positives, owners, splits, settings.sides)
+            counts["upstream negatives not found"] = found.count(None)
         else:
             found = [positives[pair].window for pair in owners]
         rows += [
@@ -186,6 +191,24 @@ def _genomic(
     return found
 
 
+def _upstream(
+    reference: Reference,
+    loci: Sequence[Locus],
+    positives: Sequence[Positive],
+    owners: Sequence[int],
+    splits: Splits,
+    sides: tuple[int, int],
+) -> list[Interval | None]:
+    """For each owner, a positive's index, a window upstream of it in its split; none is used twice."""
+
+    def usable(owner: Interval, negative: Interval) -> bool:
+        whole = inside(negative, reference.contigs) and splits.over(negative) == splits.over(owner)
+        return whole and fraction_n(reference.fetch(negative)) <= MAX_N
+
+    around = [window_around(locus, *sides) for locus in loci]
+    return find_upstream([positives[pair].window for pair in owners], around, usable)
+
+
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
     """The sequence of each row, in transcription order.
 
@@ -199,6 +222,8 @@ def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> lis
             sequence = substitute(sequence, np.random.default_rng((seed, 1, pair, variant)))
         elif negative_set == "permuted":
             sequence = permute(sequence, np.random.default_rng((seed, 2, pair, variant)))
+        elif negative_set == "dinucleotide_shuffled":
+            sequence = shuffle_dinucleotides(sequence, np.random.default_rng((seed, 4, pair, variant)))
         sequences.append(sequence)
     return sequences
 

@@ -1,0 +1,45 @@
+"""The command of the papers' tables."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.cli.naming import LOOK, add_command
+from bigbird_dna.cli.options import TRACK_TABLE, Directory, argument, option
+from bigbird_dna.console import log
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands to the application."""
+    add_command(app, report_table, LOOK)
+
+
+def report_table(
+    name: Annotated[
+        str, argument("table5 (bits per base), table6 (promoters) or table7 (chromatin).", "NAME")
+    ],
+    inputs: Annotated[
+        list[Path],
+        argument(
+            "table5: what evaluate-pretraining wrote. Others: directories of fine-tuned models and of "
+            "comparators; a chromatin model's predictions of the test bins, predictions.npy, lie beside its "
+            "directory.",
+            "FILE_OR_DIR...",
+        ),
+    ],
+    output: Directory,
+    labels: Annotated[
+        Path | None, option("FILE", "Labels of the test bins that chromatin models predict.", "", "--labels")
+    ] = None,
+    tracks: Annotated[Path | None, option("TSV", "Tracks of these labels.", "", *TRACK_TABLE)] = None,
+) -> None:
+    """Put models and comparators side by side, as the tables of the BigBird paper do.
+
+    Writes NAME.tsv, NAME.json and NAME.md: a row a predictor and its weights, means over seeds with intervals
+    over test data and seeds, and published figures in a column of their own.
+    """
+    from bigbird_dna.reporting.comparison.report import table_report
+
+    table = table_report(name, inputs, output, labels=labels, tracks=tracks)
+    log(f"{name}: {len(table):,} rows")

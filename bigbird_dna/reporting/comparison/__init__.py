@@ -1,0 +1,1 @@
+"""The papers' tables: language models and comparators side by side, with published figures apart."""

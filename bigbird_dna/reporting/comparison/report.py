@@ -1,0 +1,104 @@
+"""A table as files: TSV for programs, JSON with what it is, and Markdown to be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bigbird_dna.directories import into_directory
+from bigbird_dna.errors import UsageError
+from bigbird_dna.files import write_json
+from bigbird_dna.reporting.comparison.published import NOTE
+from bigbird_dna.reporting.comparison.tables import bits_table, chromatin_table, promoter_table
+from bigbird_dna.reporting.style import interval
+from bigbird_dna.reporting.tables import write_tsv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLES = {
+    "table5": "Table 5: bits per base of held-out sequence",
+    "table6": "Table 6: promoters",
+    "table7": "Table 7: chromatin",
+}
+_INTERVALS = ("bits_per_base", "auroc", "median_auroc")
+
+
+def table_report(
+    name: str, inputs: Sequence[Path], output: Path, *, labels: Path | None = None, tracks: Path | None = None
+) -> pd.DataFrame:
+    """Write `NAME.tsv`, `NAME.json` and `NAME.md` into the directory `output`; gives the table.
+
+    Parameters
+    ----------
+    name
+        table5, table6 or table7.
+    inputs
+        Table 5: the table of bits per base that `evaluate-pretraining` wrote. Others: directories of
+        fine-tuned models and of comparators.
+    labels, tracks
+        Of the test bins that chromatin models predict, for Table 7.
+
+    Raises
+    ------
+    UsageError
+        There is no such table, or it wants other files.
+    DataError
+        A file can't be used, or predictors can't be compared.
+    """
+    if name not in TITLES:
+        raise UsageError(f"{name!r} is not a table: choose {', '.join(TITLES)}")
+    if name != "table7" and (labels or tracks):
+        raise UsageError(f"--labels and --track-table go with table7, not with {name}")
+    if name == "table7":
+        if labels is None or tracks is None:
+            raise UsageError("table7: name --labels and --track-table of the test bins")
+        table = chromatin_table(inputs, labels, tracks)
+    elif name == "table6":
+        table = promoter_table(inputs)
+    else:
+        if len(inputs) != 1:
+            raise UsageError(f"table5 is made of one table of bits per base, not of {len(inputs)}")
+        table = bits_table(inputs[0])
+    with into_directory(output, inputs) as files:
+        write_tsv(files / f"{name}.tsv", table)
+        write_json(files / f"{name}.json", {"title": TITLES[name], "note": NOTE, "rows": _rows(table)})
+        (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
+    return table
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows fit for JSON, which has no NaN."""
+    return [
+        {
+            str(key): None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in row.items()
+        }
+        for row in table.to_dict("records")
+    ]
+
+
+def _page(name: str, table: pd.DataFrame) -> str:
+    """The table in Markdown: a figure with its interval in one cell, published figures with a dagger."""
+    shown = table.astype(object)
+    for column in _INTERVALS:
+        if column in table:
+            low, high = ("low", "high") if column == "bits_per_base" else (f"{column}_low", f"{column}_high")
+            figures = table[[column, low, high]].itertuples(index=False, name=None)
+            shown[column] = [interval(*row) for row in figures]
+            shown = shown.drop(columns=[low, high])
+    for column in shown.columns:
+        mark = " †" if column.startswith("published") and not column.endswith("_of") else ""
+        shown[column] = [text and text + mark for text in map(_cell, shown[column])]
+    head = [str(column).replace("_", " ") for column in shown.columns]
+    lines = [head, ["---"] * len(head), *shown.to_numpy().tolist()]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"# {TITLES[name]}\n\n{text}\n\n† {NOTE} Intervals are of 95 %, over test data and seeds.\n"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.3f}"
+    return str(value).replace("|", "\\|")

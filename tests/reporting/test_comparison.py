@@ -1,0 +1,184 @@
+"""The papers' tables from directories of models and comparators: rows, intervals, published figures."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.baselines.comparators.names import NAMES
+from bigbird_dna.config.tables import PromoterComparator, TrackComparator
+from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.reporting.comparison.report import table_report
+from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.reporting.metrics.resampling import gain, resampled_medians
+from bigbird_dna.reporting.promoters.predictions import read_predictions
+from tests.cli.command import Run, refused
+from tests.reporting.studies import toy_labels, write_model, write_predictions
+
+TRACKS = [Track(name, group) for name, group in zip("abcd", ["TF", "TF", "TF", "DHS"], strict=True)]
+
+
+def describe(path: Path, name: str, seed: int) -> None:
+    (path / "comparator.json").write_text(json.dumps({"comparator": name, "settings": {"seed": seed}}))
+
+
+def promoter_comparator(path: Path, name: str, seed: int, lift: float, *, pairs: int = 300) -> Path:
+    path.mkdir(parents=True)
+    labels = np.tile([1, 0], pairs)
+    scores = lift * labels + np.random.default_rng([seed, 9]).normal(size=2 * pairs)
+    write_predictions(path / "predictions.parquet", labels, 1 / (1 + np.exp(-scores)))
+    describe(path, name, seed)
+    return path
+
+
+def track_comparator(path: Path, name: str, seed: int, covered: list[int], bins: int = 60) -> Path:
+    path.mkdir(parents=True)
+    labels = toy_labels()[:bins][:, covered]
+    scores = labels + np.random.default_rng([seed, 8]).normal(size=labels.shape)
+    np.save(path / "predictions.npy", scores.astype(np.float32))
+    PackedLabels.from_dense(labels).save(path / "labels.npz")
+    write_tracks(path / "tracks.tsv", [TRACKS[one] for one in covered])
+    describe(path, name, seed)
+    return path
+
+
+@pytest.fixture(scope="module")
+def promoters(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    home = tmp_path_factory.mktemp("promoters")
+    found = [
+        write_model(home / f"{start}-{seed}" / "model", start=start, seed=seed, lift=lift)
+        for start, lift in (("pretrained", 2.0), ("random", 1.5))
+        for seed in (1, 2, 3)
+    ]
+    found += [promoter_comparator(home / f"cnn-{seed}", "cnnprom", seed, 1.0) for seed in (1, 2)]
+    return [*found, promoter_comparator(home / "gc", "gc", 1, 0.2)]
+
+
+@pytest.fixture(scope="module")
+def chromatin(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path, Path]:
+    """Directories, labels and tracks."""
+    home = tmp_path_factory.mktemp("chromatin")
+    found = [
+        write_model(home / f"{start}-{seed}" / "model", start=start, seed=seed, task="chromatin")
+        for start in ("pretrained", "random")
+        for seed in (1, 2)
+    ]
+    found += [track_comparator(home / f"deepsea-{seed}", "deepsea", seed, [0, 1, 2, 3]) for seed in (1, 2)]
+    found.append(track_comparator(home / "motifs", "motifs", 1, [1, 2]))
+    PackedLabels.from_dense(toy_labels()).save(home / "labels.npz")
+    write_tracks(home / "tracks.tsv", TRACKS)
+    return found, home / "labels.npz", home / "tracks.tsv"
+
+
+def test_a_row_for_each_predictor_and_its_weights(promoters: list[Path], tmp_path: Path) -> None:
+    table_report("table6", promoters, tmp_path)
+    table = pd.read_csv(tmp_path / "table6.tsv", sep="\t", keep_default_na=False)
+    rows = table[["predictor", "weights", "training", "seeds"]].values.tolist()
+    assert rows == [
+        ["bigbird", "pretrained", "fine-tuned", 3],
+        ["bigbird", "random", "fine-tuned", 3],
+        ["cnnprom", "", "fitted", 2],
+        ["gc", "", "fitted", 1],
+    ]
+    assert set(table["window"]) == {400} and set(table["negative_set"]) == {"genomic"}
+    frames = [read_predictions(path / "predictions.parquet") for path in promoters[:3]]
+    areas = [auroc(frame["label"], frame["probability"]).value for frame in frames]
+    assert table["auroc"][0] == pytest.approx(np.mean(areas), abs=1e-5)
+    assert (table["auroc_low"] < table["auroc"]).all() and (table["auroc"] < table["auroc_high"]).all()
+    assert (np.diff(table["auroc"]) < 0).all() and table["f1"].between(0.4, 1).all()
+    # Published figures are of the set `substituted`.
+    assert set(table["published_f1"]) == {""}
+
+
+def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: Path) -> None:
+    models = [write_model(tmp_path / s / "model", start=s) for s in ("pretrained", "random")]
+    directories = [*models, promoter_comparator(tmp_path / "cnn", "cnnprom", 1, 1.0)]
+    for path in directories:
+        frame = pd.read_parquet(path / "predictions.parquet")
+        frame["negative_set"] = frame["negative_set"].replace("genomic", "substituted")
+        frame.to_parquet(path / "predictions.parquet", index=False)
+    table = table_report("table6", directories, tmp_path / "report")
+    assert table["published_f1"].tolist() == pytest.approx([0.999, np.nan, 0.697], nan_ok=True)
+    page = (tmp_path / "report/table6.md").read_text()
+    assert page.count("0.999 †") == 1 and page.count("0.697 †") == 1
+    told = json.loads((tmp_path / "report/table6.json").read_text())
+    assert [row["published_f1"] for row in told["rows"]] == [0.999, None, 0.697]
+
+
+def test_medians_by_group_with_and_without_a_known_motif(
+    chromatin: tuple[list[Path], Path, Path], tmp_path: Path
+) -> None:
+    directories, labels, tracks = chromatin
+    table = table_report("table7", directories, tmp_path, labels=labels, tracks=tracks)
+    parts = table.groupby(["group", "tracks"], sort=False)["number"].first()
+    assert parts.to_dict() == {
+        **{("TF", "all"): 3, ("TF", "with a known motif"): 2, ("TF", "without one"): 1},
+        **{("DHS", "all"): 1, ("DHS", "without one"): 1},
+    }
+    truth = toy_labels()
+    values = [np.load(path.parent / "predictions.npy").astype(float) for path in directories[:2]]
+    areas = np.array([[auroc(truth[:, one], v[:, one]).value for one in range(3)] for v in values])
+    row = table.query("group == 'TF' and tracks == 'all' and weights == 'pretrained'").iloc[0]
+    medians, nothing = np.median(areas, axis=1), np.zeros(2)
+    expected = gain(medians, nothing, resampled_medians(areas), np.zeros((2, 1)))
+    found = [row["median_auroc"], row["median_auroc_low"], row["median_auroc_high"]]
+    assert found == pytest.approx(list(expected))
+    scan = table[table["predictor"] == "motifs"]
+    assert scan[["tracks", "number"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
+    published = table[table["published_median"].notna()]
+    assert published[["group", "predictor", "published_median"]].values.tolist() == [
+        *(["TF", "bigbird", 0.961], ["TF", "deepsea", 0.958]),
+        *(["DHS", "bigbird", 0.921], ["DHS", "deepsea", 0.923]),
+    ]
+
+
+def test_bits_per_base(tmp_path: Path) -> None:
+    head = "split\tpredictor\tbits_per_base\tlow\thigh\tdifference\tdifference_low\tdifference_high\tnote\n"
+    rows = ["valid\tmodel\t1.8\t1.7\t1.9\t\t\t\t", "test\tmodel\t1.7\t1.6\t1.8\t\t\t\t"]
+    rows.append("test\tuniform\t2\t2\t2\t-0.3\t-0.4\t-0.2\t2 bits a base")
+    (tmp_path / "bits.tsv").write_text(head + "\n".join(rows) + "\n")
+    table = table_report("table5", [tmp_path / "bits.tsv"], tmp_path / "report")
+    assert table[["predictor", "bits_per_base"]].values.tolist() == [["model", 1.7], ["uniform", 2.0]]
+    assert table["published"].tolist() == pytest.approx([1.12, np.nan], nan_ok=True)
+    assert "| model | 1.700 [1.600, 1.800] |" in (tmp_path / "report/table5.md").read_text()
+
+
+def test_names_of_the_configuration_are_those_of_the_comparators() -> None:
+    assert {*TrackComparator.__args__} == {*NAMES}
+    assert {*PromoterComparator.__args__} == {*NAMES} - {"motifs"}
+
+
+def test_what_is_refused(
+    run: Run, promoters: list[Path], chromatin: tuple[list[Path], Path, Path], tmp_path: Path
+) -> None:
+    directories, labels, tracks = chromatin
+    out = ("-o", tmp_path / "out")
+    refused(run("report-table", "table8", promoters[0], *out), 2, "'table8' is not a table: choose table5")
+    refused(run("report-table", "table7", *directories, *out), 2, "table7: name --labels and --track-table")
+    words = ("report-table", "table6", *promoters, "--labels", labels)
+    refused(run(*words, *out), 2, "--labels and --track-table go with table7, not with table6")
+    refused(run("report-table", "table5", labels, labels, *out), 2, "one table of bits per base, not of 2")
+    refused(run("report-table", "table6", tmp_path / "none", *out), 1, "none: no such model directory")
+    refused(
+        run("report-table", "table6", directories[0], *out), 1, "is of chromatin, the table is of promoters"
+    )
+    twice = tmp_path / "twice"
+    shutil.copytree(promoters[-1], twice)
+    refused(
+        run("report-table", "table6", *promoters, twice, *out),
+        *(1, "twice: is the same predictor with the same seed as", "gc"),
+    )
+    (twice / "comparator.json").write_text('{"comparator": 3}')
+    refused(run("report-table", "table6", twice, *out), 1, "is not a description of a comparator")
+    fewer = promoter_comparator(tmp_path / "fewer", "gc", 2, 1.0, pairs=200)
+    refused(run("report-table", "table6", *promoters, fewer, *out), 1, "they can't be compared")
+    few = track_comparator(tmp_path / "few", "gc", 1, [0, 1], bins=50)
+    words = ("report-table", "table7", *directories, few, "--labels", labels, "--track-table", tracks)
+    refused(run(*words, *out), 1, "few: predicts 50 bins, the others 60")
+    write_tracks(few / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
+    refused(run(*words, *out), 1, "few: predicts track 'x', which the data set hasn't got")
+    assert not (tmp_path / "out").exists()
