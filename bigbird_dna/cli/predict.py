@@ -193,8 +193,6 @@ def score_variants(
     strand. An allele that can't be scored has the reason in BBD_NOTE or the note. ##contig lines that the
     header lacks are added. A name in .gz is written as bgzip, with an index if the input is sorted.
     """
-    from bigbird_dna.genome.assembly import ALIAS_HINT
-    from bigbird_dna.genome.variants import Note
     from bigbird_dna.tasks.variants.scoring import score_variants as score
 
     counts = score(
@@ -219,13 +217,13 @@ def score_variants(
         device=device,
         threads=threads,
     )
-    text = _told(counts)
-    if counts.seem_foreign and aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
-        text += f" If the contigs have other names there, {ALIAS_HINT}"
-    log(text)
+    log(_told(counts, aliases))
 
 
-def _told(counts: "VariantCounts") -> str:
+def _told(counts: "VariantCounts", aliases: Path | None) -> str:
+    from bigbird_dna.genome.assembly import ALIAS_HINT
+    from bigbird_dna.genome.variants import Note
+
     text = f"{counts.records:,} records: {counts.scored:,} alternative alleles scored"
     if counts.not_scored:
         text += f", {counts.not_scored:,} not"
@@ -233,6 +231,8 @@ def _told(counts: "VariantCounts") -> str:
         text += f" ({', '.join(f'{note} {count:,}' for note, count in counts.notes.items())})"
     if counts.seem_foreign:
         text += "; warning: most of them don't fit the reference: is it of another assembly?"
+    if counts.seem_foreign and aliases is None and Note.CONTIG_UNKNOWN in counts.notes:
+        text += f" If the contigs have other names there, {ALIAS_HINT}"
     return text
 
 
