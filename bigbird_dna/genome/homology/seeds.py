@@ -27,8 +27,6 @@ _FREQUENT, _ALWAYS = 256, 32
 _DIAGONALS = 32  # of a band; seeds count together in two bands side by side
 _BATCH = 1 << 21  # bases whose seeds are found at a time
 _HITS = 1 << 22  # shared seeds that are counted at a time
-# Of a number that stands for a place in a pair: 100,000 bp, and as many diagonals in bands.
-_PLACE_BITS, _BAND_BITS = 17, 13
 
 
 class Seeds(NamedTuple):
@@ -189,21 +187,22 @@ class SeedIndex:
         place = np.arange(len(hit)) - np.repeat(np.cumsum(sizes) - sizes - self._first[hits.codes], sizes)
         band = (hits.starts[hit] - self._seeds.starts[place] + self._longest) // _DIAGONALS
         pair = (hits.rows[hit] - hits.rows[0]) * self.count + self._seeds.rows[place]
-        keys = (((pair << _BAND_BITS) | band) << _PLACE_BITS) | self._seeds.starts[place]
+        # Pair, band and place in the query as one number, in as few bits as windows of this length need.
+        places, bands = self._longest.bit_length(), int(band.max() + 1).bit_length()
+        keys = (((pair << bands) | band) << places) | self._seeds.starts[place]
         keys.sort()
-        starts = _starts(keys >> _PLACE_BITS)
-        bands = keys[starts] >> _PLACE_BITS
+        starts = _starts(keys >> places)
+        found = keys[starts] >> places
         # What a seed covers beyond the one before it.
         covered = np.minimum(np.diff(keys, prepend=keys[0]), self.sketch.k)
         covered[starts] = self.sketch.k
         weights = np.add.reduceat(covered, starts)
-        beside = np.append(np.where(bands[1:] == bands[:-1] + 1, weights[1:], 0), 0)
-        pairs = bands >> _BAND_BITS
+        beside = np.append(np.where(found[1:] == found[:-1] + 1, weights[1:], 0), 0)
+        pairs = found >> bands
         starts = _starts(pairs)
-        found = pairs[starts]
-        others = found // self.count + hits.rows[0]
+        others = pairs[starts] // self.count + hits.rows[0]
         return Candidates(
-            found % self.count,
+            pairs[starts] % self.count,
             first + others // 2,
             others % 2 == 1,
             np.maximum.reduceat(weights + beside, starts),
