@@ -143,3 +143,22 @@ def test_windows_of_both_sets(tiny_config: Path, tmp_path: Path, valid: str) -> 
         assert row.end <= pair["start"] if row.strand == "+" else row.start >= pair["end"]
         if valid != "two" and row.contig == "two":
             assert row.start >= 6000 if row.split == "train" else row.end <= 6000
+
+
+def test_every_promoter_has_a_first_negative_before_any_has_a_second(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    few, many = (
+        load_config(
+            tiny_config,
+            ["promoters.windows.negative_sets=[upstream]", f"promoters.windows.negatives={number}"],
+        )
+        for number in (1, 4)
+    )
+    found = []
+    for config in (few, many):
+        home = tmp_path / str(config.promoters.windows.negatives)
+        prepare_windows(config, config.paths.reference, config.paths.promoters, home)
+        rows = read_windows(home, "upstream").rows.query("negative_set == 'upstream'")
+        found.append(set(rows.drop_duplicates("pair")[["pair", "start"]].itertuples(index=False, name=None)))
+    assert found[0] == found[1]

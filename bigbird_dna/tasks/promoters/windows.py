@@ -206,7 +206,14 @@ def _upstream(
         return whole and fraction_n(reference.fetch(negative)) <= MAX_N
 
     around = [window_around(locus, *sides) for locus in loci]
-    return find_upstream([positives[pair].window for pair in owners], around, usable)
+    # In rounds: nobody's second negative takes the place of a neighbour's first.
+    turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
+    order = np.argsort(turns, kind="stable")
+    chosen = find_upstream([positives[owners[place]].window for place in order], around, usable)
+    found: list[Interval | None] = [None] * len(owners)
+    for place, negative in zip(order.tolist(), chosen, strict=True):
+        found[place] = negative
+    return found
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
