@@ -104,7 +104,7 @@ def _mechanism(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
     root = math.isqrt(case.length - 1) + 1
     sizes = {size: root for size in SIZES if size in mechanism.options.model_fields}
     shape = LayerShape(of.heads, of.width)
-    module = mechanism.build(shape, mechanism.checked(sizes)).to(of.device, dtype).eval()
+    module = mechanism.make(shape, sizes).to(of.device, dtype).eval()
     hidden = torch.zeros(of.batch, case.length, shape.hidden, dtype=dtype, device=of.device)
     return lambda q, k, v: module(q, k, v, lengths=None, dropout=0.0, hidden=hidden)
 

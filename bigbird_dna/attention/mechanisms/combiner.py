@@ -6,8 +6,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bigbird_dna.attention.combiner.module import Combiner, Mixture, RoutingCombiner
-from bigbird_dna.attention.combiner.plans import Plan, axial, fixed, logsparse, rowmajor
+from bigbird_dna.attention.combiner.plans import axial, fixed, logsparse, rowmajor
 from bigbird_dna.attention.combiner.pooling import Pooling
+from bigbird_dna.attention.planned import Plan
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
 Part = Literal["fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"]

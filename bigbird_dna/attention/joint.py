@@ -50,6 +50,11 @@ def in_blocks(x: Tensor, size: int) -> Tensor:
     return torch.unflatten(x, 2, (-1, size))
 
 
+def joined(out: Tensor, problem: Problem) -> Tensor:
+    """Blocks of a problem's tokens one after the other, (B, H, N, S, K) → (B, H, L, K)."""
+    return out.flatten(2, 3)[:, :, : problem.q.shape[2]]
+
+
 def scores(q: Tensor, k: Tensor) -> Tensor:
     """q · k / √K, (…, M, K) and (…, N, K) → (…, M, N)."""
     return (q / math.sqrt(q.shape[-1])) @ k.mT
