@@ -47,7 +47,7 @@ class Longformer(nn.Module):
             return window_attention(problem, window, dilation, globals_)
 
         self.local = Planned(shape, Plan(attend, lambda tokens: 3 * window + globals_))
-        own = [nn.Linear(shape.hidden, shape.hidden) for _ in range(3)] if globals_ else [None] * 3
+        own = [nn.Linear(shape.hidden, shape.hidden) if globals_ else None for _ in range(3)]
         self.query, self.key, self.value = own
 
     def forward(
@@ -68,8 +68,8 @@ class Longformer(nn.Module):
         weights = self.global_weights(hidden.to(out.dtype), lengths)
         weights = drop(weights, dropout) if dropout else weights
         seen = torch.einsum("bhgl,bld->bhgd", weights, hidden.to(weights.dtype))
-        by_head = self.value.weight.to(seen.dtype).unflatten(0, (self.shape.heads, -1))  # (H, K, D)
-        bias = self.value.bias.to(seen.dtype).unflatten(0, (self.shape.heads, 1, -1))  # (H, 1, K)
+        by_head = torch.unflatten(self.value.weight.to(seen.dtype), 0, (self.shape.heads, -1))  # (H, K, D)
+        bias = torch.unflatten(self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1))  # (H, 1, K)
         first = seen @ by_head.mT + weights.sum(-1, keepdim=True) * bias
         if lengths is not None:
             there = torch.arange(front) < torch.as_tensor(lengths).cpu()[:, None]
@@ -83,7 +83,7 @@ class Longformer(nn.Module):
         front = min(self.globals, tokens)
         query = hidden[:, :front] @ self.query.weight.to(hidden.dtype).T + self.query.bias.to(hidden.dtype)
         query = torch.unflatten(query, 2, (heads, -1)).transpose(1, 2)  # (B, H, G, K)
-        by_head = self.key.weight.to(hidden.dtype).unflatten(0, (heads, -1))  # (H, K, D)
+        by_head = torch.unflatten(self.key.weight.to(hidden.dtype), 0, (heads, -1))  # (H, K, D)
         turned = (query / math.sqrt(self.shape.width)) @ by_head  # (B, H, G, D)
         score = torch.einsum("bhgd,bld->bhgl", turned, hidden)
         place = torch.arange(tokens, device=hidden.device)

@@ -42,7 +42,8 @@ class Directions(Redrawn):
         turned, triangular = torch.linalg.qr(square.double())
         turned = turned * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # evenly distributed
         lengths = super().draw((heads, groups, width, width), generator).double().norm(dim=-1, keepdim=True)
-        return (turned.mT * lengths).flatten(1, 2)[:, :features].float()
+        directions: Tensor = (turned.mT * lengths).flatten(1, 2)[:, :features].float()
+        return directions
 
 
 class Performer(nn.Module):

@@ -26,11 +26,11 @@ class Pieces(NamedTuple):
         return (self.number * self.size + self.place)[..., None]
 
     def used(self) -> "Pieces":
-        """Without the pieces that no sequence or head has a token in; how many that are depends on all."""
+        """Without the pieces, and places, that no sequence or head has a token in; these depend on all."""
         none = self.number == self.total
-        total = int(self.number.masked_fill(none, 0).max()) + 1
+        total, size = int(self.number.masked_fill(none, 0).max()) + 1, int(self.place.max()) + 1
         before = self.before[..., :total].clamp(max=total)
-        return Pieces(self.number.masked_fill(none, total), self.place, before, total, self.size)
+        return Pieces(self.number.masked_fill(none, total), self.place, before, total, size)
 
     def spread(self, x: Tensor) -> Tensor:
         """(B, H, L, K) → (B, H, P, S, K), zero where there is no token."""

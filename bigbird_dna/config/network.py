@@ -76,6 +76,11 @@ class EncoderConfig(Section):
     route: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = Field(
         default="auto", description="how attention is computed; auto: the fastest there is"
     )
+    reversible: bool = Field(
+        default=False,
+        description="layers whose inputs are computed from their outputs in the backward pass: memory that "
+        "doesn't grow with their number; another model than without",
+    )
     gradient_checkpointing: Annotated[bool, COMPUTING] = Field(
         default=False, description="recompute layers in the backward pass: less memory, a third more time"
     )
@@ -139,6 +144,10 @@ class EncoderConfig(Section):
                 raise ValueError("compatibility huggingface needs learned positions and no convolution")
         if self.attention == "full" and self.relative_radius:
             raise ValueError("relative_radius needs attention bigbird")
+        if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
+            raise ValueError(
+                "reversible goes with neither compatibility huggingface nor gradient_checkpointing"
+            )
         if self.position == "rotary" and self.hidden // self.heads % 2:
             raise ValueError("rotary positions need an even hidden / heads")
         return self

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
+from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
 from bigbird_dna.model.dropout import Dropout
@@ -30,6 +31,7 @@ from bigbird_dna.model.mechanism import (
     has_keys,
 )
 from bigbird_dna.model.neighbours import watch_neighbours
+from bigbird_dna.model.reversible import reversible_layers
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 
 # Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
@@ -139,6 +141,21 @@ class Layer(nn.Module):
         `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
         extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
         """
+        context = self.attended(x, lengths, turns, owners)
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._after_attention(x, context)
+        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
+            return self._after_attention(x, context)
+        out = torch.empty_like(x)
+        for rows, tokens in _tiles(x, self.intermediate.out_features):
+            part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
+            out[rows, tokens] = part
+        return out
+
+    def attended(
+        self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
+    ) -> Tensor:
+        """What attention takes from the values, (B, H, L, K); arguments as of `forward`."""
         q, k, v, dtype = self._queries_keys_values(x, turns)
         widened = q.dtype != dtype
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
@@ -157,17 +174,7 @@ class Layer(nn.Module):
                     route=self.route,
                     relative=self._relative_keys(owners, q.dtype),
                 )
-            context = context.to(dtype)
-        del q, k, v
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return self._after_attention(x, context)
-        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
-            return self._after_attention(x, context)
-        out = torch.empty_like(x)
-        for rows, tokens in _tiles(x, self.intermediate.out_features):
-            part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
-            out[rows, tokens] = part
-        return out
+            return context.to(dtype)
 
     def _queries_keys_values(
         self, x: Tensor, turns: Rotation | None
@@ -219,12 +226,16 @@ class Layer(nn.Module):
         """All that a layer does token by token: (B, L, D) and (B, H, L, K) → (B, L, D)."""
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
         x = self.attention_norm(self.dropout(self.attention_output(context), x))
+        return self.output_norm(self.dropout(self.inner(x), x))  # type: ignore[no-any-return]
+
+    def inner(self, x: Tensor) -> Tensor:
+        """The feed-forward part alone, (B, L, D) → (B, L, D)."""
         inner = self.intermediate(x)  # (B, L, I)
         if torch.is_grad_enabled():
             inner = ACTIVATIONS[self.activation](inner)
         else:
             inner = infer_activation(self.activation, inner)
-        return self.output_norm(self.dropout(self.output(inner), x))  # type: ignore[no-any-return]
+        return self.output(inner)  # type: ignore[no-any-return]
 
 
 def _tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
@@ -274,6 +285,7 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         layers = [Layer(config, index) for index in range(config.layers)]
         self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if config.reversible else None
         self.packed: Packed | None = None  # see `prepared`
         initialise(self, config.hidden)
         if self.embeddings.position is not None:
@@ -316,6 +328,9 @@ class Encoder(nn.Module):
         packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
         if packed is not None and packed.take(x, lengths):
             return packed.run(x, turns)
+        if self.norm is not None:
+            x = self.norm(reversible_layers(self.layers, x, (lengths, turns, owners)))
+            return x[:, extra:]  # type: ignore[no-any-return]
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)
@@ -333,14 +348,3 @@ class Encoder(nn.Module):
             return turns
         # An extra global stands nowhere: it isn't turned.
         return Rotation(F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0)))
-
-
-def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
-    """Which of `extra` globals stands for each token: (B, extra + L), -1 for extra globals and padding.
-
-    As ETC has one for each sentence, a sequence is divided evenly among them, in order.
-    """
-    ends = torch.full((batch,), tokens) if lengths is None else lengths
-    places = torch.arange(tokens).expand(batch, -1)
-    owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
-    return F.pad(owners, (extra, 0), value=-1)

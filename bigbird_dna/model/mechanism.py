@@ -13,10 +13,11 @@ from bigbird_dna.config.mechanisms import OF_PATTERNS
 def attention_pattern(config: EncoderConfig) -> Pattern:
     """The block pattern that `config` describes; of what goes by none, that of the keys that stand there."""
     kinds = OF_PATTERNS.get(config.attention) or OF_PATTERNS["bigbird"]
-    counts = {kind: getattr(config, kind) if kind in kinds else 0 for kind in OF_PATTERNS["bigbird"]}
     return Pattern(
         block_size=config.block_size,
-        **counts,
+        global_blocks=config.global_blocks if "global_blocks" in kinds else 0,
+        window_blocks=config.window_blocks if "window_blocks" in kinds else 0,
+        random_blocks=config.random_blocks if "random_blocks" in kinds else 0,
         seed=config.random_seed,
         extra_globals=config.extra_globals,
         huggingface=config.compatibility == "huggingface",

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.encoder import Encoder, token_owners
+from bigbird_dna.model.encoder import Encoder
 
 SMALL = {
     "vocabulary": 20,

@@ -20,6 +20,7 @@ def cluster_attention(problem: Problem, count: int, size: int) -> Tensor:
     assert problem.clusters is not None
     pieces = make_pieces(problem.clusters, problem.there, count, size)
     pieces = pieces if problem.causal else pieces.used()
+    size = pieces.size
     q, k, v = (pieces.spread(x) for x in (problem.q, problem.k, problem.v))
     here = problem.there.expand_as(problem.clusters)[..., None].to(q.dtype)
     there = pieces.spread(here)[..., 0] > 0  # (B, H, P, S)

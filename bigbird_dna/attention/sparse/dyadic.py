@@ -43,7 +43,7 @@ def sibling_attention(problem: Problem, levels: Callable[[Problem, int], Iterabl
 def nearest_tokens(problem: Problem, levels: int) -> Iterator[Level]:
     """For each block the token nearest to its sibling: the last of a left one, the first of a right one."""
     there = problem.there[..., None]
-    first = last = (problem.k, problem.v, there)
+    first = last = [problem.k, problem.v, there]
     for _ in range(levels):
         first, last = ([torch.unflatten(x, 2, (-1, 2)) for x in ends] for ends in (first, last))
         pairs = zip(first, last, strict=True)

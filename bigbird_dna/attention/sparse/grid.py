@@ -12,10 +12,10 @@ from bigbird_dna.attention.joint import Problem, hide, others, scores, triangle,
 def row_and_column_attention(problem: Problem) -> Tensor:
     """Attention on a grid filled row by row, (B, H, R, C, K) → the same."""
     along_row, along_column = row_and_column_scores(problem)
+    sizes = [along_row.shape[-1], along_column.shape[-1]]
     weights = weigh(torch.cat([along_row, along_column], -1), problem.dropout)
-    return row_and_column_sum(
-        *torch.split(weights, [along_row.shape[-1], along_column.shape[-1]], -1), problem.v
-    )
+    along_row, along_column = torch.split(weights, sizes, -1)
+    return row_and_column_sum(along_row, along_column, problem.v)
 
 
 def row_and_column_scores(problem: Problem) -> tuple[Tensor, Tensor]:
