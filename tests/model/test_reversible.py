@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from bigbird_dna.attention.selection import selected
 from bigbird_dna.config import EncoderConfig, known_mechanisms
+from bigbird_dna.errors import ModelError
 from bigbird_dna.model import reversible
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.layer_means import layer_means
 from bigbird_dna.model.prepared import prepared
 from bigbird_dna.model.rotary import rotate
 from tests.attention.mechanism_oracle import SMALL as SIZES
@@ -190,3 +192,8 @@ def test_what_does_not_go_with_it_is_refused(other: dict[str, Any]) -> None:
         ValueError, match="reversible goes with neither compatibility huggingface nor gradient_"
     ):
         config(**other)
+
+
+def test_single_layers_have_no_hidden_states_to_tell() -> None:
+    with pytest.raises(ModelError, match="a reversible encoder has no hidden states of single layers"):
+        layer_means(Encoder(config()), [], pad_id=0, batch_size=1, device=torch.device("cpu"))
