@@ -62,7 +62,9 @@ class AttentionBenchmark(Benchmark):
         if not case.trains:
             return forward
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        return lambda: torch.autograd.grad(attend(*leaves), leaves, grad)
+        # Mechanisms whose keys are the queries make no use of keys.
+        unused: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+        return lambda: torch.autograd.grad(attend(*leaves), leaves, grad, **unused)
 
     def attend(self, case: Case) -> Attend:
         """A contender's function q, k, v (B, H, L, K) → (B, H, L, K), masks and modules made."""

@@ -12,7 +12,7 @@ from bigbird_dna.config import LayerShape, find_mechanism
 
 HEADS, WIDTH = 2, 4
 SMALL: dict[str, dict[str, Any]] = {
-    "sparse_fixed": {"span": 4, "columns": 1},
+    "sparse_fixed": {"span": 4, "last": 1},
     "axial": {"columns": 5},
     "logsparse": {},
     "logsparse_powers": {},
@@ -38,7 +38,7 @@ def sees(name: str, of: Mapping[str, Any], i: int, j: int) -> bool:
     """Whether query i sees key j by a graph that is always the same, apart from what causality hides."""
     apart = abs(i - j)
     if name == "sparse_fixed":
-        return i // of["span"] == j // of["span"] or j % of["span"] >= of["span"] - of["columns"]
+        return i // of["span"] == j // of["span"] or j % of["span"] >= of["span"] - of["last"]
     if name == "axial":
         return i // of["columns"] == j // of["columns"] or i % of["columns"] == j % of["columns"]
     if name == "logsparse":

@@ -53,7 +53,7 @@ def test_output_and_gradients_are_those_of_the_definition(
     if name == "longformer":
         options["global_tokens"] = more - 1
     elif name == "sparse_fixed":
-        options["columns"] = more
+        options["last"] = more
     module = build(name, causal, **options)
     *leaves, upper = made_for(name, len(lengths), HEADS, max(lengths) + 2, WIDTH)
     wanted = [*leaves, *module.parameters()]
@@ -142,8 +142,6 @@ def test_nothing_is_as_large_as_all_pairs(name: str, causal: bool) -> None:
     tokens, size = 4096, 64
     known = find_mechanism(name).options.model_fields
     options = {key: size for key in (*SIZES, "clusters", "buckets") if key in known}
-    if name == "sparse_fixed":
-        options["columns"] = 1
     module = build(name, causal, heads=1, width=8, **options).float()
     q, k, v, hidden, upper = made_for(name, 1, 1, tokens, 8, dtype=torch.float32)
     with Largest() as largest:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bigbird_dna.attention.centroids import Centroids
 from bigbird_dna.attention.joint import Problem, joined
 from bigbird_dna.attention.planned import Plan, Planned
-from bigbird_dna.attention.sparse.blocks import last_columns_attention
+from bigbird_dna.attention.sparse.blocks import last_tokens_attention
 from bigbird_dna.attention.sparse.clusters import cluster_attention
 from bigbird_dna.attention.sparse.dyadic import nearest_tokens, power_attention, sibling_attention
 from bigbird_dna.attention.sparse.grid import row_and_column_attention
@@ -19,7 +19,7 @@ class FixedOptions(Section):
     """Of blocks."""
 
     span: int = Field(default=64, ge=1, description="tokens of a block")
-    columns: int = Field(default=1, ge=1, description="tokens at each block's end that all see")
+    last: int = Field(default=1, ge=1, description="tokens at each block's end that all see")
 
 
 class AxialOptions(Section):
@@ -59,10 +59,10 @@ class Routing(Planned):
 
 def _fixed(shape: LayerShape, options: FixedOptions) -> nn.Module:
     def attend(problem: Problem) -> Tensor:
-        return joined(last_columns_attention(problem.in_blocks(options.span), options.columns), problem)
+        return joined(last_tokens_attention(problem.in_blocks(options.span), options.last), problem)
 
-    columns = min(options.columns, options.span)
-    return Planned(shape, Plan(attend, lambda tokens: options.span + columns * -(-tokens // options.span)))
+    last = min(options.last, options.span)
+    return Planned(shape, Plan(attend, lambda tokens: options.span + last * -(-tokens // options.span)))
 
 
 def _axial(shape: LayerShape, options: AxialOptions) -> nn.Module:
@@ -85,7 +85,7 @@ def _powers(shape: LayerShape, options: Any) -> nn.Module:
 
 
 MECHANISMS = (
-    Mechanism("sparse_fixed", FixedOptions, _fixed, "L · K · (span + columns · L / span)"),
+    Mechanism("sparse_fixed", FixedOptions, _fixed, "L · K · (span + last · L / span)"),
     Mechanism("axial", AxialOptions, _axial, "L · K · (columns + L / columns)"),
     Mechanism("logsparse", LogsparseOptions, _logsparse, "L · K · log L"),
     Mechanism("logsparse_powers", LogsparseOptions, _powers, "L · K · log L"),
