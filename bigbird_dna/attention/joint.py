@@ -32,8 +32,9 @@ class Problem(NamedTuple):
     clusters: Tensor | None = None  # (B, H, L) numbers, where a plan goes by clusters
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Problem":
-        """The problem with its five tensors of vectors changed."""
-        q, k, v, pooled_q, pooled_k = map(change, self[:5])
+        """The problem with its five tensors of vectors changed, one that stands twice only once."""
+        changed = {id(x): change(x) for x in {id(x): x for x in self[:5]}.values()}
+        q, k, v, pooled_q, pooled_k = (changed[id(x)] for x in self[:5])
         return self._replace(q=q, k=k, v=v, pooled_q=pooled_q, pooled_k=pooled_k)
 
     def in_blocks(self, size: int) -> "Problem":

@@ -81,10 +81,11 @@ class LayerShape(NamedTuple):
 class Mechanism:
     """What a name stands for; see the module's beginning for what `build` gives.
 
-    `cost` is the order of the time that a head of width K takes for L tokens, in the words of tables, where
-    options stand under their names. `options` is a section whose keys, all with defaults, are what
-    `encoder.attention_options` may have: truth values, numbers and texts. `causal`: whether it has a causal
-    form; `shares_keys`: whether its keys are its queries; `drops`: whether it has weights to drop.
+    `cost` is the order of the numbers that a head of width K makes for L tokens, vectors and scores, with
+    which its time goes; a formula in L, K and the options. `options` is a section whose keys, all with
+    defaults, are what `encoder.attention_options` may have: truth values, numbers and texts. `causal`:
+    whether it has a causal form; `shares_keys`: whether its keys are its queries; `drops`: whether it has
+    weights to drop.
     """
 
     name: str

@@ -14,14 +14,14 @@ makes by comparing numbers (see `attention.selection`): inputs come back with ot
 Axes: B batch, L tokens, D model width.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from bigbird_dna.attention.again import Circumstances
 from bigbird_dna.attention.selection import keeping, repeating
 
 Arguments = tuple[Any, ...]  # that all layers are given beside their input
@@ -37,7 +37,7 @@ class _Part(NamedTuple):
 class _Kept(NamedTuple):
     """What a part's second computation needs to be the first one's."""
 
-    states: list[Tensor]  # of the random generators: the CPU's and, if it is another, the device's
+    circumstances: Circumstances
     choices: list[Tensor]
 
 
@@ -71,10 +71,10 @@ def _forwards(parts: Sequence[_Part], x: Tensor, kept: list[_Kept]) -> tuple[Ten
     """Both streams after all parts; fills `kept`."""
     read, other = x, x
     for part in parts:
-        states = _states(x.device)
+        now = Circumstances.now(x.device)
         with keeping() as choices:
             read, other = other + part.change(read), read
-        kept.append(_Kept(states, choices))
+        kept.append(_Kept(now, choices))
     return read, other
 
 
@@ -82,8 +82,6 @@ class _Reversible(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, parts: Sequence[_Part], x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         ctx.parts, ctx.parameters, ctx.kept = parts, parameters, []
-        kind = x.device.type
-        ctx.autocast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
         read, other = _forwards(parts, x, ctx.kept)
         ctx.save_for_backward(read, other)
         return read, other
@@ -95,7 +93,7 @@ class _Reversible(torch.autograd.Function):
         sums: dict[Tensor, Tensor] = {}
         for part, kept in zip(reversed(ctx.parts), reversed(ctx.kept), strict=True):
             x = other.detach().requires_grad_()
-            with torch.enable_grad(), torch.autocast(*ctx.autocast), _as_before(kept, x.device):
+            with kept.circumstances.again(), repeating(kept.choices):
                 change = part.change(x)
             wanted = [parameter for parameter in part.parameters if parameter.requires_grad]
             upper = of_read.to(change.dtype)
@@ -106,21 +104,3 @@ class _Reversible(torch.autograd.Function):
             read, other = x.detach(), read - change.detach()
             of_read, of_other = of_other + gradient, of_read
         return None, of_read + of_other, *(sums.get(parameter) for parameter in ctx.parameters)
-
-
-def _states(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    if device.type != "cpu":
-        states.append(torch.get_device_module(device).get_rng_state(device))
-    return states
-
-
-@contextmanager
-def _as_before(kept: _Kept, device: torch.device) -> Iterator[None]:
-    """Random numbers and choices of mechanisms are those of the first computation."""
-    devices = [device] if device.type != "cpu" else []
-    with torch.random.fork_rng(devices, device_type=device.type), repeating(kept.choices):
-        torch.set_rng_state(kept.states[0])
-        if devices:
-            torch.get_device_module(device).set_rng_state(kept.states[1], device)
-        yield

@@ -18,4 +18,4 @@ def _build(shape: LayerShape, options: LongformerOptions) -> Longformer:
     return Longformer(shape, options.window, options.dilation, options.global_tokens)
 
 
-MECHANISMS = (Mechanism("longformer", LongformerOptions, _build, "L · K · (window + global_tokens · heads)"),)
+MECHANISMS = (Mechanism("longformer", LongformerOptions, _build, "L · (K + window + global_tokens)"),)

@@ -18,4 +18,4 @@ def _build(shape: LayerShape, options: PerformerOptions) -> Performer:
     return Performer(shape, options.features, options.redraw, options.seed)
 
 
-MECHANISMS = (Mechanism("performer", PerformerOptions, _build, "L · K · features", drops=False),)
+MECHANISMS = (Mechanism("performer", PerformerOptions, _build, "L · (K + features)", drops=False),)

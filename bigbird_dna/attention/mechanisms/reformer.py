@@ -28,5 +28,5 @@ def _build(shape: LayerShape, options: ReformerOptions) -> Reformer:
     return Reformer(shape, options.buckets, options.chunk, options.rounds, options.redraw, options.seed)
 
 
-_COST = "rounds · L · chunk · (K + rounds)"
+_COST = "L · rounds · (K + chunk · rounds)"
 MECHANISMS = (Mechanism("reformer", ReformerOptions, _build, _COST, causal=False, shares_keys=True),)

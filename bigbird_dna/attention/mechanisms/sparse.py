@@ -85,9 +85,9 @@ def _powers(shape: LayerShape, options: Any) -> nn.Module:
 
 
 MECHANISMS = (
-    Mechanism("sparse_fixed", FixedOptions, _fixed, "L · K · (span + last · L / span)"),
-    Mechanism("axial", AxialOptions, _axial, "L · K · (columns + L / columns)"),
+    Mechanism("sparse_fixed", FixedOptions, _fixed, "L · (K + span + last · L / span)"),
+    Mechanism("axial", AxialOptions, _axial, "L · (K + columns + L / columns)"),
     Mechanism("logsparse", LogsparseOptions, _logsparse, "L · K · log L"),
     Mechanism("logsparse_powers", LogsparseOptions, _powers, "L · K · log L"),
-    Mechanism("routing", RoutingOptions, Routing, "K · span · (L + clusters · span)"),
+    Mechanism("routing", RoutingOptions, Routing, "(L + clusters · span) · (K + span)"),
 )
