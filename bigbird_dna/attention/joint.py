@@ -91,10 +91,10 @@ def others(size: int, like: Tensor) -> Tensor:
     return ~torch.eye(size, dtype=torch.bool, device=like.device)
 
 
-def recomputed(attend: Callable[..., Tensor], *arguments: object) -> Tensor:
+def recomputed(attend: Callable[..., Any], *arguments: object) -> Any:
     """What a function gives, which is called again in the backward pass rather than its steps kept."""
     if torch.is_grad_enabled():
-        return checkpoint(attend, *arguments, use_reentrant=False)  # type: ignore[no-any-return]
+        return checkpoint(attend, *arguments, use_reentrant=False)
     return attend(*arguments)
 
 

@@ -6,8 +6,10 @@ width.
 
 from collections.abc import Iterator
 
+from torch import Tensor
+
 from bigbird_dna.attention.combiner.pooling import pool
-from bigbird_dna.attention.joint import Problem, attended
+from bigbird_dna.attention.joint import Problem, attended, recomputed
 from bigbird_dna.attention.sparse.dyadic import Level
 
 
@@ -19,6 +21,14 @@ def summaries(problem: Problem, levels: int) -> Iterator[Level]:
     yield problem.k, problem.v, problem.there
     for level in range(1, levels):
         _, k, v, pooled_q, pooled_k, there, largest, *_ = problem.in_blocks(1 << level)
-        query = pool(pooled_q, there, largest)[..., None, :]
-        value = attended(query, k, v, there[..., None, :])[..., 0, :]
-        yield pool(pooled_k, there, largest), value, there.any(-1)
+        key, value = recomputed(_summary, k, v, pooled_q, pooled_k, there, largest)
+        yield key, value, there.any(-1)
+
+
+def _summary(
+    k: Tensor, v: Tensor, pooled_q: Tensor, pooled_k: Tensor, there: Tensor, largest: bool
+) -> tuple[Tensor, Tensor]:
+    """One key and value for each block, (B, H, N, K), of its tokens' (B, H, N, S, K)."""
+    query = pool(pooled_q, there, largest)[..., None, :]
+    value = attended(query, k, v, there[..., None, :])[..., 0, :]
+    return pool(pooled_k, there, largest), value

@@ -1,6 +1,6 @@
 """Combiner's attention as modules that a layer owns, with what they learn; see `config.mechanisms`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bigbird_dna.attention.centroids import Centroids
 from bigbird_dna.attention.combiner.clusters import cluster_attention
 from bigbird_dna.attention.combiner.pooling import Pooling
-from bigbird_dna.attention.joint import Problem
+from bigbird_dna.attention.joint import Problem, recomputed
 from bigbird_dna.attention.planned import Plan, Planned
 from bigbird_dna.config import LayerShape
 
@@ -73,23 +73,17 @@ class RoutingCombiner(Combiner):
         return self.centroids(q, k, there)  # type: ignore[no-any-return]
 
 
-class Mixture(nn.Module):
+class Mixture(Planned):
     """The mean of several plans."""
 
-    def __init__(self, parts: Iterable[Combiner]) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(parts)
+    def __init__(self, shape: LayerShape, parts: Sequence[Combiner]) -> None:
+        def attend(problem: Problem) -> Tensor:
+            outs = []
+            for part in parts:
+                pooled_q, pooled_k = part.pooled(problem.q, problem.k)
+                own = problem._replace(pooled_q=pooled_q, pooled_k=pooled_k, largest=part.largest)
+                outs.append(recomputed(part.plan.attend, own))
+            return sum(outs[1:], outs[0]) / len(outs)  # type: ignore[no-any-return]
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        lengths: Tensor | Sequence[int] | None = None,
-        dropout: float = 0.0,
-        hidden: Tensor | None = None,
-    ) -> Tensor:
-        """As of `Combiner`."""
-        outs = [part(q, k, v, lengths=lengths, dropout=dropout) for part in self.parts]
-        return sum(outs[1:], outs[0]) / len(outs)  # type: ignore[no-any-return]
+        super().__init__(shape, Plan(attend, lambda tokens: max(part.plan.scores(tokens) for part in parts)))
+        self.parts = nn.ModuleList(parts)

@@ -73,7 +73,7 @@ def _building(part: Part) -> Callable[[LayerShape, Any], Combiner]:
 
 def _mixture(shape: LayerShape, options: MixtureOptions) -> Mixture:
     parts = (options.first, options.second)
-    return Mixture(Combiner(shape, plan(part, options), options.pooling) for part in parts)
+    return Mixture(shape, [Combiner(shape, plan(part, options), options.pooling) for part in parts])
 
 
 def _routing(shape: LayerShape, options: RoutingOptions) -> RoutingCombiner:

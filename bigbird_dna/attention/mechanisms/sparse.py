@@ -80,8 +80,7 @@ def _logsparse(shape: LayerShape, options: Any) -> nn.Module:
 
 
 def _powers(shape: LayerShape, options: Any) -> nn.Module:
-    # Keys and values are moved, one copy for each distance.
-    return Planned(shape, Plan(power_attention, lambda tokens: 4 * shape.width * tokens.bit_length()))
+    return Planned(shape, Plan(power_attention, lambda tokens: 2 * tokens.bit_length()))
 
 
 MECHANISMS = (

@@ -6,13 +6,14 @@ for L = 2^m + 1 as well. Axes: B batch, H heads, L tokens, N blocks of a level, 
 width. Time and memory are L K log L.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.joint import Problem, hide, scores, weigh
+from bigbird_dna.attention.joint import Problem, hide, recomputed, scores, weigh
 
 Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which there are (B, 1, N)
 
@@ -34,7 +35,9 @@ def sibling_attention(problem: Problem, levels: Callable[[Problem, int], Iterabl
         seen = _siblings(there[..., None])[..., 0]
         if problem.causal:
             seen = seen & (torch.arange(blocks, device=q.device) % 2 == 1)
-        column = scores(torch.unflatten(q, 2, (blocks, -1)), key[..., None, :])  # (B, H, N, S, 1)
+        # Keys are scaled, of which there are fewer than queries: what is scaled is kept for the gradients.
+        key = key[..., None] / math.sqrt(q.shape[3])
+        column = torch.unflatten(q, 2, (blocks, -1)) @ key  # (B, H, N, S, 1)
         columns.append(hide(column, seen[..., None, None]).flatten(2, 3))
         values.append(value)
     return _summed(columns, values, problem.dropout)[:, :, :tokens]
@@ -57,12 +60,23 @@ def power_attention(problem: Problem) -> Tensor:
     q, k, v = problem.q, problem.k, problem.v
     distances = [1 << t for t in range((q.shape[2] - 1).bit_length())]
     back = distances if problem.causal else [*distances, *(-distance for distance in distances)]
-    columns, values = [_one_by_one(q, k)], [v]
+    columns = [_one_by_one(q, k)]
     for distance in back:
         seen = _moved(problem.there[..., None], distance)
-        columns.append(hide(_one_by_one(q, _moved(k, distance)), seen))
-        values.append(_moved(v, distance))
-    return _summed(columns, values, problem.dropout)
+        columns.append(hide(recomputed(_score_of_moved, q, k, distance), seen))
+    weights = torch.split(weigh(torch.cat(columns, -1), problem.dropout), 1, -1)
+    out = weights[0] * v
+    for weight, distance in zip(weights[1:], back, strict=True):
+        out = out + recomputed(_weighted_moved, weight, v, distance)
+    return out
+
+
+def _score_of_moved(q: Tensor, k: Tensor, distance: int) -> Tensor:
+    return _one_by_one(q, _moved(k, distance))
+
+
+def _weighted_moved(weight: Tensor, v: Tensor, distance: int) -> Tensor:
+    return weight * _moved(v, distance)
 
 
 def _one_by_one(q: Tensor, k: Tensor) -> Tensor:
