@@ -24,12 +24,14 @@ from torch.nn.functional import pad
 
 from bigbird_dna.attention.call import checked_call, real_positions
 from bigbird_dna.attention.drawn import Redrawn
-from bigbird_dna.attention.joint import Part, by_parts, triangle
+from bigbird_dna.attention.joint import Part, by_parts, recomputed, triangle
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import LayerShape
 
 CHUNK = 128
 """Tokens whose sums over what is before them are taken together; causal only."""
+TOGETHER = 1024
+"""Tokens whose features are made together, where all are seen."""
 
 
 class Directions(Redrawn):
@@ -86,10 +88,10 @@ class Performer(nn.Module):
 
         def attend(part: Part, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             wide = torch.promote_types(value.dtype, torch.float32)
-            directions = self.directions.drawn[part[1]].to(wide)
-            a, b = exponents(query.to(wide), directions), exponents(key.to(wide), directions)
-            of = prefix_attention if self.shape.causal else whole_attention
-            return of(a, b, value.to(wide), there[part[0]]).to(value.dtype)
+            given = (query.to(wide), key.to(wide), value.to(wide), self.directions.drawn[part[1]].to(wide))
+            if self.shape.causal:
+                return prefix_attention(*given).to(value.dtype)
+            return whole_attention(*given, there[part[0]]).to(value.dtype)
 
         each = tokens * (4 * features + 8 * width)
         return call.uncut(by_parts(attend, (cut.q, cut.k, cut.v), each))
@@ -101,25 +103,46 @@ def exponents(x: Tensor, directions: Tensor) -> Tensor:
     return x @ directions.mT - x.square().sum(-1, keepdim=True) / 2
 
 
-def whole_attention(a: Tensor, b: Tensor, v: Tensor, there: Tensor) -> Tensor:
-    """Attention to all keys, by exponents (B, H, L, F) of queries and keys, (B, H, L, K)."""
-    b = b.masked_fill(~there, torch.finfo(b.dtype).min)
-    largest = b.detach().amax(2, keepdim=True)
-    keys = (b - largest).exp()
-    a = a + largest
-    queries = (a - a.detach().amax(-1, keepdim=True)).exp()
-    # Each query has a feature of exponent 0 and some key has it too: no sum is below 1.
-    return (queries @ (keys.mT @ v)) / (queries @ keys.sum(2)[..., None])
+def whole_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor, there: Tensor) -> Tensor:
+    """Attention to all keys, (B, H, L, K); `directions` (H, F, K), `there` (B, 1, L, 1): not padding.
+
+    Features are made of so many tokens at a time, and again in the backward pass.
+    """
+    parts = [torch.split(x, TOGETHER, 2) for x in (q, k, v, there)]
+    with torch.no_grad():
+        tops = [
+            _hidden(exponents(k, directions), seen).amax(2, keepdim=True)
+            for _, k, _, seen in zip(*parts, strict=True)
+        ]
+        largest = torch.stack(tops).amax(0)  # (B, H, 1, F)
+
+    def of_keys(k: Tensor, v: Tensor, there: Tensor) -> Tensor:
+        keys = (_hidden(exponents(k, directions), there) - largest).exp()
+        return keys.mT @ pad(v, (0, 1), value=1)  # (B, H, F, K + 1): the denominator is one more component
+
+    def of_queries(q: Tensor, sums: Tensor) -> Tensor:
+        a = exponents(q, directions) + largest
+        out = (a - a.detach().amax(-1, keepdim=True)).exp() @ sums
+        # Each query has a feature of exponent 0 and some key has it too: no denominator is below 1.
+        return out[..., :-1] / out[..., -1:]
+
+    sums = sum(recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*parts, strict=True))
+    return torch.cat([recomputed(of_queries, q, sums) for q in parts[0]], 2)
 
 
-def prefix_attention(a: Tensor, b: Tensor, v: Tensor, there: Tensor) -> Tensor:
+def _hidden(exponents: Tensor, there: Tensor) -> Tensor:
+    return exponents.masked_fill(~there, torch.finfo(exponents.dtype).min)
+
+
+def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Tensor:
     """Attention to the keys up to each query; as `whole_attention`. Padding is seen by padding alone."""
     tokens = v.shape[2]
+    a, b = exponents(q, directions), exponents(k, directions)
     own = b.detach().amax(-1)  # μ (B, H, L)
     largest = own.cummax(2).values
     keys = (b - own[..., None]).exp()
     queries = (a - a.detach().amax(-1, keepdim=True)).exp()
-    counted = pad(v, (0, 1), value=1)  # (B, H, L, K + 1): the denominator is one more component
+    counted = pad(v, (0, 1), value=1)  # (B, H, L, K + 1), as there
     missing = -tokens % CHUNK
     if missing:
         keys, queries, counted = (pad(x, (0, 0, 0, missing)) for x in (keys, queries, counted))

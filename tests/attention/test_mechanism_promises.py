@@ -66,6 +66,7 @@ def test_output_and_gradients_are_those_of_the_definition(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(joint.ELEMENTS, "cpu", elements)
         patch.setattr(performer, "CHUNK", 4)
+        patch.setattr(performer, "TOGETHER", 5)
         out = module(*leaves[:3], lengths=torch.tensor(lengths), hidden=leaves[3])
         gradients = torch.autograd.grad(out, wanted, upper, **whole)
     for mine, other in zip((out, *gradients), (theirs, *their_gradients), strict=True):
