@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import normalize, pad
 
-from bigbird_dna.attention.joint import hide
+from bigbird_dna.attention.joint import hide, recomputed
 
 ITSELF = -1e5
 """A token's score of itself: it counts where there is nothing else."""
@@ -55,49 +55,59 @@ def hashed_attention(
     chunk = place // size
     codes = (buckets * (tokens // size + 3) + chunk).masked_fill(~there[:, :, None], NOWHERE)
     codes = pad(codes, (0, 1), value=NOWHERE)
-    own = torch.unflatten(pad(order, (0, -tokens % size), value=tokens), 3, (-1, size))  # (B, H, R, N, M)
-    times, here = _meetings(codes, own)
+    order = pad(order, (0, -tokens % size), value=tokens)
+    keys = shared_keys(q)
+    outs, totals = [], []
+    for number, (own, where) in enumerate(zip(order.unbind(2), place.unbind(2), strict=True)):
+        chunks = torch.unflatten(own, 2, (-1, size))  # (B, H, N, M)
+        out, total = recomputed(_one_round, q, keys, v, chunks, codes, number, dropout)
+        outs.append(out.gather(2, where[..., None].expand_as(v)))
+        totals.append(total.gather(2, where[..., None]))  # (B, H, L, 1)
+    shares = torch.stack(totals).softmax(0).to(v.dtype)
+    return (torch.stack(outs) * shares).sum(0)
 
-    row_q, row_k, row_v = (_chunked(x, own) for x in (q, shared_keys(q), v))  # (B, H, R, N, M, K)
+
+def _one_round(
+    q: Tensor, k: Tensor, v: Tensor, own: Tensor, codes: Tensor, number: int, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Results (B, H, N M, K) and log-sum-exps (B, H, N M, 1), in the order of chunks; see `_meetings`."""
+    times, here = _meetings(codes, own, number)
+    row_q, row_k, row_v = (_chunked(x, own) for x in (q, k, v))  # (B, H, N, M, K)
     wide = torch.promote_types(q.dtype, torch.float32)
     score = ((row_q / math.sqrt(q.shape[-1])) @ _with_before(row_k, 0).mT).to(wide)
     itself = own[..., None] == _with_before(own, -1)[..., None, :]
     score = hide(score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log(), here)
-    total = score.logsumexp(-1, keepdim=True)  # (B, H, R, N, M, 1)
+    total = score.logsumexp(-1, keepdim=True)  # (B, H, N, M, 1)
     weights = (score - total).exp().to(v.dtype)
     weights = drop(weights, dropout) if dropout else weights
-    out = weights @ _with_before(row_v, 0)
-
-    place = place[..., None]
-    total = total.flatten(3, 4).gather(3, place)  # (B, H, R, L, 1)
-    out = out.flatten(3, 4).gather(3, place.expand(*place.shape[:-1], v.shape[3]))
-    return (out * total.softmax(2).to(v.dtype)).sum(2)
+    return (weights @ _with_before(row_v, 0)).flatten(2, 3), total.flatten(2, 3)
 
 
-def _meetings(codes: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """In how many rounds a query sees a key, and whether in this one, (B, H, R, N, M, 2 M) each.
+def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """In how many rounds a query sees a key, and whether in this one, (B, H, N, M, 2 M) each.
 
     `codes` (B, H, R, L + 1) are numbers whose difference is 0 or 1 where two tokens have the same bucket and
-    the key's chunk is the query's or the one before; `own` (B, H, R, N, M) are the tokens of chunks.
+    the key's chunk is the query's or the one before; `own` (B, H, N, M) are the tokens of chunks of the round
+    `number`.
     """
     times: Tensor | None = None
-    here = []
-    for number, code in enumerate(codes.unbind(2)):
+    here: Tensor | None = None
+    for other, code in enumerate(codes.unbind(2)):
         code = code.gather(2, own.flatten(2)).view_as(own)
         met = (code[..., None] - _with_before(code, NOWHERE)[..., None, :]) >> 1 == 0
-        here.append(met[:, :, number])
         times = met.to(torch.uint8) if times is None else times + met
-    assert times is not None
-    return times, torch.stack(here, 2)
+        here = met if other == number else here
+    assert times is not None and here is not None
+    return times, here
 
 
 def _chunked(x: Tensor, own: Tensor) -> Tensor:
-    """Tokens (B, H, L, K) as in chunks of each round, (B, H, R, N, M, K)."""
+    """Tokens (B, H, L, K) as in chunks, (B, H, N, M, K)."""
     index = own.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
     return torch.unflatten(pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(own.shape[2:]))
 
 
 def _with_before(x: Tensor, nothing: int) -> Tensor:
-    """What is in the chunk before, and in each, (B, H, R, N, M, …) → (B, H, R, N, 2 M, …)."""
-    before = torch.cat([torch.full_like(x[:, :, :, :1], nothing), x[:, :, :, :-1]], 3)
-    return torch.cat([before, x], 4)
+    """What is in the chunk before, and in each, (B, H, N, M, …) → (B, H, N, 2 M, …)."""
+    before = torch.cat([torch.full_like(x[:, :, :1], nothing), x[:, :, :-1]], 2)
+    return torch.cat([before, x], 3)

@@ -74,7 +74,8 @@ class Longformer(nn.Module):
         if lengths is not None:
             there = torch.arange(front) < torch.as_tensor(lengths).cpu()[:, None]
             first = first.masked_fill(~there[:, None, :, None].to(first.device), 0)
-        return torch.cat([first.to(out.dtype), out[:, :, front:]], 2)
+        out[:, :, :front] = first.to(out.dtype)
+        return out
 
     def global_weights(self, hidden: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
         """Weights of the global tokens' rows by the layer's input (B, L, D): (B, H, G, L)."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bigbird_dna.attention.combiner.pooling import pool_others, pool_up_to, shifted
-from bigbird_dna.attention.joint import Problem, attended, hide, others, scores, triangle, weigh
+from bigbird_dna.attention.joint import Problem, attended, hide, others, recomputed, scores, triangle, weigh
 from bigbird_dna.attention.sparse.grid import row_and_column_scores, row_and_column_sum, turned
 
 
@@ -29,7 +29,9 @@ def _attention_over_columns(problem: Problem, prefixes: bool) -> Tensor:
     """
     q = problem.q
     rows, columns = q.shape[2:4]
-    span_k, span_v, exists = _summaries(problem, prefixes)
+    span_k: Tensor
+    span_v: Tensor
+    span_k, span_v, exists = recomputed(_summaries, problem, prefixes)
     along_row, along_column = row_and_column_scores(problem)
     aside = others(columns, q)
     if problem.causal and not prefixes:

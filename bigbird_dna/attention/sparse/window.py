@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.joint import Problem, hide, scores, weigh
+from bigbird_dna.attention.joint import Problem, hide, recomputed, scores, weigh
 
 SMALLEST = 32
 """Tokens of a block; smaller ones make products that take longer."""
+TOGETHER = 1024
+"""Tokens of the blocks that are worked on at once, and again in the backward pass."""
 
 
 def window_attention(problem: Problem, reach: int, dilation: int = 1, globals_: int = 0) -> Tensor:
@@ -33,20 +35,28 @@ def window_attention(problem: Problem, reach: int, dilation: int = 1, globals_: 
     keys, values = (_around(x, dilation, size, reach, after) for x in (k, v))  # (B, H, D, N, W, K)
     near_there = (there & (place >= globals_))[..., None]
     seen = _around(near_there, dilation, size, reach, after)[..., 0]  # (B, 1, D, N, W)
-    offset = (
-        torch.arange(size + reach + after, device=q.device) - torch.arange(size, device=q.device)[:, None]
-    )
-    near = hide(scores(blocks, keys), seen[..., None, :] & (offset >= 0) & (offset <= reach + after))
-    if not globals_:
-        return _back(weigh(near, problem.dropout) @ values, tokens)
+    key, query = (torch.arange(count, device=q.device) for count in (size + reach + after, size))
+    offset = key - query[:, None]
+    band = (offset >= 0) & (offset <= reach + after)
+    far = blocks[..., :0]  # scores of global tokens, (B, H, D, N, S, G)
+    if globals_:
+        seen_far = there[..., None, front]  # (B, 1, 1, G)
+        if problem.causal:
+            seen_far = seen_far & (place[:, None] >= place[front])
+        far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
 
-    seen = there[..., None, front]  # (B, 1, 1, G)
-    if problem.causal:
-        seen = seen & (place[:, None] >= place[front])
-    far = hide(scores(q, k[:, :, front]), seen)  # (B, H, L, G)
-    weights = weigh(torch.cat([near, _blocks(far, dilation, size)], -1), problem.dropout)
-    near, far = torch.split(weights, [near.shape[-1], far.shape[-1]], -1)
-    return _back(near @ values, tokens) + _back(far, tokens) @ v[:, :, front]
+    def attend(blocks: Tensor, keys: Tensor, values: Tensor, seen: Tensor, far: Tensor) -> Tensor:
+        """What the windows give, and the weights of global tokens, side by side."""
+        near = hide(scores(blocks, keys), seen[..., None, :] & band)
+        weights = weigh(torch.cat([near, far], -1), problem.dropout)
+        near, far = torch.split(weights, [near.shape[-1], far.shape[-1]], -1)
+        return torch.cat([near @ values, far], -1)
+
+    some = max(1, TOGETHER // size)
+    groups = zip(*(torch.split(x, some, 3) for x in (blocks, keys, values, seen, far)), strict=True)
+    out = _back(torch.cat([recomputed(attend, *group) for group in groups], 3), tokens)
+    out, far = torch.split(out, [v.shape[3], far.shape[-1]], -1)
+    return out + far @ v[:, :, front] if globals_ else out
 
 
 def _interleaved(x: Tensor, dilation: int, size: int) -> Tensor:
