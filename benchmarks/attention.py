@@ -62,7 +62,9 @@ class AttentionBenchmark(Benchmark):
         if not case.trains:
             return forward
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        return lambda: torch.autograd.grad(attend(*leaves), leaves, grad)
+        # Mechanisms whose keys are the queries make no use of keys.
+        unused: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+        return lambda: torch.autograd.grad(attend(*leaves), leaves, grad, **unused)
 
     def attend(self, case: Case) -> Attend:
         """A contender's function q, k, v (B, H, L, K) → (B, H, L, K), masks and modules made."""
@@ -104,7 +106,7 @@ def _mechanism(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
     root = math.isqrt(case.length - 1) + 1
     sizes = {size: root for size in SIZES if size in mechanism.options.model_fields}
     shape = LayerShape(of.heads, of.width)
-    module = mechanism.build(shape, mechanism.checked(sizes)).to(of.device, dtype).eval()
+    module = mechanism.make(shape, sizes).to(of.device, dtype).eval()
     hidden = torch.zeros(of.batch, case.length, shape.hidden, dtype=dtype, device=of.device)
     return lambda q, k, v: module(q, k, v, lengths=None, dropout=0.0, hidden=hidden)
 

@@ -57,5 +57,8 @@ class Attention(Protocol):
     ) -> Tensor: ...
 
 
-ATTENTIONS: dict[str, Attention] = {"bigbird": bigbird_attention, "full": full_attention}
+ATTENTIONS: dict[str, Attention] = {
+    **dict.fromkeys(("bigbird", "bigbird_etc", "random", "window", "random_window"), bigbird_attention),
+    "full": full_attention,
+}
 """Attention functions of a block pattern by their names; each is called as `bigbird_attention`."""

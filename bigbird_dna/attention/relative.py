@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 # Axes: B batch, H heads, M queries, N keys, R labels, K head width, L tokens.
 
@@ -64,3 +65,14 @@ def relative_scores(query: Tensor, table: Tensor, labels: Tensor) -> Tensor:
     by_label = by_label.view(*query.shape[:-1], table.shape[1])
     labels = labels.expand(batch, heads, *labels.shape[2:])
     return by_label.gather(-1, labels)
+
+
+def token_owners(lengths: Tensor | None, batch: int, tokens: int, extra: int) -> Tensor:
+    """Which of `extra` globals stands for each token: (B, extra + L), -1 for extra globals and padding.
+
+    As ETC has one for each sentence, a sequence is divided evenly among them, in order.
+    """
+    ends = torch.full((batch,), tokens) if lengths is None else lengths
+    places = torch.arange(tokens).expand(batch, -1)
+    owners = (places * extra // ends[:, None]).masked_fill(places >= ends[:, None], -1)
+    return pad(owners, (extra, 0), value=-1)

@@ -1,6 +1,6 @@
 """Attention mechanisms by the names that `encoder.attention` takes, beside those of a block pattern.
 
-"bigbird" and "full" are functions of a block pattern, whose keys the encoder's section has. Every other
+Those of `OF_PATTERNS` are functions of a block pattern, whose keys the encoder's section has. Every other
 mechanism says what it is in a `Mechanism`: its name, its options with their defaults, and how it is built for
 a layer. A file of the folder `bigbird_dna/attention/mechanisms` has one or several of these in `MECHANISMS`;
 so has a module that another installed package names in the entry points `bigbird_dna.attention`. To add one
@@ -28,6 +28,10 @@ the other rows. In evaluation it is a pure function of its arguments, parameters
 * Where keys are the queries (Reformer), `shares_keys` leaves out the layer's projection of keys; k is q.
 * `causal` in `LayerShape` asks for a mechanism in which no bit of a token's result depends on later tokens.
   One that can't promise that says `causal=False` in its `Mechanism`, and is refused there.
+* One that has no weights to drop (Performer) says `drops=False`; `encoder.attention_dropout` is refused then.
+* One whose result isn't linear in v (Longformer, whose global tokens have values of their own) has a method
+  `matrix(q, k, hidden)`, its effective matrix (B, H, L, L), for pictures and tests.
+* Keys that it picks by the largest of some numbers it picks by `attention.selection.selected`.
 """
 
 import re
@@ -44,8 +48,15 @@ from pydantic import ValidationError
 from bigbird_dna.config.section import Section
 from bigbird_dna.errors import shortened
 
-OF_PATTERNS = ("bigbird", "full")
-"""Functions of a block pattern."""
+OF_PATTERNS: Mapping[str, tuple[str, ...]] = {
+    "bigbird": ("global_blocks", "window_blocks", "random_blocks"),
+    "bigbird_etc": ("global_blocks", "window_blocks", "random_blocks"),
+    "random": ("random_blocks",),
+    "window": ("window_blocks",),
+    "random_window": ("window_blocks", "random_blocks"),
+    "full": (),
+}
+"""Functions of a block pattern, with the kinds of blocks that they have."""
 FOLDER = "bigbird_dna.attention.mechanisms"
 ENTRY_POINTS = "bigbird_dna.attention"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -70,9 +81,11 @@ class LayerShape(NamedTuple):
 class Mechanism:
     """What a name stands for; see the module's beginning for what `build` gives.
 
-    `cost` is the order of the time that a head of width K takes for L tokens, in the words of tables, where
-    options stand under their names. `options` is a section whose keys, all with defaults, are what
-    `encoder.attention_options` may have: truth values, numbers and texts.
+    `cost` is the order of the numbers that a head of width K makes for L tokens, vectors and scores, with
+    which its time goes; a formula in L, K and the options. `options` is a section whose keys, all with
+    defaults, are what `encoder.attention_options` may have: truth values, numbers and texts. `causal`:
+    whether it has a causal form; `shares_keys`: whether its keys are its queries; `drops`: whether it has
+    weights to drop.
     """
 
     name: str
@@ -81,6 +94,7 @@ class Mechanism:
     cost: str
     causal: bool = True
     shares_keys: bool = False
+    drops: bool = True
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in OF_PATTERNS:
@@ -88,6 +102,12 @@ class Mechanism:
                 f"{self.name!r} can't name a mechanism: a name has small letters, digits and '_', begins "
                 f"with a letter and isn't {' or '.join(OF_PATTERNS)}"
             )
+
+    def make(self, shape: LayerShape, options: Mapping[str, Option]) -> Any:
+        """The module for a layer, its parameters drawn; `ValueError`: there is none of these options."""
+        if shape.causal and not self.causal:
+            raise ValueError(f"{self.name} has no causal form: what a token sees depends on later ones")
+        return self.build(shape, self.checked(options))
 
     def checked(self, options: Mapping[str, Option]) -> Any:
         """The options as a section of the mechanism's; `ValueError` names the first fault."""

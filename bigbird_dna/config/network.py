@@ -51,7 +51,8 @@ class EncoderConfig(Section):
     )
     attention: str = Field(
         default="bigbird",
-        description="bigbird: block-sparse; full: every token sees every other; or a mechanism's name",
+        description="bigbird: block-sparse; bigbird_etc: with extra_globals; random, window, random_window: "
+        "these blocks alone; full: every token sees every other; or a mechanism's name",
     )
     attention_options: dict[str, Option] = Field(
         default={}, validate_default=True, description="of a mechanism, by name; left out: its defaults"
@@ -75,6 +76,11 @@ class EncoderConfig(Section):
     route: Annotated[Literal["auto", "dense", "blocked", "native", "flex"], COMPUTING] = Field(
         default="auto", description="how attention is computed; auto: the fastest there is"
     )
+    reversible: bool = Field(
+        default=False,
+        description="layers whose inputs are computed from their outputs in the backward pass: memory that "
+        "doesn't grow with their number; another model than without",
+    )
     gradient_checkpointing: Annotated[bool, COMPUTING] = Field(
         default=False, description="recompute layers in the backward pass: less memory, a third more time"
     )
@@ -91,7 +97,7 @@ class EncoderConfig(Section):
     def _options_fit_the_attention(
         cls, options: dict[str, Option], info: ValidationInfo
     ) -> dict[str, Option]:
-        name = info.data.get("attention", OF_PATTERNS[0])
+        name = info.data.get("attention", "bigbird")
         if name in OF_PATTERNS:
             if options:
                 raise ValueError(f"attention {name} has no options of this kind: its keys are the encoder's")
@@ -100,10 +106,21 @@ class EncoderConfig(Section):
         return find_mechanism(name).checked(options).model_dump()  # type: ignore[no-any-return]
 
     @model_validator(mode="after")
-    def _only_patterns_have_them(self) -> Self:
-        if self.attention in OF_PATTERNS:
-            return self
-        for key in ("extra_globals", "relative_radius", "compatibility", "route"):
+    def _keys_fit_the_attention(self) -> Self:
+        kinds = OF_PATTERNS.get(self.attention)
+        absent: tuple[str, ...] = ()
+        if kinds is None:
+            absent = ("extra_globals", "relative_radius", "compatibility", "route")
+            if not find_mechanism(self.attention).drops:
+                absent += ("attention_dropout",)
+        elif self.attention in ("random", "window", "random_window"):
+            absent = ("extra_globals", "compatibility")
+            for kind in kinds:
+                if not getattr(self, kind):
+                    raise ValueError(f"attention {self.attention} needs {kind} above 0")
+        elif self.attention == "bigbird_etc" and not self.extra_globals:
+            raise ValueError("attention bigbird_etc needs extra_globals above 0")
+        for key in absent:
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key} {getattr(self, key)} doesn't go with attention {self.attention}")
         return self
@@ -127,6 +144,10 @@ class EncoderConfig(Section):
                 raise ValueError("compatibility huggingface needs learned positions and no convolution")
         if self.attention == "full" and self.relative_radius:
             raise ValueError("relative_radius needs attention bigbird")
+        if self.reversible and (self.compatibility != "none" or self.gradient_checkpointing):
+            raise ValueError(
+                "reversible goes with neither compatibility huggingface nor gradient_checkpointing"
+            )
         if self.position == "rotary" and self.hidden // self.heads % 2:
             raise ValueError("rotary positions need an even hidden / heads")
         return self

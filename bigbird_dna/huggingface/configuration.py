@@ -146,6 +146,7 @@ def _check_exportable(config: EncoderConfig, source: str) -> None:
         "extra_globals": 0,
         "relative_radius": 0,
         "convolution": 0,
+        "reversible": False,
     }
     if config.attention == "bigbird":
         needed |= {"global_blocks": 2, "window_blocks": 3}

@@ -80,6 +80,7 @@ class BinLayers(nn.Module):
         plain = {
             "attention": "full",
             "attention_options": {},
+            "reversible": False,
             "relative_radius": 0,
             "extra_globals": 0,
             "route": "auto",

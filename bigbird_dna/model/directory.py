@@ -18,6 +18,7 @@ from torch import nn
 from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.calibration.stored import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.directories import atomic_directory
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
 from bigbird_dna.files import write_json
@@ -267,7 +268,7 @@ def _check_random_blocks(path: Path, config: EncoderConfig, recorded: object) ->
     for name, most in MOST_BLOCKS.items():
         if getattr(config, name) > most:
             raise ModelError(f"{path}: encoder.{name} is {getattr(config, name)}, above {most:,}")
-    if recorded and config.attention == "bigbird" and recorded != _random_blocks(config):
+    if recorded and OF_PATTERNS.get(config.attention) and recorded != _random_blocks(config):
         raise ModelError(
             f"{path}: was trained with other random blocks than this version draws for "
             f"seed {config.random_seed}"

@@ -6,7 +6,6 @@ By default the arithmetic is HuggingFace BigBird's, part for part (dropout befor
 tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renaming.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Protocol
@@ -17,10 +16,12 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
+from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
 from bigbird_dna.model.dropout import Dropout
 from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
+from bigbird_dna.model.input_embeddings import Embeddings
 from bigbird_dna.model.mechanism import (
     attend_by,
     attention_pattern,
@@ -30,7 +31,7 @@ from bigbird_dna.model.mechanism import (
     has_keys,
 )
 from bigbird_dna.model.neighbours import watch_neighbours
-from bigbird_dna.model.owners import token_owners
+from bigbird_dna.model.reversible import reversible_layers
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 
 # Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
@@ -38,64 +39,6 @@ from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
 # time). On other devices only a bound of memory: launching many small kernels costs time.
 INNER_ELEMENTS = {"cpu": 3 << 20}
 INNER_ELEMENTS_ELSEWHERE = 1 << 28
-
-
-class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised; rotary positions have no part in it."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.token = nn.Embedding(config.vocabulary, config.hidden)
-        self.position = (
-            nn.Embedding(config.positions, config.hidden) if config.position == "learned" else None
-        )
-        self.segment = nn.Embedding(config.segments, config.hidden)
-        self.extra = nn.Embedding(config.extra_globals, config.hidden) if config.extra_globals else None
-        self.convolution = Convolution(config.hidden, config.convolution) if config.convolution else None
-        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
-        self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, ids: Tensor, segments: Tensor | None, lengths: Tensor | None = None) -> Tensor:
-        """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
-
-        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them.
-        """
-        x = self.token(ids)  # (B, L, D)
-        if self.token_scale != 1:
-            x = x * self.token_scale
-        if self.position is not None:
-            x = x + self.position.weight[: ids.shape[1]]
-        x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
-        if self.convolution is not None:
-            x = x + self.convolution(x, lengths)
-        if self.extra is not None:
-            x = torch.cat([self.extra.weight.expand(len(x), -1, -1), x], dim=1)
-        return self.norm(self.dropout(x))  # type: ignore[no-any-return]
-
-
-class Convolution(nn.Module):
-    """Each component's weighted sum over the tokens around; not the paper's.
-
-    A stem as those of convolutional DNA models, so that hidden tokens know their neighbours before any head
-    has learnt to look. What lies beyond a row's ends counts as zero.
-    """
-
-    def __init__(self, hidden: int, tokens: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(tokens, hidden).normal_(std=tokens**-0.5))
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Embeddings (B, L, D) → (B, L, D); `lengths` (B,) are the true lengths of padded rows."""
-        tokens, around = x.shape[1], len(self.weight) // 2
-        if lengths is not None:
-            there = torch.arange(tokens, device=x.device) < lengths.to(x.device, non_blocking=True)[:, None]
-            x = x * there[..., None]
-        wide = F.pad(x, (0, 0, around, around))
-        total = wide[:, :tokens] * self.weight[0]
-        for place in range(1, len(self.weight)):
-            total = total + wide[:, place : place + tokens] * self.weight[place]
-        return total
 
 
 # What a layer does before attention, and after it: see `Layer`.
@@ -146,9 +89,27 @@ class Layer(nn.Module):
         `turns` are those of rotary positions, none where positions are learnt; `owners` (B, L) say which
         extra global stands for a token (see `RelativeKeys`). Extra globals count among the tokens.
         """
-        own: Compiled = (self._queries_keys_values, self._after_attention)
-        project, finish = (self.training and torch.is_grad_enabled() and self.compiled) or own
-        q, k, v, dtype = project(x, turns)
+        context = self.attended(x, lengths, turns, owners)
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._around_attention()[1](x, context)
+        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
+            return self._after_attention(x, context)
+        out = torch.empty_like(x)
+        for rows, tokens in _tiles(x, self.intermediate.out_features):
+            part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
+            out[rows, tokens] = part
+        return out
+
+    def _around_attention(self) -> Compiled:
+        """What comes before attention and after it: in training as torch compiled it, if it did."""
+        own = (self._queries_keys_values, self._after_attention)
+        return (self.training and torch.is_grad_enabled() and self.compiled) or own
+
+    def attended(
+        self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
+    ) -> Tensor:
+        """What attention takes from the values, (B, H, L, K); arguments as of `forward`."""
+        q, k, v, dtype = self._around_attention()[0](x, turns)
         widened = q.dtype != dtype
         with torch.autocast("cpu", enabled=False) if widened else nullcontext():
             dropout = self.attention_dropout if self.training else 0.0
@@ -166,17 +127,7 @@ class Layer(nn.Module):
                     route=self.route,
                     relative=self._relative_keys(owners, q.dtype),
                 )
-            context = context.to(dtype)
-        del q, k, v
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return finish(x, context)
-        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
-            return self._after_attention(x, context)
-        out = torch.empty_like(x)
-        for rows, tokens in _tiles(x, self.intermediate.out_features):
-            part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
-            out[rows, tokens] = part
-        return out
+            return context.to(dtype)
 
     def _queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
         """What attention takes, (B, H, L, K) each, and the type that its result is to have."""
@@ -226,12 +177,16 @@ class Layer(nn.Module):
         """All that a layer does token by token: (B, L, D) and (B, H, L, K) → (B, L, D)."""
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
         x = self.attention_norm(self.dropout(self.attention_output(context), x))
+        return self.output_norm(self.dropout(self.inner(x), x))  # type: ignore[no-any-return]
+
+    def inner(self, x: Tensor) -> Tensor:
+        """The feed-forward part alone, (B, L, D) → (B, L, D)."""
         inner = self.intermediate(x)  # (B, L, I)
         if torch.is_grad_enabled():
             inner = ACTIVATIONS[self.activation](inner)
         else:
             inner = infer_activation(self.activation, inner)
-        return self.output_norm(self.dropout(self.output(inner), x))  # type: ignore[no-any-return]
+        return self.output(inner)  # type: ignore[no-any-return]
 
 
 def _tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
@@ -281,6 +236,7 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config)
         layers = [Layer(config, index) for index in range(config.layers)]
         self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon) if config.reversible else None
         self.packed: Packed | None = None  # see `prepared`
         initialise(self, config.hidden)
         if self.embeddings.position is not None:
@@ -326,6 +282,9 @@ class Encoder(nn.Module):
         packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
         if packed is not None and packed.take(x, lengths):
             return packed.run(x, turns)
+        if self.norm is not None:
+            x = self.norm(reversible_layers(self.layers, x, (lengths, turns, owners)))
+            return x[:, extra:]  # type: ignore[no-any-return]
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)

@@ -8,7 +8,7 @@ import torch
 
 from bigbird_dna.attention.effective import effective_matrix
 from bigbird_dna.attention.pattern import GLOBAL
-from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config import EncoderConfig, find_mechanism
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.mechanism import attention_pattern, build_mechanism
 
@@ -43,7 +43,8 @@ def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None =
     kinds = np.full((encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8)
     if encoder.attention != "full":
         kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
-    name = "Full" if encoder.attention == "full" else "BigBird"
+    name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(encoder.attention)
+    name = name or encoder.attention.replace("_", " and ").capitalize()
     return AttentionGraph(kinds, f"{name} attention, layer {layer}, {tokens:,} tokens")
 
 
@@ -71,9 +72,15 @@ def attention_weights(encoder: EncoderConfig, layer: int = 0, tokens: int | None
         heads, width = encoder.heads, encoder.hidden // encoder.heads
         q, k = torch.randn(2, 1, heads, tokens, width)
         hidden = torch.randn(1, tokens, encoder.hidden)
-        matrix = effective_matrix(
-            lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
-        )
+        if find_mechanism(encoder.attention).shares_keys:
+            k = q
+        of_its_own = getattr(mechanism, "matrix", None)
+        if of_its_own is not None:
+            matrix = of_its_own(q, k, hidden)
+        else:
+            matrix = effective_matrix(
+                lambda q, k, v: mechanism(q, k, v, lengths=None, dropout=0.0, hidden=hidden), q, k
+            )
     title = f"{encoder.attention}, layer {layer}, {tokens:,} tokens"
     return AttentionWeights(matrix[0].numpy(), title)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bigbird_dna.errors import ModelError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
 from bigbird_dna.model.rows import Ids, run_rows
@@ -22,8 +23,13 @@ def layer_means(
     """Means over the tokens of rows after the embeddings and after each layer, (N, 1 + layers, D).
 
     [CLS] and [SEP] count among the tokens, as in `Model.embed`, whose vectors the last are. Whole hidden
-    states are held of one layer and call at a time.
+    states are held of one layer and call at a time. `ModelError`: the layers are reversible, whose streams
+    aren't hidden states.
     """
+    if encoder.config.reversible:
+        raise ModelError(
+            "encoder.reversible true: a reversible encoder has no hidden states of single layers"
+        )
     here = threading.local()  # on a CPU rows run side by side
     extra, config = encoder.config.extra_globals, encoder.config
 

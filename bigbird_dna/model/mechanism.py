@@ -11,12 +11,13 @@ from bigbird_dna.config.mechanisms import OF_PATTERNS
 
 
 def attention_pattern(config: EncoderConfig) -> Pattern:
-    """The block pattern that `config` describes."""
+    """The block pattern that `config` describes; of what goes by none, that of the keys that stand there."""
+    kinds = OF_PATTERNS.get(config.attention) or OF_PATTERNS["bigbird"]
     return Pattern(
         block_size=config.block_size,
-        global_blocks=config.global_blocks,
-        window_blocks=config.window_blocks,
-        random_blocks=config.random_blocks,
+        global_blocks=config.global_blocks if "global_blocks" in kinds else 0,
+        window_blocks=config.window_blocks if "window_blocks" in kinds else 0,
+        random_blocks=config.random_blocks if "random_blocks" in kinds else 0,
         seed=config.random_seed,
         extra_globals=config.extra_globals,
         huggingface=config.compatibility == "huggingface",
@@ -35,9 +36,8 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
     """
     if goes_by_pattern(config):
         return None
-    mechanism = find_mechanism(config.attention)
     shape = LayerShape(config.heads, config.hidden // config.heads, layer)
-    return cast(nn.Module, mechanism.build(shape, mechanism.checked(config.attention_options)))
+    return cast(nn.Module, find_mechanism(config.attention).make(shape, config.attention_options))
 
 
 def has_keys(config: EncoderConfig) -> bool:

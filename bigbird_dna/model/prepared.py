@@ -74,6 +74,7 @@ def _packed(
     plain = (
         goes_by_pattern(config)
         and config.activation == "gelu_tanh"
+        and not config.reversible
         and not config.extra_globals
         and not config.relative_radius
         and config.random_seed < 1 << 63

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.config import known_mechanisms
 from bigbird_dna.reporting.attention_figure import COLOURS, save_attention_figure
 from bigbird_dna.reporting.weights_figure import save_weights_figure
 from tests.cli.command import Run, invoke, refused
@@ -77,6 +78,20 @@ def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path, run: Run) 
     assert np.linalg.svd(block, compute_uv=False)[1] < 1e-6 < np.linalg.svd(weights[0, :16, :16])[1][1]
     result = run("draw-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
     refused(result, 2, "layer 2: the encoder has layers 0 to 1")
+
+
+@pytest.mark.parametrize("name", sorted(known_mechanisms()))
+def test_every_mechanism_has_a_picture(tmp_path: Path, name: str) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"encoder: {{layers: 1, hidden: 8, heads: 2, positions: 64, attention: {name}}}\n"
+        "pretraining: {sequence_tokens: 64}\n"
+    )
+    files = ("-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
+    invoke("draw-attention", config, "--tokens", 40, "--heads", 1, *files)
+    weights = np.load(tmp_path / "a.npy")
+    assert weights.shape == (2, 40, 40) and (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
 def test_weights_that_are_no_square_are_refused(tmp_path: Path) -> None:

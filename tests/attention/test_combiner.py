@@ -8,15 +8,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from bigbird_dna.attention import joint
 from bigbird_dna.attention.combiner import clusters as routing
-from bigbird_dna.attention.combiner import joint
 from bigbird_dna.attention.combiner.module import Combiner, Mixture, RoutingCombiner
 from bigbird_dna.attention.effective import effective_matrix
+from bigbird_dna.attention.pieces import make_pieces
 from bigbird_dna.config import LayerShape, find_mechanism
 from tests.attention import combiner_oracle as oracle
 from tests.attention.problems import inputs
+from tests.attention.sizes import Largest
 
 POOLINGS = ("max", "mean", "deepsets_max", "deepsets_mean")
 FIRST, SECOND = "axial_vertical", "axial_horizontal"  # of a mixture, as it comes
@@ -221,19 +222,6 @@ def test_dropout_is_reproducible_and_unbiased_with_exact_gradients(
     assert torch.autograd.gradcheck(dropped, (q, k, v), fast_mode=True)
 
 
-class Largest(TorchDispatchMode):
-    """Numbers of the largest tensor that an operation gives."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, Tensor):
-                self.numbers = max(self.numbers, x.numel())
-        return out
-
-
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_nothing_is_as_large_as_all_pairs(plan: str, causal: bool) -> None:
@@ -253,11 +241,11 @@ def test_a_cluster_that_holds_everything_costs_no_more_and_drops_nothing() -> No
     """All tokens nearest to one direction: pieces of `span`, each seen by all."""
     module = build("routing", size=8, clusters=4, heads=1)
     q, k, v, _ = inputs(1, 1, 30, WIDTH)
-    module.directions.zero_()
-    module.directions[:, 2] = 1
+    module.centroids.directions.zero_()
+    module.centroids.directions[:, 2] = 1
     q, k = q.abs(), k.abs()
     assert (module.clusters(q, k, torch.ones(1, 1, 30, dtype=torch.bool)) == 2).all()
-    pieces = routing.make_pieces(torch.full((1, 1, 30), 2), torch.ones(1, 1, 30, dtype=torch.bool), 4, 8)
+    pieces = make_pieces(torch.full((1, 1, 30), 2), torch.ones(1, 1, 30, dtype=torch.bool), 4, 8)
     assert pieces.number.flatten().tolist() == [j // 8 for j in range(30)] and pieces.total == 4 + 3
     fixed = build("fixed", size=8, heads=1)
     torch.testing.assert_close(module(q, k, v), fixed(q, k, v), rtol=0, atol=1e-12)
@@ -270,7 +258,7 @@ def test_pieces_hold_every_token_once_and_a_prefix_has_the_same(
 ) -> None:
     clusters = torch.tensor(numbers + [0] * padding)[None, None]
     there = torch.arange(clusters.shape[2])[None, None] < len(numbers)
-    pieces = routing.make_pieces(clusters, there, 5, size)
+    pieces = make_pieces(clusters, there, 5, size)
     slots = pieces.slots[0, 0, : len(numbers), 0].tolist()
     assert len(set(slots)) == len(numbers) and max(slots) < pieces.total * size
     placed = list(zip(pieces.number[0, 0].tolist(), pieces.place[0, 0].tolist(), strict=True))[: len(numbers)]
@@ -279,30 +267,30 @@ def test_pieces_hold_every_token_once_and_a_prefix_has_the_same(
         assert [numbers[i] for i in piece] == [numbers[j]] * len(piece) and piece.index(j) == place < size
     half = len(numbers) // 2
     if half:
-        short = routing.make_pieces(clusters[..., :half], there[..., :half], 5, size)
+        short = make_pieces(clusters[..., :half], there[..., :half], 5, size)
         assert torch.equal(short.number[0, 0], pieces.number[0, 0, :half])
         assert torch.equal(short.place[0, 0], pieces.place[0, 0, :half])
 
 
 def test_directions_follow_their_tokens_only_between_passes() -> None:
     module = build("routing", clusters=2, heads=1, decay=0.5)
-    module.directions.copy_(torch.eye(WIDTH)[None, :2])
-    before = module.directions.clone()
+    module.centroids.directions.copy_(torch.eye(WIDTH)[None, :2])
+    before = module.centroids.directions.clone()
     q = torch.tensor([[1.0, 0, 0], [0.9, 0, 0.2], [0, 1, 0]]).double()[None, None]
     module(q, q, q)
-    module.begin_pass()
-    assert torch.equal(module.directions, before), "evaluation changes nothing"
+    module.centroids.begin_pass()
+    assert torch.equal(module.centroids.directions, before), "evaluation changes nothing"
     module.train()
     module(q, q, q, lengths=[2])
-    assert torch.equal(module.directions, before), "a pass changes nothing"
-    module.begin_pass()
+    assert torch.equal(module.centroids.directions, before), "a pass changes nothing"
+    module.centroids.begin_pass()
     mean = nn.functional.normalize(q[0, 0, :2], dim=1).sum(0)
     moved = nn.functional.normalize(before[0, 0] + mean / mean.norm(), dim=0)
-    torch.testing.assert_close(module.directions[0, 0], moved)
-    assert torch.equal(module.directions[0, 1], before[0, 1]), "no token, no change"
-    again = module.directions.clone()
-    module.begin_pass()
-    assert torch.equal(module.directions, again), "a pass counts once"
+    torch.testing.assert_close(module.centroids.directions[0, 0], moved)
+    assert torch.equal(module.centroids.directions[0, 1], before[0, 1]), "no token, no change"
+    again = module.centroids.directions.clone()
+    module.centroids.begin_pass()
+    assert torch.equal(module.centroids.directions, again), "a pass counts once"
 
 
 def test_refusals_name_what_is_wrong() -> None:

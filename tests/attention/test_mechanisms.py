@@ -13,22 +13,26 @@ from torch import Tensor, nn
 
 import bigbird_dna
 from bigbird_dna.attention import mechanisms as folder
+from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig, Mechanism, Section, known_mechanisms, load_config, parse_config
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.model.device import cpu_threads
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.prepared import prepared
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.training.loop import Batch
+from tests.attention.mechanism_oracle import masked_softmax
 from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
 from tests.toys import random_dna, random_model, small_tokenizer
 
-COMBINERS = sorted(name for name in known_mechanisms() if name.startswith("combiner_"))
+NAMES = sorted(known_mechanisms())
+COMBINERS = [name for name in NAMES if name.startswith("combiner_")]
 SMALL = EncoderConfig(vocabulary=40, layers=2, hidden=16, heads=2, positions=128, dropout=0.0)
 
 PAGE = "docs/attention.md"
@@ -69,7 +73,8 @@ def test_every_mechanism_is_there_with_its_options() -> None:
         "mixture",
         "routing",
     )
-    assert [f"combiner_{plan}" for plan in plans] == COMBINERS
+    others = ("axial", "logsparse", "logsparse_powers", "longformer", "performer", "reformer", "routing")
+    assert sorted([*others, "sparse_fixed", *(f"combiner_{plan}" for plan in plans)]) == NAMES
     for name, mechanism in known_mechanisms().items():
         assert mechanism.name == name and mechanism.cost
         assert mechanism.checked({}) is not None
@@ -102,7 +107,10 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        ({"attention": "combined"}, r"encoder\.attention: 'combined' is not one of bigbird, full, combiner_"),
+        (
+            {"attention": "combined"},
+            r"encoder\.attention: 'combined' is not one of bigbird, .*full, axial, combiner_",
+        ),
         (
             {"attention": "combiner_fixed", "attention_options": {"columns": 3}},
             r"encoder\.attention_options: combiner_fixed has no option 'columns'; it has: pooling, span",
@@ -124,6 +132,14 @@ def test_a_configuration_has_all_options_of_its_mechanism() -> None:
             "extra_globals 4 doesn't go with attention combiner_logsparse",
         ),
         ({"attention": "combiner_logsparse", "route": "blocked"}, "route blocked doesn't go with attention"),
+        (
+            {"attention": "performer", "attention_dropout": 0.1},
+            "attention_dropout 0.1 doesn't go with attention performer",
+        ),
+        ({"attention": "reformer", "attention_options": {"buckets": 3}}, "buckets must be even, got 3"),
+        ({"attention": "window", "window_blocks": 0}, "attention window needs window_blocks above 0"),
+        ({"attention": "random", "extra_globals": 4}, "extra_globals 4 doesn't go with attention random"),
+        ({"attention": "bigbird_etc"}, "attention bigbird_etc needs extra_globals above 0"),
     ],
 )
 def test_what_no_mechanism_has_is_refused_in_one_line(encoder: dict[str, object], message: str) -> None:
@@ -135,7 +151,7 @@ def test_what_no_mechanism_has_is_refused_in_one_line(encoder: dict[str, object]
 def test_a_command_names_an_unknown_mechanism(tmp_path: Path, run: Run) -> None:
     (tmp_path / "run.yaml").write_text("encoder: {attention: performed}\n")
     result = run("draw-attention", tmp_path / "run.yaml", "-o", tmp_path / "a.svg")
-    refused(result, 2, "run.yaml: encoder.attention: 'performed' is not one of bigbird, full, combiner_axial")
+    refused(result, 2, "run.yaml: encoder.attention: 'performed' is not one of bigbird, bigbird_etc, random")
 
 
 @pytest.mark.parametrize("name", ["full", "Mine", "my-own", "", "1st", "x" * 41])
@@ -228,13 +244,48 @@ def test_queries_may_be_the_keys_and_the_layers_input_is_given(
 
 # Encoders and models
 
+PARTS = {"random": (0, 0, 3), "window": (0, 3, 0), "random_window": (0, 3, 3), "bigbird_etc": (2, 3, 3)}
+"""Names of block patterns, and their global, window and random blocks where the encoder has 2, 3 and 3."""
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_bigbird_are_its_pattern_without_the_others(name: str) -> None:
+    extra = 4 if name == "bigbird_etc" else 0
+    update = {
+        "block_size": 8,
+        "global_blocks": 2,
+        "window_blocks": 3,
+        "random_blocks": 3,
+        "extra_globals": extra,
+    }
+    config = EncoderConfig(**{**SMALL.model_dump(), **update, "attention": name})
+    pattern = Pattern(8, *PARTS[name], extra_globals=extra)
+    assert attention_pattern(config) == pattern
+    torch.manual_seed(0)
+    encoder = Encoder(config).eval()
+    seen = []
+
+    def note(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> Tensor:
+        seen.append(
+            masked_softmax(q @ k.mT / 8**0.5, torch.from_numpy(pattern.mask(q.shape[2], 2, len(seen)))) @ v
+        )
+        return seen[-1]
+
+    ids = torch.randint(5, 40, (1, 100))
+    with torch.no_grad():
+        expected = encoder(ids)
+        for layer in encoder.layers:
+            layer.attend = note
+        torch.testing.assert_close(encoder(ids), expected, atol=1e-5, rtol=1e-5)
+    assert len(seen) == 2
+
 
 def promoter_model(config: EncoderConfig) -> bigbird_dna.Model:
     settings = PromoterSettings(upstream=100, downstream=60, pooling="cls", jitter=4, views=2)
     return random_model(small_tokenizer(), config, settings, scale=3)
 
 
-@pytest.mark.parametrize("name", COMBINERS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("position", ["learned", "rotary"])
 def test_hidden_states_depend_neither_on_padding_nor_on_the_batch(name: str, position: str) -> None:
     torch.manual_seed(0)
@@ -248,18 +299,20 @@ def test_hidden_states_depend_neither_on_padding_nor_on_the_batch(name: str, pos
             torch.testing.assert_close(together[row, :length], alone[0], atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("name", COMBINERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradient_checkpointing_changes_no_gradient(name: str) -> None:
     """In training, twice: what selects keys may change between the passes, never within one."""
     results = []
     for again in (False, True):
         torch.manual_seed(0)
-        changes = {"attention": name, "gradient_checkpointing": again, "attention_dropout": 0.1}
+        dropout = 0.1 if known_mechanisms()[name].drops else 0.0
+        changes = {"attention": name, "gradient_checkpointing": again, "attention_dropout": dropout}
         encoder = Encoder(SMALL.model_copy(update=changes)).train()
-        ids = torch.randint(5, 40, (2, 50))
+        ids, upper = torch.randint(5, 40, (2, 50)), torch.randn(2, 50, 16)
+        upper[1, 31:] = 0
         for _ in range(2):
             encoder.zero_grad()
-            encoder(ids, torch.tensor([50, 31])).square().sum().backward()
+            (encoder(ids, torch.tensor([50, 31])) * upper).sum().backward()
         results.append([p.grad for p in encoder.parameters()] + list(encoder.buffers()))
     for stored, recomputed in zip(*results, strict=True):
         assert (stored is None) == (recomputed is None)
@@ -267,9 +320,10 @@ def test_gradient_checkpointing_changes_no_gradient(name: str) -> None:
             torch.testing.assert_close(stored, recomputed)
 
 
-@pytest.mark.parametrize("name", COMBINERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_model_is_saved_loaded_and_predicts_the_same(name: str, tmp_path: Path) -> None:
-    config = SMALL.model_copy(update={"attention": name, "attention_options": {"pooling": "deepsets_max"}})
+    options = {"pooling": "deepsets_max"} if name in COMBINERS else {}
+    config = SMALL.model_copy(update={"attention": name, "attention_options": options})
     config = EncoderConfig(**config.model_dump())
     model = promoter_model(config)
     save(tmp_path / "model", model, {}, {}, {})

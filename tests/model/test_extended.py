@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.owners import token_owners
 
 SMALL = {
     "vocabulary": 20,

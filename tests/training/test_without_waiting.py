@@ -95,7 +95,7 @@ def chromatin() -> tuple[nn.Module, Any, Batch]:
         (promoters, {"extra_globals": 4, "relative_radius": 3, "heads": 1}),
         (pretraining, {"attention": "full"}),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_no_step_waits_for_the_device(
     kind: Any, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -7,8 +7,8 @@ N S (S + N): L √L for blocks of √L tokens.
 import torch
 from torch import Tensor
 
-from bigbird_dna.attention.combiner.joint import Problem, attended, hide, others, scores, triangle, weigh
 from bigbird_dna.attention.combiner.pooling import pool
+from bigbird_dna.attention.joint import Problem, attended, hide, others, scores, triangle, weigh
 
 
 def block_attention(problem: Problem, by_column: bool = False) -> Tensor:

@@ -8,16 +8,17 @@ the summaries, of which there is one for each token: a span is a column as seen 
 import torch
 from torch import Tensor
 
-from bigbird_dna.attention.combiner.joint import Problem, attended, hide, others, scores, triangle, weigh
 from bigbird_dna.attention.combiner.pooling import pool_others, pool_up_to, shifted
+from bigbird_dna.attention.joint import Problem, attended, hide, others, recomputed, scores, triangle, weigh
+from bigbird_dna.attention.sparse.grid import row_and_column_scores, row_and_column_sum, turned
 
 
 def grid_attention(problem: Problem, vertical: bool) -> Tensor:
     """Attention on a grid filled row by row, (B, H, rows, columns, K) → the same."""
     if vertical:
         return _attention_over_columns(problem, problem.causal)
-    turned = problem.map(_turned)._replace(there=_turned(problem.there))
-    return _turned(_attention_over_columns(turned, False))
+    columns = problem.map(turned)._replace(there=turned(problem.there))
+    return turned(_attention_over_columns(columns, False))
 
 
 def _attention_over_columns(problem: Problem, prefixes: bool) -> Tensor:
@@ -26,31 +27,27 @@ def _attention_over_columns(problem: Problem, prefixes: bool) -> Tensor:
     With `prefixes` they end before it: the grid was filled row by row, and what comes later is not to be
     seen. A causal problem without it was filled column by column: columns before the own one are seen whole.
     """
-    q, k, v, *_, there, _, causal, dropout, _ = problem
+    q = problem.q
     rows, columns = q.shape[2:4]
-    span_k, span_v, exists = _summaries(problem, prefixes)
-
-    in_row, aside = there[..., None, :], others(columns, q)
-    in_column = _turned(there)[..., None, :] & others(rows, q)  # the own token counts in its row
-    if causal:
-        in_row = in_row & triangle(columns, q)
-        in_column = in_column & triangle(rows, q)
-        aside = aside if prefixes else triangle(columns, q, -1)
-    along_row = hide(scores(q, k), in_row)  # (B, H, R, C, C)
+    span_k: Tensor
+    span_v: Tensor
+    span_k, span_v, exists = recomputed(_summaries, problem, prefixes)
+    along_row, along_column = row_and_column_scores(problem)
+    aside = others(columns, q)
+    if problem.causal and not prefixes:
+        aside = triangle(columns, q, -1)
     through = hide(scores(q, span_k), exists[..., None, :] & aside)  # (B, H, R, C, C)
-    along_column = _turned(hide(scores(_turned(q), _turned(k)), in_column))  # (B, H, R, C, R)
-
-    weights = weigh(torch.cat([along_row, through, along_column], -1), dropout)
-    along_row, through, along_column = torch.split(weights, [columns, columns, rows], -1)
-    return along_row @ v + through @ span_v + _turned(_turned(along_column) @ _turned(v))
+    weights = weigh(torch.cat([along_row, along_column, through], -1), problem.dropout)
+    along_row, along_column, through = torch.split(weights, [columns, rows, columns], -1)
+    return row_and_column_sum(along_row, along_column, problem.v) + through @ span_v
 
 
 def _summaries(problem: Problem, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Keys and values of spans by row and column, (B, H, R, C, K), and which have tokens, (B, 1, R, C)."""
     _, k, v, pooled_q, pooled_k, there, largest, _, _, _ = problem
     rows = k.shape[2]
-    pooled_q, pooled_k, k, v = map(_turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
-    there = _turned(there)  # (B, 1, C, R)
+    pooled_q, pooled_k, k, v = map(turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
+    there = turned(there)  # (B, 1, C, R)
     if prefixes:  # rows before a token are filled if its own is
         span_q, span_k = (shifted(pool_up_to(x, largest)) for x in (pooled_q, pooled_k))
         seen = triangle(rows, k, -1)
@@ -60,9 +57,4 @@ def _summaries(problem: Problem, prefixes: bool) -> tuple[Tensor, Tensor, Tensor
         seen = there[..., None, :] & others(rows, k)
         exists = seen.any(-1)
     span_v = attended(span_q, k, v, seen)
-    return _turned(span_k), _turned(span_v), _turned(exists)
-
-
-def _turned(x: Tensor) -> Tensor:
-    """(B, H, R, C, …) → (B, H, C, R, …)."""
-    return x.transpose(2, 3)
+    return turned(span_k), turned(span_v), turned(exists)

@@ -1,28 +1,20 @@
 """The plans by name, and how much room each takes."""
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from torch import Tensor
 
 from bigbird_dna.attention.combiner.blocks import block_attention
-from bigbird_dna.attention.combiner.dyadic import dyadic_attention
+from bigbird_dna.attention.combiner.dyadic import summaries
 from bigbird_dna.attention.combiner.grid import grid_attention
-from bigbird_dna.attention.combiner.joint import Problem
-
-
-class Plan(NamedTuple):
-    """How keys are parted into those seen directly and spans."""
-
-    attend: Callable[[Problem], Tensor]  # (B, H, L, K), of any content where there is padding
-    scores: Callable[[int], int]  # that a query has, directly and of spans, for L tokens
+from bigbird_dna.attention.joint import Problem, joined
+from bigbird_dna.attention.planned import Plan
+from bigbird_dna.attention.sparse.dyadic import sibling_attention
 
 
 def fixed(span: int) -> Plan:
     """Blocks of `span` tokens."""
 
     def attend(problem: Problem) -> Tensor:
-        return _joined(block_attention(problem.in_blocks(span)), problem)
+        return joined(block_attention(problem.in_blocks(span)), problem)
 
     return Plan(attend, lambda tokens: span + -(-tokens // span))
 
@@ -31,7 +23,7 @@ def rowmajor(columns: int) -> Plan:
     """Rows of a grid of `columns` columns, summarised for each column."""
 
     def attend(problem: Problem) -> Tensor:
-        return _joined(block_attention(problem.in_blocks(columns), by_column=True), problem)
+        return joined(block_attention(problem.in_blocks(columns), by_column=True), problem)
 
     return Plan(attend, lambda tokens: columns + -(-tokens // columns))
 
@@ -40,7 +32,7 @@ def axial(columns: int, vertical: bool) -> Plan:
     """Own row and column of a grid of `columns` columns; the spans are columns, or rows."""
 
     def attend(problem: Problem) -> Tensor:
-        return _joined(grid_attention(problem.in_blocks(columns), vertical), problem)
+        return joined(grid_attention(problem.in_blocks(columns), vertical), problem)
 
     def scores(tokens: int) -> int:
         rows = -(-tokens // columns)
@@ -51,9 +43,8 @@ def axial(columns: int, vertical: bool) -> Plan:
 
 def logsparse() -> Plan:
     """Halves of dyadic blocks."""
-    return Plan(dyadic_attention, lambda tokens: 1 + max(1, (tokens - 1).bit_length()))
 
+    def attend(problem: Problem) -> Tensor:
+        return sibling_attention(problem, summaries)
 
-def _joined(out: Tensor, problem: Problem) -> Tensor:
-    """(B, H, N, S, K) → (B, H, L, K)."""
-    return out.flatten(2, 3)[:, :, : problem.q.shape[2]]
+    return Plan(attend, lambda tokens: 1 + max(1, (tokens - 1).bit_length()))

@@ -6,8 +6,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bigbird_dna.attention.combiner.module import Combiner, Mixture, RoutingCombiner
-from bigbird_dna.attention.combiner.plans import Plan, axial, fixed, logsparse, rowmajor
+from bigbird_dna.attention.combiner.plans import axial, fixed, logsparse, rowmajor
 from bigbird_dna.attention.combiner.pooling import Pooling
+from bigbird_dna.attention.planned import Plan
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
 Part = Literal["fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"]
@@ -72,20 +73,20 @@ def _building(part: Part) -> Callable[[LayerShape, Any], Combiner]:
 
 def _mixture(shape: LayerShape, options: MixtureOptions) -> Mixture:
     parts = (options.first, options.second)
-    return Mixture(Combiner(shape, plan(part, options), options.pooling) for part in parts)
+    return Mixture(shape, [Combiner(shape, plan(part, options), options.pooling) for part in parts])
 
 
 def _routing(shape: LayerShape, options: RoutingOptions) -> RoutingCombiner:
     return RoutingCombiner(shape, options.pooling, options.clusters, options.span, options.decay)
 
 
-_AXIAL_COST = "L · K · (columns + L / columns)"
+_AXIAL_COST = "L · (K + columns + L / columns)"
 MECHANISMS = (
-    Mechanism("combiner_fixed", FixedOptions, _building("fixed"), "L · K · (span + L / span)"),
+    Mechanism("combiner_fixed", FixedOptions, _building("fixed"), "L · (K + span + L / span)"),
     Mechanism("combiner_logsparse", CombinerOptions, _building("logsparse"), "L · K · log L"),
     Mechanism("combiner_axial_vertical", AxialOptions, _building("axial_vertical"), _AXIAL_COST),
     Mechanism("combiner_axial_horizontal", AxialOptions, _building("axial_horizontal"), _AXIAL_COST),
     Mechanism("combiner_axial_rowmajor", AxialOptions, _building("axial_rowmajor"), _AXIAL_COST),
-    Mechanism("combiner_routing", RoutingOptions, _routing, "L · K · (span + clusters + L / span)"),
+    Mechanism("combiner_routing", RoutingOptions, _routing, "L · (K + span + clusters + L / span)"),
     Mechanism("combiner_mixture", MixtureOptions, _mixture, "of both plans"),
 )

@@ -32,8 +32,9 @@ class Problem(NamedTuple):
     clusters: Tensor | None = None  # (B, H, L) numbers, where a plan goes by clusters
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Problem":
-        """The problem with its five tensors of vectors changed."""
-        q, k, v, pooled_q, pooled_k = map(change, self[:5])
+        """The problem with its five tensors of vectors changed, one that stands twice only once."""
+        changed = {id(x): change(x) for x in {id(x): x for x in self[:5]}.values()}
+        q, k, v, pooled_q, pooled_k = (changed[id(x)] for x in self[:5])
         return self._replace(q=q, k=k, v=v, pooled_q=pooled_q, pooled_k=pooled_k)
 
     def in_blocks(self, size: int) -> "Problem":
@@ -48,6 +49,11 @@ def in_blocks(x: Tensor, size: int) -> Tensor:
     missing = -x.shape[2] % size
     x = pad(x, (0, 0, 0, missing)) if missing else x
     return torch.unflatten(x, 2, (-1, size))
+
+
+def joined(out: Tensor, problem: Problem) -> Tensor:
+    """Blocks of a problem's tokens one after the other, (B, H, N, S, K) → (B, H, L, K)."""
+    return out.flatten(2, 3)[:, :, : problem.q.shape[2]]
 
 
 def scores(q: Tensor, k: Tensor) -> Tensor:
@@ -85,10 +91,10 @@ def others(size: int, like: Tensor) -> Tensor:
     return ~torch.eye(size, dtype=torch.bool, device=like.device)
 
 
-def recomputed(attend: Callable[..., Tensor], *arguments: object) -> Tensor:
+def recomputed(attend: Callable[..., Any], *arguments: object) -> Any:
     """What a function gives, which is called again in the backward pass rather than its steps kept."""
     if torch.is_grad_enabled():
-        return checkpoint(attend, *arguments, use_reentrant=False)  # type: ignore[no-any-return]
+        return checkpoint(attend, *arguments, use_reentrant=False)
     return attend(*arguments)
 
 

@@ -1,0 +1,199 @@
+"""Reversible layers: gradients as of stored ones, and what is kept for the backward pass."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.attention.selection import selected
+from bigbird_dna.config import EncoderConfig, known_mechanisms
+from bigbird_dna.errors import ModelError
+from bigbird_dna.model import reversible
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.layer_means import layer_means
+from bigbird_dna.model.prepared import prepared
+from bigbird_dna.model.rotary import rotate
+from tests.attention.mechanism_oracle import SMALL as SIZES
+
+NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
+IDS, LENGTHS = (
+    torch.randint(5, 40, (2, 50), generator=torch.Generator().manual_seed(0)),
+    torch.tensor([50, 31]),
+)
+
+
+def config(attention: str = "bigbird", **changes: Any) -> EncoderConfig:
+    """A small encoder's, with small sizes for its mechanism."""
+    options = {**SIZES, "combiner_routing": SIZES["routing"]}.get(attention, {})
+    changes = {"attention": attention, "attention_options": options, **changes}
+    small = {"vocabulary": 40, "layers": 3, "hidden": 16, "heads": 2, "positions": 128, "block_size": 8}
+    return EncoderConfig(**{**small, "reversible": True, **changes})
+
+
+def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
+    """The same function of the same layers, by their definition, all of it kept by autograd."""
+    x1, x2 = x, x
+    for layer in layers:
+        for part in reversible._parts(layer, arguments):
+            x1, x2 = x2, x1 + part.change(x2)
+    return (x1 + x2) / 2
+
+
+def loss(x: Tensor) -> Tensor:
+    """One of hidden states (…, D) that their LayerNorm doesn't make constant."""
+    return (x * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))).sum()
+
+
+def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
+    """Of all parameters, after some passes in training, and the output in front."""
+    torch.manual_seed(3)
+    for _ in range(passes):
+        encoder.zero_grad()
+        out = encoder(IDS, LENGTHS)
+        loss(out[0]).add(loss(out[1, :31])).backward()
+    return [out.detach()[1, :31], *(p.grad for p in encoder.parameters())]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_stored_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In training with dropout, where random numbers must be the same again, in double precision."""
+    drops = name not in known_mechanisms() or known_mechanisms()[name].drops
+    of = config(attention=name, dropout=0.1, attention_dropout=0.1 if drops else 0.0)
+    results = []
+    for kept in (False, True):
+        torch.manual_seed(0)
+        encoder = Encoder(of).double().train()
+        if kept:
+            monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
+        results.append(gradients(encoder))
+    for mine, theirs in zip(*results, strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is not None and theirs is not None:
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+    assert sum(grad is not None for grad in results[0]) > 40
+
+
+def test_what_the_layers_compute_is_what_the_equations_say() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(config(attention="full", layers=1, position="rotary")).double().eval()
+    (layer,) = encoder.layers
+    with torch.no_grad():
+        x = encoder.embeddings(IDS[:1], None)
+        normed = layer.attention_norm(x)
+        projected = [
+            part(normed).unflatten(2, (2, -1)).transpose(1, 2)
+            for part in (layer.query, layer.key, layer.value)
+        ]
+        turns = encoder._turns(x)
+
+        q, k = (rotate(y, turns) for y in projected[:2])
+        context = (q @ k.mT / 8**0.5).softmax(-1) @ projected[2]
+        first = x + layer.attention_output(context.transpose(1, 2).flatten(2))
+        inner = nn.functional.gelu(layer.intermediate(layer.output_norm(first)), approximate="tanh")
+        second = x + layer.output(inner)
+        expected = encoder.norm((first + second) / 2)  # type: ignore[misc]
+        torch.testing.assert_close(encoder(IDS[:1]), expected)
+
+
+@pytest.mark.parametrize("name", ["reformer", "routing", "combiner_routing"])
+def test_what_was_picked_the_first_time_stands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs that come back changed, here by far more than rounding, turn no choice of a mechanism."""
+    torch.manual_seed(0)
+    encoder = Encoder(config(attention=name, dropout=0.0)).train()
+    chosen: list[Tensor] = []
+
+    def noting(choose: Callable[[], Tensor], count: int) -> Tensor:
+        chosen.append(selected(choose, count))
+        return chosen[-1]
+
+    for module in ("centroids", "reformer"):
+        monkeypatch.setattr(f"bigbird_dna.attention.{module}.selected", noting)
+    out = encoder(IDS, LENGTHS)
+    first = len(chosen)
+    with torch.no_grad():
+        for layer in encoder.layers:
+            layer.attention_norm.weight.normal_()
+    loss(out).backward()
+    assert first == 3 and len(chosen) == 6
+    for before, after in zip(chosen[:3], reversed(chosen[3:]), strict=True):
+        assert torch.equal(before, after)
+    again = encoder(IDS, LENGTHS)
+    assert again.shape == out.shape and not torch.equal(chosen[6], chosen[0]), "and would else be another"
+
+
+def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
+    """Bytes that autograd keeps of a pass, and the most that both passes hold, parameters beside."""
+    torch.manual_seed(0)
+    encoder = Encoder(config(layers=layers, hidden=32, heads=2, positions=512, **changes)).train()
+    ids = torch.randint(5, 40, (2, 512))
+    for parameter in encoder.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    parameters = {parameter.data_ptr() for parameter in encoder.parameters()}
+    found = {}
+
+    def note(x: Tensor) -> Tensor:
+        if x.data_ptr() not in parameters:
+            found[x.data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            out = encoder(ids)
+        loss(out).backward()
+    held = most = 0
+    for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return sum(found.values()), most
+
+
+@pytest.mark.parametrize("name", ["bigbird", "reformer", "combiner_fixed"])
+def test_memory_does_not_grow_with_the_number_of_layers(name: str) -> None:
+    shallow, deep = (kept_and_peak(layers, attention=name) for layers in (2, 8))
+    assert deep[0] == shallow[0]
+    gradients = 6 * 14_000 * 4  # of six layers' parameters, which are the result
+    assert deep[1] <= 1.1 * shallow[1] + gradients
+    plain = [kept_and_peak(layers, attention=name, reversible=False) for layers in (2, 8)]
+    assert plain[1][0] > 3 * plain[0][0] > 3 * shallow[0] and plain[1][1] > 2 * deep[1]
+
+
+def test_scores_and_preparation_are_the_same_as_in_training() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(config(dropout=0.1)).eval()
+    out = encoder(IDS, LENGTHS)
+    with torch.inference_mode():
+        torch.testing.assert_close(encoder(IDS, LENGTHS), out)
+        with prepared(encoder, 128):
+            assert encoder.packed is None
+            torch.testing.assert_close(encoder(IDS, LENGTHS), out)
+    torch.testing.assert_close(encoder(IDS[1:, :31])[0], out[1, :31], atol=2e-5, rtol=2e-5)
+
+
+def test_autocast_gives_gradients_near_those_of_single_precision() -> None:
+    results = []
+    for narrow in (False, True):
+        torch.manual_seed(0)
+        encoder = Encoder(config(dropout=0.0)).train()
+        with torch.autocast("cpu", enabled=narrow):
+            out = encoder(IDS)
+        loss(out.float()).backward()
+        results.append(encoder.layers[0].value.weight.grad)
+    assert (results[0] - results[1]).norm() < 0.1 * results[0].norm()
+
+
+@pytest.mark.parametrize("other", [{"gradient_checkpointing": True}, {"compatibility": "huggingface"}])
+def test_what_does_not_go_with_it_is_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match="reversible goes with neither compatibility huggingface nor gradient_"
+    ):
+        config(**other)
+
+
+def test_single_layers_have_no_hidden_states_to_tell() -> None:
+    with pytest.raises(ModelError, match="a reversible encoder has no hidden states of single layers"):
+        layer_means(Encoder(config()), [], pad_id=0, batch_size=1, device=torch.device("cpu"))
