@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 NEAREST = 2.0**-25
 """Log-odds are those of a probability from here to 1 less this: half a step of float32 below 1."""
 
+_LARGEST = 1e6  # of a line's numbers: log-odds times it are numbers still
 _Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -29,8 +30,8 @@ class Platt(_Map):
     """
 
     method: Literal["platt"] = "platt"
-    slope: float = Field(gt=0)
-    intercept: float
+    slope: float = Field(gt=0, le=_LARGEST)
+    intercept: float = Field(ge=-_LARGEST, le=_LARGEST)
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
         """Calibrated probabilities, of the same shape."""

@@ -39,8 +39,8 @@ class CalibratedTrack(_Part):
 
     track: str | None = None
     map: CalibrationMap
-    positives: Annotated[int, Field(ge=0)]
-    negatives: Annotated[int, Field(ge=0)]
+    positives: Annotated[int, Field(ge=0, le=2**53)]
+    negatives: Annotated[int, Field(ge=0, le=2**53)]
     shared: bool = False  # fitted to all tracks together: this one has too few positives or negatives
 
     @property
@@ -114,7 +114,7 @@ class Calibration(_Part):
 def write_calibration(path: Path, calibration: Calibration, weights_sha256: str) -> None:
     """Write `calibration.json` of the model whose weights file has this checksum, whole or not at all."""
     content = {**calibration.model_dump(mode="json"), _WEIGHTS: weights_sha256}
-    write_json(path, {**content, _OWN: _digest(content)})
+    write_json(path, {**content, _OWN: own_digest(content)})
 
 
 def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibration:
@@ -139,7 +139,11 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
         said = shortened(repr(content.get("format")))
         raise ModelError(f"{path}: format {said}, this version reads format {FORMAT}")
     own, weights = content.pop(_OWN, None), content.get(_WEIGHTS)
-    if own != _digest(content):
+    try:
+        found = own_digest(content)
+    except RecursionError:
+        raise ModelError(f"{path}: damaged: it is nested too deeply") from None
+    if own != found:
         raise ModelError(
             f"{path}: damaged, or changed since it was written: its content has another checksum than it "
             "says; calibrate the model again"
@@ -158,6 +162,7 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
         raise ModelError(f"{path}: not a calibration: {where}: {shortened(fault['msg'], 200)}") from None
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def own_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of a calibration's content, which it says itself."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

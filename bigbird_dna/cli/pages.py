@@ -128,6 +128,9 @@ def summarize(
     groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
     tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *TRACK_TABLE)] = None,
     variants: Annotated[Path | None, option(None, "variants.tsv of report-variants.")] = None,
+    calibration: Annotated[
+        Path | None, option(None, "calibration.tsv of report-promoters.", "", "--calibration")
+    ] = None,
     report: Annotated[Path | None, option(None, "Where the report is; named in the last line.")] = None,
     output: Annotated[Path | None, output("FILE", "TSV of the same figures.")] = None,
 ) -> None:
@@ -143,6 +146,7 @@ def summarize(
         groups=groups,
         tracks=tracks,
         variants=variants,
+        calibration=calibration,
         report=report,
         output=output,
     )

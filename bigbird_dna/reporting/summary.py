@@ -8,6 +8,7 @@ from pathlib import Path
 from bigbird_dna.errors import UsageError, printable
 from bigbird_dna.reporting.summary_rows import (
     Row,
+    calibration_rows,
     group_rows,
     language_rows,
     lead_rows,
@@ -30,6 +31,7 @@ def summarise(
     groups: Path | None = None,
     tracks: Path | None = None,
     variants: Path | None = None,
+    calibration: Path | None = None,
     report: Path | None = None,
     output: Path | None = None,
 ) -> str:
@@ -44,6 +46,8 @@ def summarise(
         those of simpler predictors, as `evaluate-pretraining` writes them.
     promoters, groups, tracks, variants
         `promoters.tsv`, `groups.tsv`, `tracks.tsv` and `variants.tsv` of the reports.
+    calibration
+        `calibration.tsv` of the promoters' report; its rows follow those of `promoters`.
     report
         Where the run's report is: named in the last line.
     output
@@ -68,11 +72,14 @@ def summarise(
         (bits, language_rows),
         (pretraining, pretraining_rows),
         (promoters, promoter_rows),
+        (calibration, calibration_rows),
         (groups, group_rows),
         (tracks, lead_rows),
         (variants, variant_rows),
     )
     rows = [_plain(row) for path, read in sources if path is not None for row in read(path)]
+    order = {section: place for place, section in enumerate(dict.fromkeys(row.section for row in rows))}
+    rows.sort(key=lambda row: order[row.section])  # a section's rows from several files stand together
     if not rows:
         raise UsageError("nothing to sum up: give metrics.json, promoters.tsv, groups.tsv or another file")
     if output is not None:

@@ -18,6 +18,7 @@ from bigbird_dna.reporting.tracks.tables import PUBLISHED
 from bigbird_dna.reporting.variants.table import ALL, COLUMNS, HELD_OUT
 
 _UNEVEN = 0.05
+_ERROR = "ece_debiased"
 LISTED = 3  # tracks with the largest lead
 _METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
 _PREDICTORS = {"kmers": "k-mer regression"}
@@ -134,6 +135,16 @@ def promoter_rows(source: Path) -> list[Row]:
                 figure, note = _COMPARED[line["model"]]
                 rows.append(Row(section, figure, *areas["auroc"], note))
         rows += last
+    return rows
+
+
+def calibration_rows(source: Path) -> list[Row]:
+    """For each negative set how far probabilities of test windows are off, as they are and calibrated."""
+    columns = [f"{_ERROR}{end}" for end in ENDS]
+    rows = []
+    for line in read_tsv(source, ["negative_set", "probabilities", *columns]).to_dict("records"):
+        figure, error = f"calibration error, {line['probabilities']}", _estimate(line, _ERROR, source)
+        rows.append(Row(f"promoters, {line['negative_set']}", figure, *error, "beyond chance"))
     return rows
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bigbird_dna.calibration.fitting import Fitted, fit_map
 from bigbird_dna.calibration.maps import Isotonic, Platt, shift_prior
-from bigbird_dna.calibration.stored import FILE, Calibration, read_calibration, write_calibration
+from bigbird_dna.calibration.stored import FILE, Calibration, own_digest, read_calibration, write_calibration
 from bigbird_dna.errors import ModelError, UsageError
 from tests.calibration.sources import mixture
 
@@ -61,12 +61,10 @@ def _edited(change: Callable[[dict], None]) -> Callable[[Path], None]:
     """A change of the content that keeps the file's own checksum right, as another version would write it."""
 
     def edit(path: Path) -> None:
-        from bigbird_dna.calibration.stored import _digest
-
         values = json.loads(path.read_text())
         del values["sha256"]
         change(values)
-        path.write_text(json.dumps({**values, "sha256": _digest(values)}))
+        path.write_text(json.dumps({**values, "sha256": own_digest(values)}))
 
     return edit
 
@@ -87,6 +85,8 @@ def _edited(change: Callable[[dict], None]) -> Callable[[Path], None]:
         (_edited(lambda values: values.update(tracks=[])), "tracks"),
         (_edited(lambda values: values.update(more=1)), "not a calibration: more"),
         (_edited(lambda values: values["tracks"][0]["map"].update(slope=-1)), "slope"),
+        (_edited(lambda values: values["tracks"][0]["map"].update(slope=1e300)), "slope"),
+        (_edited(lambda values: values["tracks"][0].update(positives=10**400)), "positives"),
         (_edited(lambda values: values["tracks"][0]["map"].update(method="pickle")), "method|pickle"),
         (_edited(lambda values: values["tracks"][0].update(positives=0, negatives=0)), "no row"),
         (_edited(lambda values: values.update(weights_sha256="0" * 64)), "was fitted for another model"),

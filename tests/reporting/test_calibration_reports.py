@@ -62,6 +62,22 @@ def test_a_calibration_of_other_weights_is_no_model_s(model: Path, tmp_path: Pat
     assert not (tmp_path / "report").exists() or not list((tmp_path / "report").glob("*.tsv"))
 
 
+def test_the_summary_has_the_errors_beside_the_other_figures(run: Run, model: Path, tmp_path: Path) -> None:
+    promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
+    files = {name: tmp_path / f"report/{name}.tsv" for name in ("promoters", "calibration")}
+    words = [f"--{name}={path}" for name, path in files.items()]
+    assert run("summarize", *words, "-o", tmp_path / "summary.tsv").code == 0
+    found = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
+    assert (found["section"] == "promoters, genomic").all()
+    table = pd.read_csv(files["calibration"], sep="\t").set_index("probabilities")
+    for name in ("raw", "calibrated"):
+        row = found[found["figure"] == f"calibration error, {name}"].iloc[0]
+        expected = [table.loc[name, f"ece_debiased{end}"] for end in ("", "_low", "_high")]
+        assert row[["value", "low", "high"]].tolist() == pytest.approx(expected, rel=1e-4)
+    files["calibration"].write_text("negative_set\n")
+    refused(run("summarize", *words), 1, files["calibration"], "no column 'probabilities'")
+
+
 @pytest.fixture
 def tracks(tmp_path: Path) -> Path:
     """`raw.npy` and `labels.npy` of test rows of two tracks, and the calibration of validation rows."""

@@ -202,6 +202,7 @@ rule summary:
         pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
         bits=rules.evaluate_pretraining.output if CONFIG.has_pretraining else [],
         promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
+        calibration=(rules.promoter_report.output.calibration_table if CONFIG.has_promoters else []),
         statistics=rules.tokenizer_statistics.output[0] if CONFIG.has_genome else [],
         loci=(
             rules.prepare_promoters.output.counts if CONFIG.has_promoters and not SEQUENCES else []
@@ -234,7 +235,7 @@ rule summary:
         ),
         tables=lambda wildcards, input: [
             f"--{name}={input[name]}"
-            for name in ("loci", "promoters", "groups", "tracks", "variants")
+            for name in ("loci", "promoters", "calibration", "groups", "tracks", "variants")
             if input.get(name)
         ],
         report=str(PATHS.report_page),

@@ -12,9 +12,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
+from bigbird_dna.calibration.fitting import Fitted
+from bigbird_dna.calibration.maps import Isotonic, Platt
+from bigbird_dna.calibration.stored import Calibration, own_digest, read_calibration, write_calibration
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.reference import Reference, write_fasta
@@ -139,6 +143,35 @@ def _in_a_store(name: str, signed: bool = True) -> Callable[[Path], None]:
     return read
 
 
+@functools.cache
+def _calibrations() -> list[bytes]:
+    line = Fitted(Platt(slope=0.7, intercept=-0.2), 30, 70)
+    curve = Fitted(Isotonic(scores=(0.2, 0.5), probabilities=(0.1, 0.7)), 0, 100, shared=True)
+    found = []
+    maps: list[dict[str | None, Fitted]] = [{None: line}, {"one": line, "two": curve}]
+    for fitted in maps:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "calibration.json")
+            write_calibration(path, Calibration.of(fitted, {"split": "valid"}), "0" * 64)
+            found.append(path.read_bytes())
+    return found
+
+
+def _calibration(path: Path) -> None:
+    """A calibration with the checksum that it should have."""
+    try:
+        content = json.loads(path.read_bytes())
+        content.pop("sha256", None)
+        path.write_text(json.dumps({**content, "sha256": own_digest(content)}))
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        pass
+    found = read_calibration(path)
+    values = np.linspace(0, 1, 11, dtype=np.float32)[:, None].repeat(len(found.tracks), 1)
+    calibrated = found(values[:, 0] if found.tracks[0].track is None else values)
+    # What was accepted keeps the order, and gives probabilities.
+    assert ((calibrated >= 0) & (calibrated <= 1)).all() and (np.diff(calibrated, axis=0) >= 0).all()
+
+
 def _training() -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
@@ -233,6 +266,7 @@ def _packed() -> list[bytes]:
 READERS = [
     Reader("model-config", ".json", _in_a_model(CONFIG), _of_models(CONFIG), tokens=WORDS),
     Reader("model-weights", ".safetensors", _in_a_model(WEIGHTS), _of_models(WEIGHTS), SAFETENSORS, WORDS),
+    Reader("calibration", ".json", _calibration, _calibrations, tokens=WORDS),
     Reader("model-record", ".json", _in_a_model(RECORD), lambda: [_models()[0][RECORD]], tokens=WORDS),
     Reader(
         "store-description",
