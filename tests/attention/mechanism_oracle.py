@@ -1,8 +1,9 @@
 """Mechanisms beside Combiner by their definitions: which keys a query sees, and dense matrices of weights."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +23,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "reformer": {"buckets": 4, "chunk": 3, "rounds": 3},
 }
 """All of them, with sizes for short sequences."""
+
+
+def quick(names: Iterable[str], *kept: str) -> list[Any]:
+    """Names as parameters of a test, all but `kept` of which are for the slow suite."""
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def build(
@@ -145,6 +151,3 @@ def expected(
                 out = torch.cat([weights @ values, out[:, count:]], 1)
         rows.append(nn.functional.pad(out, (0, 0, 0, made[0].shape[2] - length)))
     return torch.stack(rows)
-
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -9,6 +9,7 @@ from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import known_mechanisms
 from bigbird_dna.reporting.attention_figure import COLOURS, save_attention_figure
 from bigbird_dna.reporting.weights_figure import save_weights_figure
+from tests.attention.mechanism_oracle import quick
 from tests.cli.command import Run, invoke, refused
 
 
@@ -80,7 +81,7 @@ def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path, run: Run) 
     refused(result, 2, "layer 2: the encoder has layers 0 to 1")
 
 
-@pytest.mark.parametrize("name", sorted(known_mechanisms()))
+@pytest.mark.parametrize("name", quick(sorted(known_mechanisms()), "longformer", "reformer"))
 def test_every_mechanism_has_a_picture(tmp_path: Path, name: str) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(

@@ -13,12 +13,13 @@ from torch import Tensor
 from bigbird_dna.attention import joint, performer
 from bigbird_dna.attention.effective import effective_matrix
 from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
-from tests.attention.mechanism_oracle import HEADS, SMALL, WIDTH, build, expected, matrix
+from tests.attention.mechanism_oracle import HEADS, SMALL, WIDTH, build, expected, matrix, quick
 from tests.attention.problems import inputs
 from tests.attention.sizes import Largest, Total
 
 NAMES = tuple(SMALL)
 CASES = [(name, causal) for name in NAMES for causal in (False, True) if name != "reformer" or not causal]
+COUNTED = [name for name in known_mechanisms() if name != "combiner_mixture"]
 SIZES = ("span", "columns", "window", "chunk")
 each_case = pytest.mark.parametrize(("name", "causal"), CASES)
 
@@ -153,7 +154,9 @@ def test_nothing_is_as_large_as_all_pairs(name: str, causal: bool) -> None:
     assert largest.numbers <= 8 * tokens * size, f"{largest.numbers / tokens:.0f} numbers a token"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "performer"])
+@pytest.mark.parametrize(
+    "name", quick((name for name in NAMES if name != "performer"), "longformer", "reformer")
+)
 def test_dropout_is_reproducible_and_unbiased(name: str) -> None:
     module = build(name)
     q, k, v, hidden, _ = (x.detach() for x in made_for(name, 1, HEADS, 11, WIDTH))
@@ -186,7 +189,7 @@ def test_bfloat16_stays_near_single_precision(name: str) -> None:
         assert (automatic.float() - clean).abs().max() < 0.08
 
 
-@pytest.mark.parametrize("name", [name for name in known_mechanisms() if name != "combiner_mixture"])
+@pytest.mark.parametrize("name", quick(COUNTED, "axial", "performer"))
 def test_the_numbers_that_are_made_grow_as_the_stated_cost(name: str) -> None:
     """By powers of the length from 512 to 4,096 tokens, sizes being √L; never faster by more than 0.15.
 

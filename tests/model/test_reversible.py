@@ -16,6 +16,7 @@ from bigbird_dna.model.layer_means import layer_means
 from bigbird_dna.model.prepared import prepared
 from bigbird_dna.model.rotary import rotate
 from tests.attention.mechanism_oracle import SMALL as SIZES
+from tests.attention.mechanism_oracle import quick
 
 NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
 IDS, LENGTHS = (
@@ -56,7 +57,7 @@ def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
     return [out.detach()[1, :31], *(p.grad for p in encoder.parameters())]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick(NAMES, "bigbird", "combiner_routing", "longformer", "reformer"))
 def test_gradients_are_those_of_stored_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In training with dropout, where random numbers must be the same again, in double precision."""
     drops = name not in known_mechanisms() or known_mechanisms()[name].drops
@@ -152,7 +153,7 @@ def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
     return sum(found.values()), most
 
 
-@pytest.mark.parametrize("name", ["bigbird", "reformer", "combiner_fixed"])
+@pytest.mark.parametrize("name", quick(["bigbird", "reformer", "combiner_fixed"], "reformer"))
 def test_memory_does_not_grow_with_the_number_of_layers(name: str) -> None:
     shallow, deep = (kept_and_peak(layers, attention=name) for layers in (2, 8))
     assert deep[0] == shallow[0]
