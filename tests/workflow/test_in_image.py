@@ -68,8 +68,11 @@ def test_a_run_in_the_image_ends_in_the_same_model(
         assert done.returncode == 0, done.stdout + done.stderr
         found.append(files(home / "out/models/pretrained"))
         lines = told.read_text().splitlines() if told.exists() else []
-        assert all(line.startswith(f"exec\t--home\t{home}\t--nv\t{IMAGE}\t") for line in lines)
-        trained = [line for line in lines if "pretrain\t" in line and "--checkpoints" in line]
-        assert len(trained) == len(words[:1]) and (not words or len(lines) > 4)
-        assert all("\tpython\t-m\ttorch.distributed.run\t--standalone\t" in line for line in trained)
+        entered = [line for line in lines if line.startswith(f"exec\t--home\t{home}\t--nv\t")]
+        trained = [line for line in lines if "\tpretrain\t" in line and "\t--checkpoints\t" in line]
+        assert len(trained) == len(words[:1]) and (not words or len(entered) > 4)
+        assert all(f"\t{IMAGE}\t" in line for line in entered)
+        assert all(
+            f"\t{IMAGE}\tpython\t-m\ttorch.distributed.run\t--standalone\t" in line for line in trained
+        )
     assert found[0] == found[1] and len(found[0]) > 3
