@@ -40,7 +40,8 @@ def test_from_a_training_to_a_list_and_back(
     assert result.code == 0, result
     Path("models.yaml").write_text(result.out)
     with tarfile.open("toy.tar") as archive:
-        archive.extractall("models", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        archive.extractall("models")
     entry = yaml.safe_load(result.out)["toy"]
     assert (entry["task"], entry["licence"], entry["where"]) == ("promoter", "CC0-1.0", "toy")
     result = silent(run)("fetch-model", "toy", "-o", "fetched", "--catalogue", "models.yaml")

@@ -22,6 +22,11 @@ from tests.faults.exchange import Site
 from tests.faults.server import FaultyServer, running
 from tests.faults.wrong_answers import FAULTS
 
+# Where a TLS handshake fails, Python 3.11.2 leaves its socket to the garbage collector, whenever that comes.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+)
+
 LIMITS = Limits(silence=1, answer=2, window=1, futile=1, seconds=5, pause=0.001)
 
 

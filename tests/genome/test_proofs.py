@@ -110,7 +110,8 @@ def unpacked(path: Path) -> Genome:
     with tarfile.open(archive, "w") as tar:
         tar.add(there, path.name)
     with tarfile.open(archive) as tar:
-        tar.extractall(path.parent, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        tar.extractall(path.parent)
     return B
 
 

@@ -82,5 +82,6 @@ def make_shelf(home: Path, task: str = "promoter") -> Path:
     home.mkdir(parents=True, exist_ok=True)
     entry = publish(make_toy(home / "made", task), home / "toy.tar")
     with tarfile.open(home / "toy.tar") as archive:
-        archive.extractall(home / "models", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+        archive.extractall(home / "models")
     return write_list(home / "models.yaml", {"toy": entry})
