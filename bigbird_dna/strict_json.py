@@ -3,7 +3,10 @@
 import json
 import math
 from collections import Counter
+from pathlib import Path
 from typing import Any, NoReturn
+
+from bigbird_dna.errors import ModelError, error_text
 
 
 def parse_json(text: str) -> Any:
@@ -18,6 +21,21 @@ def parse_json(text: str) -> Any:
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def read_object(path: Path, most_bytes: int) -> dict[str, Any]:
+    """The object that a model's JSON file holds; `ModelError` says what is wrong with it."""
+    try:
+        if path.stat().st_size > most_bytes:
+            raise ModelError(f"{path}: damaged: more than {most_bytes >> 20} MB")
+        values = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path}: can't be read: {error.strerror}") from None
+    except ValueError as error:  # no UTF-8, or no JSON
+        raise ModelError(f"{path}: damaged: {error_text(error)}") from None
+    if not isinstance(values, dict):
+        raise ModelError(f"{path}: damaged: holds no JSON object")
+    return values
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.genome.splits import Split
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.rows import pad, window_rows
@@ -33,8 +34,6 @@ Item = tuple[Any, Tensor]
 """A window in its form, and its labels."""
 
 _LONGEST = 1 << 30
-_CODES = np.full(256, 4, np.uint8)
-_CODES[np.frombuffer(b"ACGT", np.uint8)] = range(4)
 _ROWS = np.eye(5, 4, dtype=np.float32)  # N: no base at all
 
 
@@ -227,7 +226,7 @@ class PromoterWindows(_Windows):
 
 def one_hot(sequence: str) -> npt.NDArray[np.float32]:
     """(4, L): rows A C G T, a column of zeros for N."""
-    codes = _CODES[np.frombuffer(sequence.encode("ascii"), np.uint8)]
+    codes = base_codes(sequence)
     return np.ascontiguousarray(_ROWS[codes].T)
 
 

@@ -45,6 +45,9 @@ class Choice(NamedTuple):
         """Whether a faster route can't serve the call, as `reason` says."""
         return self.route == "blocked" and self.reason != ASKED
 
+    def __str__(self) -> str:
+        return f"attention: {self.route} ({self.reason})"
+
 
 ASKED = "asked for"
 Hear = Callable[[Choice], None]
@@ -53,11 +56,18 @@ _hearing: ContextVar[Hear | None] = ContextVar("_hearing", default=None)
 
 @contextmanager
 def routes_heard(hear: Hear) -> Iterator[None]:
-    """Tell `hear` of every choice of a route in the block (and thread), before it is gone by.
+    """Tell `hear` of each choice of a route in the block (and thread) once, before it is gone by.
 
     It may raise an error to keep it from that.
     """
-    token = _hearing.set(hear)
+    said: set[Choice] = set()
+
+    def hear_once(choice: Choice) -> None:
+        if choice not in said:
+            said.add(choice)
+            hear(choice)
+
+    token = _hearing.set(hear_once)
     try:
         yield
     finally:

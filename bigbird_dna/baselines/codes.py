@@ -7,18 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.genome import sequence
+from bigbird_dna.genome.sequence import UNKNOWN
+
 # Axes: N windows, L bases.
 
-UNKNOWN = 4
-_TABLE = np.full(256, UNKNOWN, np.uint8)
-_TABLE[np.frombuffer(b"ACGT", np.uint8)] = np.arange(4)
 _OTHER_STRAND = np.array([3, 2, 1, 0, UNKNOWN], np.uint8)
 
 
 def base_codes(sequences: Sequence[str]) -> NDArray[np.uint8]:
     """Codes (N, L) of sequences of one length; whatever isn't A, C, G or T is an N."""
-    text = np.frombuffer("".join(sequences).encode("ascii"), np.uint8)
-    return _TABLE[text].reshape(len(sequences), -1) if sequences else np.zeros((0, 0), np.uint8)
+    if not sequences:
+        return np.zeros((0, 0), np.uint8)
+    return sequence.base_codes("".join(sequences)).reshape(len(sequences), -1)
 
 
 def other_strand(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:

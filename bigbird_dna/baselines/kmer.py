@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.baselines.codes import UNKNOWN, base_codes
+from bigbird_dna.baselines.codes import base_codes
 from bigbird_dna.console import log
+from bigbird_dna.genome.sequence import UNKNOWN
 
 # Inverse strengths of the L2 penalty that `KmerLogistic` chooses from.
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)

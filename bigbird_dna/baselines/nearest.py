@@ -8,37 +8,20 @@ learnt from. Of several that are as similar, y is the mean; without any, the pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.genome.homology.nearest import Pairs, Windows, aligned_pairs
+from bigbird_dna.baselines.comparators.interface import Windows, blocks
+from bigbird_dna.genome.homology import nearest
+from bigbird_dna.genome.homology.nearest import Pairs, aligned_pairs
 
 # Axes: N windows learnt from, n windows predicted, T labels of each.
 
-Rows = NDArray[np.intp]
 Probabilities = NDArray[np.float64]
 
 _AT_ONCE = 65_536  # windows whose labels are in memory
-
-
-class Labelled(Protocol):
-    """Windows with labels, read when they are asked for."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, T)."""
-
-    @property
-    def length(self) -> int:
-        """bp of a window."""
-
-    def sequences(self, rows: Rows) -> list[str]:
-        """The sequences of some windows, in letters A C G T N."""
-
-    def labels(self, rows: Rows) -> NDArray[np.uint8]:
-        """Their labels of 0 and 1, (n, T)."""
 
 
 class NearestWindow:
@@ -53,15 +36,15 @@ class NearestWindow:
 
     def __init__(self, *, balanced: bool = False) -> None:
         self.balanced = balanced
-        self._learnt: Labelled | None = None
+        self._learnt: Windows | None = None
         self._shares: Probabilities = np.zeros(0)
 
-    def fit(self, learnt: Labelled, held_out: Labelled | None = None) -> Self:
+    def fit(self, learnt: Windows, held_out: Windows | None = None) -> Self:
         """Learn windows by heart; nothing is chosen, so that those held out aren't looked at."""
         count, labels = learnt.shape
         total = np.zeros(labels)
-        for first in range(0, count, _AT_ONCE):
-            total += learnt.labels(np.arange(first, min(first + _AT_ONCE, count))).sum(axis=0)
+        for rows in blocks(count, _AT_ONCE):
+            total += learnt.labels(rows).sum(axis=0)
         self._learnt = learnt
         self._shares = np.full(labels, 0.5) if self.balanced else total / max(count, 1)
         return self
@@ -71,7 +54,7 @@ class NearestWindow:
         if self._learnt is None:
             raise ValueError("the nearest-window model has not been fitted")
         count = self._learnt.shape[0]
-        return aligned_pairs(sequences, Windows(count, self._learnt.length, self._learnt.sequences))
+        return aligned_pairs(sequences, nearest.Windows(count, self._learnt.length, self._learnt.sequences))
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Probabilities (n, T) of some windows."""

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import CalibrationMap, shift_prior
-from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
+from bigbird_dna.errors import ModelError, UsageError, shortened
 from bigbird_dna.files import write_json
-from bigbird_dna.strict_json import parse_json
+from bigbird_dna.strict_json import read_object
 
 FILE = "calibration.json"
 FORMAT = 1
@@ -125,16 +125,7 @@ def read_calibration(path: Path, weights_sha256: str | None = None) -> Calibrati
     ModelError
         The file is missing, damaged, of another format, or of other weights.
     """
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise ModelError(f"{path}: damaged: more than {_LARGEST >> 20} MB")
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"{path}: can't be read: {error.strerror}") from None
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: damaged: holds no JSON object")
+    content = read_object(path, _LARGEST)
     if content.get("format") != FORMAT:
         said = shortened(repr(content.get("format")))
         raise ModelError(f"{path}: format {said}, this version reads format {FORMAT}")

@@ -7,12 +7,10 @@ from pydantic import Field, model_validator
 from bigbird_dna.config.promoter_sections import NegativeSet
 from bigbird_dna.config.section import Section
 
-PromoterComparator = Literal[
-    "gc", "k-mers", "gkm-svm", "cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"
-]
-TrackComparator = Literal[
-    "gc", "k-mers", "gkm-svm", "motifs", "cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"
-]
+NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
+PromoterComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm"]
+TrackComparator = Literal[PromoterComparator, "motifs"]
+Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
 TableStart = Literal["pretrained", "random"]
 
 # At most: a wrong list would start thousands of trainings.
@@ -51,7 +49,7 @@ class TablesConfig(Section):
     steps: int | None = Field(
         default=None, ge=1, description="of the training of comparators that are networks; none: 2,000"
     )
-    taxon: Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"] = Field(
+    taxon: Taxon = Field(
         default="vertebrates", description="whose matrices of JASPAR the comparator motifs has"
     )
 

@@ -5,6 +5,9 @@ report how many there were. Everything else, such as the U of RNA, the letters o
 digits, is an error: a sequence with them is not what its user takes it for.
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bigbird_dna.errors import DataError
 
 AMBIGUOUS = "RYSWKMBDHV"
@@ -16,6 +19,16 @@ _AMBIGUOUS = (AMBIGUOUS + AMBIGUOUS.lower()).encode()
 _UNAMBIGUOUS = bytes(sorted(set(range(256)) - set(_AMBIGUOUS)))
 _CLEAN = bytes.maketrans(_ACCEPTED, (LETTERS + "N" * len(AMBIGUOUS)).encode() * 2)
 _COMPLEMENT = str.maketrans("ACGTNacgtn", "TGCANtgcan")
+
+UNKNOWN = 4
+"""The code of an N; those of A, C, G and T are 0 to 3."""
+_CODES = np.full(256, UNKNOWN, np.uint8)
+_CODES[np.frombuffer(b"ACGT", np.uint8)] = np.arange(UNKNOWN)
+
+
+def base_codes(text: str) -> NDArray[np.uint8]:
+    """The codes (L,) of a sequence; whatever isn't A, C, G or T is `UNKNOWN`."""
+    return _CODES[np.frombuffer(text.encode("ascii"), np.uint8)]
 
 
 def first_bad_letter(raw: bytes) -> int | None:

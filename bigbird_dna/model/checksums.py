@@ -6,12 +6,11 @@ made a model.
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import ModelError, error_text, shortened
 from bigbird_dna.files import checksum
-from bigbird_dna.strict_json import parse_json
+from bigbird_dna.strict_json import read_object
 
 RECORD = "provenance.json"
 KEY = "files"
@@ -48,27 +47,12 @@ def verify_one(directory: Path, name: str) -> None:
         _compare(directory, name, expected)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object; `ModelError` says what is wrong with it."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ModelError(f"{path}: damaged: more than {MOST_BYTES >> 20} MB")
-        values = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"{path}: can't be read: {error.strerror}") from None
-    except ValueError as error:  # no UTF-8, or no JSON
-        raise ModelError(f"{path}: damaged: {error_text(error)}") from None
-    if not isinstance(values, dict):
-        raise ModelError(f"{path}: damaged: holds no JSON object")
-    return values
-
-
 def recorded(directory: Path) -> dict[str, str]:
     """What a model's record says: SHA-256 by name of file; `ModelError` if it can't be read."""
     path = directory / RECORD
     if not path.exists():
         return {}
-    files = read_object(path).get(KEY, {})
+    files = read_object(path, MOST_BYTES).get(KEY, {})
     if not isinstance(files, dict):
         raise ModelError(f"{path}: damaged: {KEY!r} holds no JSON object")
     for name, value in files.items():

@@ -43,6 +43,7 @@ from bigbird_dna.model.settings import (
     Task,
 )
 from bigbird_dna.model.weights import load_network
+from bigbird_dna.strict_json import read_object
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.opening import TOKENIZER_FILES, load_tokenizer
 
@@ -247,7 +248,7 @@ def _of_task(given: Model | Path | str, kind: type[M], task: Task) -> M:
 
 def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, Any]]:
     """What `config.json` says of encoder, task and tokenizer."""
-    values = checksums.read_object(path)
+    values = read_object(path, checksums.MOST_BYTES)
     if values.get("format") != FORMAT:
         said = shortened(repr(values.get("format")))
         raise ModelError(f"{path}: format {said}, this version reads format {FORMAT}")

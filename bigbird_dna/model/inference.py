@@ -40,12 +40,10 @@ def inference(precision: str, device: torch.device) -> Iterator[None]:
     check_choice("precision", precision, PRECISIONS)
     if precision == "float16" and device.type == "cpu":
         raise UsageError("precision float16: for GPUs; on a CPU choose float32 or bfloat16")
-    said: set[Choice] = set()
 
     def hear(choice: Choice) -> None:
-        if device.type != "cpu" and choice not in said:
-            said.add(choice)
-            log(f"attention: {choice.route} ({choice.reason})")
+        if device.type != "cpu":
+            log(str(choice))
 
     token = _computing.set(PRECISIONS[precision])
     try:

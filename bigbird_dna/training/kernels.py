@@ -28,19 +28,15 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
         On a GPU attention would give way to a slower route, and `attention_fallback` doesn't allow that; or
         torch can't compile.
     """
-    said: set[Choice] = set()
 
     def hear(choice: Choice) -> None:
-        if choice in said:
-            return
-        said.add(choice)
         if choice.gave_way and world.device.type in STRICT and not config.attention_fallback:
             raise ConfigError(
                 f"attention would be computed by the slower route {choice.route}, as {choice.reason}: "
                 "attention_fallback: true in the section of this training allows it"
             )
         if world.is_first:
-            log(f"attention: {choice.route} ({choice.reason})")
+            log(str(choice))
 
     with ExitStack() as stack:
         stack.enter_context(routes_heard(hear))

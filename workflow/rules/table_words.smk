@@ -1,9 +1,9 @@
 """Which models and comparators the paper's tables have, and the words of their commands."""
 
+from bigbird_dna.baselines.comparators.names import NETWORK_NAMES
+
 TABLES = CONFIG.tables
 TABLE_CHECKPOINTS = str(PATHS.checkpoints / "tables")
-# Those that are trained have a model for each seed, the others for the first.
-TABLE_NETWORKS = ["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
 TABLE_SETS = TABLES.negative_sets or [
     name for name in CONFIG.promoters.windows.negative_sets if name != "given"
 ]
@@ -14,7 +14,8 @@ def table_comparators(task, name):
     return [
         PATHS.table_comparator(task, name, comparator, seed)
         for comparator in getattr(TABLES, task)
-        for seed in (TABLES.seeds if comparator in TABLE_NETWORKS else TABLES.seeds[:1])
+        # Those that are trained have a model for each seed, the others for the first.
+        for seed in (TABLES.seeds if comparator in NETWORK_NAMES else TABLES.seeds[:1])
     ]
 
 
@@ -48,7 +49,7 @@ def comparator_options(wildcards):
     """Options of a comparator beside its seed: those of networks, and of the scan with known motifs."""
     steps = [f"--steps={TABLES.steps}"] if TABLES.steps else []
     taxon = [f"--taxon={TABLES.taxon}"] if wildcards.comparator == "motifs" else []
-    return (steps if wildcards.comparator in TABLE_NETWORKS else []) + taxon
+    return (steps if wildcards.comparator in NETWORK_NAMES else []) + taxon
 
 
 def evaluation_settings(section):

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from bigbird_dna.attention.combiner.pooling import pool
-from bigbird_dna.attention.joint import Problem, attended, hide, others, scores, triangle, weigh
+from bigbird_dna.attention.joint import Problem, attended, hide, scores, weigh
+from bigbird_dna.attention.sparse.blocks import other_blocks, own_block_scores
 
 
 def block_attention(problem: Problem, by_column: bool = False) -> Tensor:
@@ -17,7 +18,7 @@ def block_attention(problem: Problem, by_column: bool = False) -> Tensor:
     A causal problem's queries see blocks before their own. With `by_column` a block's summary for the c-th
     query of another block is that under the query of the block's own c-th token.
     """
-    q, k, v, pooled_q, pooled_k, there, largest, causal, dropout, _ = problem
+    q, k, v, pooled_q, pooled_k, there, largest, _, dropout, _ = problem
     blocks, size = q.shape[2:4]
     span_q = pool(pooled_q, there, largest)[..., None, :]  # (B, H, N, 1, K)
     span_k = pool(pooled_k, there, largest)  # (B, H, N, K)
@@ -25,12 +26,8 @@ def block_attention(problem: Problem, by_column: bool = False) -> Tensor:
         span_q = torch.where(there[..., None], q, span_q)
     span_v = attended(span_q, k, v, there[..., None, :])  # (B, H, N, 1 or S, K)
 
-    seen = there[..., None, :]
-    if causal:
-        seen = seen & triangle(size, q)
-    near = hide(scores(q, k), seen)  # (B, H, N, S, S)
-    further = triangle(blocks, q, -1) if causal else others(blocks, q)
-    seen = there.any(-1)[:, :, None] & further  # (B, 1 or H, N, N)
+    near = own_block_scores(problem)
+    seen = there.any(-1)[:, :, None] & other_blocks(problem)  # (B, 1 or H, N, N)
     far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
     far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
 

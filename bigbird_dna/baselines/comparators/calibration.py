@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.calibration.fitting import smoothed
+
 _LEAST_SLOPE = 0.01  # in standard deviations of the scores: a higher score is never a lower probability
 
 
@@ -34,9 +36,7 @@ def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmo
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
     standard = (scores - mean) / spread
     # Platt's targets, a bit less than sure: what is told apart without error has a slope as well.
-    positive = labels == 1
-    count = int(positive.sum())
-    target = np.where(positive, (count + 1) / (count + 2), 1 / (len(labels) - count + 2))
+    target = smoothed(labels == 1)
     x, y = np.concatenate([standard, standard])[:, None], np.repeat([1, 0], len(labels))
     model = LogisticRegression(C=1e3).fit(x, y, sample_weight=np.concatenate([target, 1 - target]))
     slope = float(model.coef_[0, 0])

@@ -1,11 +1,14 @@
 """The names of the comparators, and what each is; nothing heavy is imported here."""
 
+from typing import get_args
+
+from bigbird_dna.config.tables import NetworkComparator, Taxon, TrackComparator
 from bigbird_dna.errors import UsageError
 
 KMERS, GC, GKM, MOTIFS = "k-mers", "gc", "gkm-svm", "motifs"
-NETWORK_NAMES = ("cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn")
-NAMES = (*NETWORK_NAMES, KMERS, GC, GKM, MOTIFS)
-TAXA = ("vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates")
+NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
+NAMES: tuple[str, ...] = get_args(TrackComparator)
+TAXA: tuple[str, ...] = get_args(Taxon)
 """Of JASPAR's matrices."""
 
 

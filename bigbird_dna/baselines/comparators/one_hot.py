@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.codes import UNKNOWN
+from bigbird_dna.genome.sequence import UNKNOWN
 
 # Axes: B windows, L bases.
 

@@ -6,14 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bigbird_dna.genome.sequence import UNKNOWN, base_codes
+
 Codes = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
 
 LONGEST = 16
 """Of a k-mer, two bits a base."""
-
-_LETTERS = np.full(256, 4, np.uint8)
-_LETTERS[np.frombuffer(b"ACGT", np.uint8)] = np.arange(4)
 
 
 class Kmers(NamedTuple):
@@ -28,10 +27,10 @@ class Kmers(NamedTuple):
 
 def kmers_of(sequences: Sequence[str], k: int) -> Kmers:
     """All k-mers of sequences of A C G T N, k at most 16."""
-    letters = _LETTERS[np.frombuffer("N".join(sequences).encode(), np.uint8)]
+    letters = base_codes("N".join(sequences))
     count = max(len(letters) - k + 1, 0)
     forward, backward = _words(letters, k, count)
-    unknown = np.concatenate([[0], np.cumsum(letters == 4)])
+    unknown = np.concatenate([[0], np.cumsum(letters == UNKNOWN)])
     known = np.asarray(unknown[k : k + count] == unknown[:count])
     rows = np.repeat(np.arange(len(sequences)), [len(sequence) + 1 for sequence in sequences])[:count]
     codes, turned = np.minimum(forward, backward), backward < forward

@@ -22,7 +22,7 @@ from bigbird_dna.reporting.metrics.binary import THRESHOLD
 from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, resampled_medians
 from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.promoters.predictions import Comparison, compare, negative_set_of, read_predictions
-from bigbird_dna.reporting.tracks.arrays.opening import open_array
+from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions
 from bigbird_dna.reporting.tracks.judging import judge_tracks
 
 if TYPE_CHECKING:
@@ -164,14 +164,10 @@ def _track_areas(entry: Entry, labels: Path, tracks: Sequence[Track], bins: int)
     unknown = [track.name for track in own if track.name not in place]
     if unknown:
         raise DataError(f"{entry.path}: predicts track {unknown[0]!r}, which the data set hasn't got")
-    truth, array = open_array(str(labels), "labels"), open_array(str(entry.predictions), "predictions")
+    truth = open_array(str(labels), "labels")
     if truth.rows != bins:
         raise DataError(f"{entry.path}: predicts {truth.rows:,} bins, the others {bins:,}")
-    if (array.rows, array.tracks) != (truth.rows, len(own)):
-        raise DataError(
-            f"{entry.predictions}: {array.rows:,} bins × {array.tracks:,} tracks, {labels} has "
-            f"{truth.rows:,} × {len(own):,}"
-        )
+    array = open_predictions(entry.predictions, labels, (truth.rows, len(own)))
     found = np.full(len(tracks), np.nan)
     judged = judge_tracks(array, truth, {}, tuple(track.name for track in own))
     found[[place[track.name] for track in own]] = [one.auroc.value for one in judged]

@@ -13,7 +13,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.outputs import check_output
 from bigbird_dna.reporting.similarity.reading import read_similarities
-from bigbird_dna.reporting.similarity.strata import ALL, BOUNDS, SIMILARITY, Strata
+from bigbird_dna.reporting.similarity.strata import BOUNDS, SIMILARITY, Strata
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values
 from bigbird_dna.reporting.tracks.arrays.opening import open_array
@@ -89,12 +89,9 @@ def bin_similarity_report(
                 f"{array.path}: {array.rows:,} rows × {array.tracks:,} tracks, but {nearest} has "
                 f"{len(similarities):,} bins and {tracks} {len(known):,} tracks"
             )
-    numbers = strata.numbers(similarities)
-    parts = [(ALL, np.ones(len(numbers), np.bool_))]
-    parts += [(name, numbers == number) for number, name in enumerate(strata.names)]
     names = tuple(track.name for track in known)
     rows = []
-    for name, chosen in parts:
+    for name, chosen in strata.parts(similarities):
         if not chosen.any():
             continue
         for model, array in arrays.items():

@@ -20,7 +20,7 @@ from bigbird_dna.reporting.metrics.binary import binary_metrics
 from bigbird_dna.reporting.promoters.predictions import KEY, compare, read_predictions
 from bigbird_dna.reporting.similarity.figure import similarity_figure
 from bigbird_dna.reporting.similarity.reading import similarities_of
-from bigbird_dna.reporting.similarity.strata import ALL, BOUNDS, Strata
+from bigbird_dna.reporting.similarity.strata import BOUNDS, Strata
 from bigbird_dna.reporting.tables import write_tsv
 
 if TYPE_CHECKING:
@@ -96,10 +96,7 @@ def _table(
         # In the order of the compared ones: both sort by the same columns.
         windows = read_predictions(where)
         similarities = similarities_of(nearest[negative_set], windows, KEY, where)
-        numbers = strata.numbers(_of_pairs(similarities, compared.pairs))
-        parts = [(ALL, np.ones(len(numbers), np.bool_))]
-        parts += [(name, numbers == number) for number, name in enumerate(strata.names)]
-        for name, chosen in parts:
+        for name, chosen in strata.parts(_of_pairs(similarities, compared.pairs)):
             for model, scores in compared.scores.items():
                 metrics = binary_metrics(
                     compared.labels[chosen], scores[chosen], groups=compared.pairs[chosen]

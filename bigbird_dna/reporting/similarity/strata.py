@@ -45,3 +45,9 @@ class Strata:
     def numbers(self, similarities: NDArray[np.float64]) -> NDArray[np.intp]:
         """Which of them each similarity is in, (N,)."""
         return np.searchsorted(self.bounds, similarities, side="right")
+
+    def parts(self, similarities: NDArray[np.float64]) -> list[tuple[str, NDArray[np.bool_]]]:
+        """What figures are of, by name, and which rows (N,) that are: `ALL`, then each of them."""
+        numbers = self.numbers(similarities)
+        strata = [(name, numbers == number) for number, name in enumerate(self.names)]
+        return [(ALL, np.ones(len(numbers), np.bool_)), *strata]

@@ -16,7 +16,7 @@ from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, res
 from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of
 from bigbird_dna.reporting.study.models import PRETRAINED, StudyModel
-from bigbird_dna.reporting.tracks.arrays.opening import open_array
+from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions
 from bigbird_dna.reporting.tracks.judging import judge_tracks
 from bigbird_dna.reporting.training_log import Curve
 
@@ -149,12 +149,7 @@ def _judge_chromatin(models: Sequence[StudyModel], labels: Path) -> Judged:
     areas = np.empty((len(models), truth.tracks))
     for number, model in enumerate(models):
         path = model.path.parent / PREDICTIONS
-        array = open_array(str(path), "predictions")
-        if (array.rows, array.tracks) != (truth.rows, truth.tracks):
-            raise DataError(
-                f"{path}: {array.rows:,} bins × {array.tracks:,} tracks, {labels} has {truth.rows:,} × "
-                f"{truth.tracks:,}"
-            )
+        array = open_predictions(path, labels, (truth.rows, truth.tracks))
         areas[number] = [one.auroc.value for one in judge_tracks(array, truth, {}, names)]
     defined = ~np.isnan(areas).any(axis=0)
     if not defined.any():

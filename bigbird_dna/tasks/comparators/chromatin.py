@@ -18,11 +18,12 @@ from bigbird_dna.baselines.comparators.registry import make_comparator
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.directories import atomic_directory, check_directory
-from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.errors import DataError
 from bigbird_dna.files import checksum, write_array
-from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.tasks.chromatin.bin_windows import BinWindows, checked_window
 from bigbird_dna.tasks.chromatin.evaluation import BASELINE_BINS, BASELINE_WINDOW, held_out_rows
 from bigbird_dna.tasks.chromatin.shares import training_bins
 from bigbird_dna.tasks.comparators.options import Options, write_description
@@ -33,32 +34,6 @@ from bigbird_dna.tasks.examples import sample
 PREDICTIONS = "predictions.npy"
 TAXON = "vertebrates"
 _AT_ONCE = 4096  # bins whose sequences are in memory
-
-
-class BinWindows:
-    """Windows around some bins of a data set, read from the reference when they are asked for."""
-
-    def __init__(self, data: ChromatinData, reference: Reference, length: int, rows: Rows) -> None:
-        self.data, self.reference, self.rows = data, reference, rows
-        self._length = length
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, T)."""
-        return len(self.rows), len(self.data.tracks)
-
-    @property
-    def length(self) -> int:
-        """bp of a window."""
-        return self._length
-
-    def sequences(self, rows: Rows) -> list[str]:
-        """The sequences of some windows, N beyond their contig."""
-        return [self.reference.fetch(one) for one in self.data.windows(self._length, self.rows[rows])]
-
-    def labels(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """Their labels, (n, T)."""
-        return self.data.labels.rows(self.rows[rows])
 
 
 def fit_chromatin_comparator(
@@ -161,9 +136,7 @@ def _check_splits(data: Path, splits: Mapping[str, Rows]) -> None:
 def _window(window: int | None, name: str, size: int) -> int:
     if window is None:
         return size if name in (MOTIFS, GKM) else max(BASELINE_WINDOW, size)
-    if window < size or (window - size) % 2:
-        raise ConfigError(f"--window {window}: doesn't hold the bin of {size} bp in its middle")
-    return window
+    return checked_window(window, size)
 
 
 def _motifs(options: Options, tracks: Sequence[Track], data: Path) -> list[tuple[KnownMotif, ...]]:

@@ -12,48 +12,21 @@ from bigbird_dna.checks import check_fraction
 from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
-from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import check_writable, write_array
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset
 from bigbird_dna.genome.homology.nearest import Windows
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.outputs import check_output
 from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.tasks.chromatin.bin_windows import BinWindows, checked_window
 from bigbird_dna.tasks.chromatin.evaluation import BASELINE_WINDOW, held_out_rows
 from bigbird_dna.tasks.homology.leaving_out import similar_rows
 from bigbird_dna.tasks.homology.tables import nearest_table, say_similarities
 
-Rows = npt.NDArray[np.intp]
-
 _NEAREST = {"contig": "nearest_contig", "start": "nearest_start", "end": "nearest_end"}
 LEFT_OUT = "similar"
 """What `dataset.json` has of the training bins that were left out."""
-
-
-class LabelledBins:
-    """Windows around some bins of a data set, read from the reference when they are asked for."""
-
-    def __init__(self, data: ChromatinData, reference: Reference, length: int, rows: Rows) -> None:
-        self._data, self._reference, self._length, self._rows = data, reference, length, rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, T)."""
-        return len(self._rows), len(self._data.tracks)
-
-    @property
-    def length(self) -> int:
-        """bp of a window."""
-        return self._length
-
-    def sequences(self, rows: Rows) -> list[str]:
-        """The sequences of some windows, N beyond their contig."""
-        places = self._data.windows(self._length, self._rows[rows])
-        return [self._reference.fetch(place) for place in places]
-
-    def labels(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """Their labels, (n, T)."""
-        return self._data.labels.rows(self._rows[rows])
 
 
 def find_nearest_bins(
@@ -96,8 +69,8 @@ def find_nearest_bins(
     if not len(training):
         raise DataError(f"{data}: has no training bins")
     log(f"comparing {len(test):,} test bins with {len(training):,} training bins, windows of {length:,} bp")
-    baseline = NearestWindow().fit(LabelledBins(bins, genome, length, training))
-    texts = LabelledBins(bins, genome, length, test).sequences(np.arange(len(test)))
+    baseline = NearestWindow().fit(BinWindows(bins, genome, length, training))
+    texts = BinWindows(bins, genome, length, test).sequences(np.arange(len(test)))
     pairs = baseline.pairs(texts)
     others = {name: bins.bins[column].to_numpy()[training] for column, name in _NEAREST.items()}
     table = nearest_table(bins.bins.iloc[test], others, pairs.nearest(len(test)))
@@ -136,8 +109,8 @@ def drop_similar_bins(
     length = compared_window(bins, window)
     training = bins.rows("train")
     held_out = np.flatnonzero((bins.bins["split"] != "train").to_numpy())
-    texts = LabelledBins(bins, genome, length, held_out).sequences(np.arange(len(held_out)))
-    windows = LabelledBins(bins, genome, length, training)
+    texts = BinWindows(bins, genome, length, held_out).sequences(np.arange(len(held_out)))
+    windows = BinWindows(bins, genome, length, training)
     similar = similar_rows(texts, Windows(len(training), length, windows.sequences), similarity)
     if similar.all():
         raise DataError(
@@ -163,9 +136,7 @@ def compared_window(data: ChromatinData, window: int | None) -> int:
     size = data.bin_size
     if window is None:
         return max(BASELINE_WINDOW - (BASELINE_WINDOW - size) % 2, size)
-    if window < size or (window - size) % 2:
-        raise ConfigError(f"--window {window}: doesn't hold the bin of {size} bp in its middle")
-    return window
+    return checked_window(window, size)
 
 
 def _positives(data: ChromatinData) -> npt.NDArray[np.int64]:

@@ -57,3 +57,14 @@ def open_array(source: str | Path | Values, kind: str) -> TrackArray:
     if suffixes.endswith((".csv", ".csv.gz")):
         return read_table(path, ",")
     raise DataError(f"{path}: its name ends in none of .npy, .npz, .h5, .parquet, .tsv[.gz] and .csv[.gz]")
+
+
+def open_predictions(path: Path, labels: Path, shape: tuple[int, int]) -> TrackArray:
+    """Open the predictions of the bins of `labels`, of this shape; `DataError` where theirs is another."""
+    array = open_array(str(path), "predictions")
+    if (array.rows, array.tracks) != shape:
+        rows, tracks = shape
+        raise DataError(
+            f"{path}: {array.rows:,} bins × {array.tracks:,} tracks, {labels} has {rows:,} × {tracks:,}"
+        )
+    return array
