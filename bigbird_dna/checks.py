@@ -11,6 +11,12 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
         raise UsageError(f"{name} {value!r}: choose one of {', '.join(choices)}")
 
 
+def check_share(name: str, value: float) -> None:
+    """`UsageError` if the value of an argument isn't above 0 and below 1."""
+    if not 0 < value < 1:
+        raise UsageError(f"{name} {value}: must be a share above 0 and below 1")
+
+
 def check_fraction(name: str, value: float) -> None:
     """`UsageError` if the value of an argument lies outside 0 to 1."""
     if not 0 <= value <= 1:

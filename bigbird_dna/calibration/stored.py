@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import CalibrationMap, shift_prior
+from bigbird_dna.checks import check_share
 from bigbird_dna.errors import ModelError, UsageError, shortened
 from bigbird_dna.files import write_json
 from bigbird_dna.strict_json import read_object
@@ -98,8 +99,7 @@ class Calibration(_Part):
         """
         if prior is None:
             return self
-        if not 0 < prior < 1:
-            raise UsageError(f"prior {prior}: must be a share above 0 and below 1")
+        check_share("prior", prior)
         if self.tracks[0].track is not None:
             raise UsageError(f"prior {prior}: goes with promoter models; each track has a share of its own")
         fitted = self.tracks[0].prior

@@ -159,6 +159,15 @@ NegativeSet = Annotated[
 ]
 ModelDirectory = Annotated[Path, argument("Model directory.", "MODEL_DIR")]
 NewModel = Annotated[Path, output("MODEL_DIR", "Model directory to write.")]
+ModelPredictions = Annotated[
+    Path | None,
+    option(
+        "FILE",
+        "The model's predictions of held-out windows (Parquet).",
+        "predictions.parquet of MODEL_DIR",
+        "--predictions",
+    ),
+]
 CalibratedModel = Annotated[
     Path | None,
     output(

@@ -14,6 +14,7 @@ from bigbird_dna.cli.options import (
     Device,
     MaxN,
     ModelDirectory,
+    ModelPredictions,
     PieceOption,
     Precision,
     Prior,
@@ -250,14 +251,7 @@ def choose_threshold(
             "as among validation windows",
         ),
     ] = None,
-    predictions: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "The model's predictions of held-out windows (Parquet).",
-            "predictions.parquet of MODEL_DIR",
-        ),
-    ] = None,
+    predictions: ModelPredictions = None,
     output: ResultFile = None,
 ) -> None:
     """Say from which calibrated score on to call promoters, for a wanted false-discovery rate.

@@ -13,6 +13,7 @@ from bigbird_dna.cli.options import (
     Config,
     Device,
     ModelDirectory,
+    ModelPredictions,
     NegativeSet,
     Pretrained,
     Reference,
@@ -265,15 +266,7 @@ def finetune_promoter(
 def calibrate_promoter(
     model_dir: ModelDirectory,
     output: CalibratedModel = None,
-    predictions: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "The model's predictions of held-out windows (Parquet).",
-            "predictions.parquet of MODEL_DIR",
-            "--predictions",
-        ),
-    ] = None,
+    predictions: ModelPredictions = None,
     method: Annotated[
         str,
         option(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bigbird_dna.calibration.stored import FILE, Calibration, Finish, read_calibration
+from bigbird_dna.checks import check_share
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import ChromatinSettings
@@ -43,8 +44,7 @@ def check_calibrated(calibrated: bool, prior: float | None) -> None:
         return
     if not calibrated:
         raise UsageError(f"prior {prior}: is for calibrated probabilities; ask for these too (--calibrated)")
-    if not 0 < prior < 1:
-        raise UsageError(f"prior {prior}: must be a share above 0 and below 1")
+    check_share("prior", prior)
 
 
 def finish_of(model: Model, calibrated: bool, prior: float | None = None) -> Finish | None:

@@ -14,8 +14,9 @@ from bigbird_dna.files import checksum
 from bigbird_dna.reporting.metrics.auroc import Z95
 from bigbird_dna.reporting.metrics.reliability import calibration_metrics, reliability, rising_curve
 from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.reporting.promoters.figures import square_panel
 from bigbird_dna.reporting.promoters.predictions import MODEL, Comparison
-from bigbird_dna.reporting.style import BLUE, GREY, ORANGE, PALE, interval, panels, save_figure
+from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,15 +85,8 @@ def calibration_figure(held: Sequence[Held], table: pd.DataFrame, path: Path) ->
                 columns = ["ece_debiased", "ece_debiased_low", "ece_debiased_high"]
                 error = interval(*map(float, rows.loc[name, columns]))
                 _draw(axis, one.labels, values, name, error)
-            axis.set(
-                xlabel="probability", ylabel="share of promoters", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01)
-            )
-            axis.set_box_aspect(1)
-            axis.set_title(f"{one.negative_set} negatives")
-            axis.text(
-                1, 1.02, f"n = {len(one.labels):,}", transform=axis.transAxes,
-                ha="right", va="bottom", fontsize=9, color=GREY,
-            )  # fmt: skip
+            axis.set(xlabel="probability", ylabel="share of promoters")
+            square_panel(axis, one.negative_set, f"n = {len(one.labels):,}")
             axis.legend(loc="upper left", title="calibration error [95 % CI]", alignment="left")
         save_figure(figure, path)
 

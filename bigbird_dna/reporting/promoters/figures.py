@@ -94,18 +94,22 @@ def _curves(
             yield thin_curve(steps, POINTS), {"color": look.colour, "linestyle": look.dashes, "label": label}
 
 
+def square_panel(axis: Axes, negative_set: str, rows: str) -> None:
+    """Let a panel go from 0 to 1 both ways, and name its negative set and how many rows are in it."""
+    axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    axis.set_box_aspect(1)
+    axis.set_title(f"{negative_set} negatives")
+    axis.text(
+        1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GREY
+    )  # fmt: skip
+
+
 def _finish(
     axis: Axes, comparison: Comparison, place: Literal["lower left", "lower right"], title: str
 ) -> None:
     """Make the panel square, and say how many rows and, at `place`, which curves are in it."""
     positives, n = int(comparison.labels.sum()), len(comparison.labels)
-    axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-    axis.set_box_aspect(1)
-    axis.set_title(f"{comparison.negative_set} negatives")
-    axis.text(
-        1, 1.02, f"n = {positives:,} + {n - positives:,}", transform=axis.transAxes,
-        ha="right", va="bottom", fontsize=9, color=GREY,
-    )  # fmt: skip
+    square_panel(axis, comparison.negative_set, f"n = {positives:,} + {n - positives:,}")
     if axis.get_legend_handles_labels()[0]:
         axis.legend(loc=place, title=title, alignment="left")
     else:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bigbird_dna.calibration.maps import Floats
 from bigbird_dna.calibration.thresholds import FEW, Threshold, ThresholdCurve, threshold_curve
+from bigbird_dna.checks import check_share
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import checksum
 from bigbird_dna.model.calibrated import calibration_of, check_calibrated
@@ -67,8 +68,7 @@ def choose_threshold(
         There is no promoter model with a calibration; the predictions can't be read, or have one class only.
     """
     for rate in rates:
-        if not 0 < rate < 1:
-            raise UsageError(f"fdr {rate}: must be a share above 0 and below 1")
+        check_share("fdr", rate)
     check_calibrated(True, prior)
     check_output(output, [path, *([predictions] if predictions else [])])
     model = load_promoter_model(path)
