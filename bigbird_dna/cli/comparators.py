@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bigbird_dna.baselines.comparators.names import NAMES, TAXA
+from bigbird_dna.baselines.comparators.names import NAMES, TAXA, WEIGHTS
 from bigbird_dna.cli.naming import TRAIN, add_command
 from bigbird_dna.cli.options import (
     Checkpoints,
@@ -29,6 +29,12 @@ Seed = Annotated[int | None, option("N", "Of weights, order and samples.", "the 
 Steps = Annotated[int | None, option("N", "Steps of a network's training.", 2000)]
 StepWindows = Annotated[int | None, option("N", "Windows of one.", 64)]
 LearningRate = Annotated[float | None, option("RATE", "Of a network, after its warm-up.", 0.001)]
+ProbedModel = Annotated[
+    Path | None, option("MODEL_DIR", "The language model that the comparator probe reads.", "", "--model")
+]
+ProbedWeights = Annotated[
+    str | None, option("NAME", f"Its weights: {', '.join(WEIGHTS)}.", WEIGHTS[0], "--weights")
+]
 Results = Annotated[Path, output("DIR", "Directory for the predictions and what is known of them.")]
 
 
@@ -50,6 +56,8 @@ def fit_promoter_comparator(
     steps: Steps = None,
     step_windows: StepWindows = None,
     learning_rate: LearningRate = None,
+    model: ProbedModel = None,
+    weights: ProbedWeights = None,
     checkpoints: Checkpoints = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -73,7 +81,7 @@ def fit_promoter_comparator(
             reference=Reference(reference or promoter_reference(settings)),
             output=output,
             checkpoints=checkpoints or paths.checkpoints,
-            options=Options(seed, steps, step_windows, learning_rate),
+            options=Options(seed, steps, step_windows, learning_rate, model=model, weights=weights),
             device=device,
         )
 
@@ -100,6 +108,8 @@ def fit_chromatin_comparator(
     steps: Steps = None,
     step_windows: StepWindows = None,
     learning_rate: LearningRate = None,
+    model: ProbedModel = None,
+    weights: ProbedWeights = None,
     checkpoints: Checkpoints = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -122,7 +132,7 @@ def fit_chromatin_comparator(
             reference=reference or paths.reference,
             output=output,
             checkpoints=checkpoints or paths.checkpoints,
-            options=Options(seed, steps, step_windows, learning_rate, motifs, taxon),
+            options=Options(seed, steps, step_windows, learning_rate, motifs, taxon, model, weights),
             window=window,
             device=device,
         )

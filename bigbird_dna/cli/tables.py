@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bigbird_dna.cli.naming import LOOK, add_command
-from bigbird_dna.cli.options import TRACK_TABLE, Directory, argument, option
+from bigbird_dna.cli.options import TRACK_TABLE, Directory, argument, named_files, option
 from bigbird_dna.console import log
 
 
@@ -33,13 +33,24 @@ def report_table(
         Path | None, option("FILE", "Labels of the test bins that chromatin models predict.", "", "--labels")
     ] = None,
     tracks: Annotated[Path | None, option("TSV", "Tracks of these labels.", "", *TRACK_TABLE)] = None,
+    bits: Annotated[
+        list[str] | None,
+        option(
+            "NAME=FILE",
+            "table5: what evaluate-pretraining wrote of a further model; repeatable.",
+            "",
+            "--bits",
+        ),
+    ] = None,
 ) -> None:
     """Put models and comparators side by side, as the tables of the BigBird paper do.
 
-    Writes NAME.tsv, NAME.json and NAME.md: a row a predictor and its weights, means over seeds with intervals
-    over test data and seeds, and published figures in a column of their own.
+    Writes NAME.tsv, NAME.json, NAME.md and NAME.svg: a row a predictor and its weights, means over seeds with
+    intervals over test data and seeds, and published figures in a column of their own; of table7 also
+    table7_tracks.tsv, the AUROC of each track.
     """
     from bigbird_dna.reporting.comparison.report import table_report
 
-    table = table_report(name, inputs, output, labels=labels, tracks=tracks)
+    further = named_files("--bits", bits or ())
+    table = table_report(name, inputs, output, labels=labels, tracks=tracks, bits=further)
     log(f"{name}: {len(table):,} rows")

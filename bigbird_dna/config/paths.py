@@ -111,12 +111,20 @@ class RunPaths:
         """Directory of the promoter windows of Table 6, by their bp."""
         return self.results / f"tables/promoters/{bases}/windows"
 
-    def table_model(self, task: str, name: str, start: str, seed: int | str) -> Path:
-        """Model directory of a table; of chromatin its predictions of the test bins lie beside it.
+    def table_pretrained(self, model: str) -> Path:
+        """Pretrained weights of a language model of the tables, by its name."""
+        return self.results / f"tables/pretraining/{model}/model"
+
+    def table_bits(self, model: str) -> Path:
+        """Bits per base of such a model."""
+        return self.table_pretrained(model).with_name("bits_per_base.tsv")
+
+    def table_model(self, task: str, name: str, model: str, start: str, seed: int | str) -> Path:
+        """Directory of a fine-tuned model; of chromatin its predictions of the test bins lie beside it.
 
         `name` are the bp of the windows and the negative set of promoters, `bins` of chromatin.
         """
-        return self.results / f"tables/{task}/{name}/{start}-{seed}/model"
+        return self.results / f"tables/{task}/{name}/{model}-{start}-{seed}/model"
 
     def table_comparator(self, task: str, name: str, comparator: str, seed: int | str) -> Path:
         """Directory of what a comparator predicts; names are those of `table_model`."""

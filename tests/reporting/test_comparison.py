@@ -148,8 +148,8 @@ def test_bits_per_base(tmp_path: Path) -> None:
 
 
 def test_names_of_the_configuration_are_those_of_the_comparators() -> None:
-    assert {*TrackComparator.__args__} == {*NAMES}
-    assert {*PromoterComparator.__args__} == {*NAMES} - {"motifs"}
+    assert {*TrackComparator.__args__} == {*NAMES} - {"probe"}
+    assert {*PromoterComparator.__args__} == {*NAMES} - {"probe", "motifs"}
 
 
 def test_what_is_refused(

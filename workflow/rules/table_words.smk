@@ -1,12 +1,29 @@
 """Which models and comparators the paper's tables have, and the words of their commands."""
 
-from bigbird_dna.baselines.comparators.names import NETWORK_NAMES
+import re
+
+from bigbird_dna.baselines.comparators.names import NETWORK_NAMES, PROBE
+from bigbird_dna.config.tables import OWN_MODEL
 
 TABLES = CONFIG.tables
 TABLE_CHECKPOINTS = str(PATHS.checkpoints / "tables")
-TABLE_SETS = TABLES.negative_sets or [
-    name for name in CONFIG.promoters.windows.negative_sets if name != "given"
-]
+TABLE_MODELS = {model.name: model for model in TABLES.models}
+# Their names as wildcards have them: those of the tables alone, and with the run's own.
+TABLE_NAMES = "|".join(map(re.escape, TABLE_MODELS)) or "none"
+ANY_MODEL = f"{OWN_MODEL}|{TABLE_NAMES}"
+TABLE_STEPS = TABLES.pretraining_steps or CONFIG.pretraining.steps
+
+
+def table_groups():
+    """The language models of each part of Table 6, by the bp of its windows and its negative set."""
+    length = CONFIG.promoters.windows.length
+    sets = TABLES.negative_sets or CONFIG.promoters.windows.negative_sets
+    groups = {(length, name): [OWN_MODEL] for name in sets if name != "given"}
+    seen = [(bases, OWN_MODEL) for bases in TABLES.windows or () if bases != length]
+    seen += [(model.window, model.name) for model in TABLES.models if model.window]
+    for bases, model in seen:
+        groups.setdefault((bases, TABLES.context_set), []).append(model)
+    return groups
 
 
 def table_comparators(task, name):
@@ -19,30 +36,115 @@ def table_comparators(task, name):
     ]
 
 
-def table_models(task, name):
-    """The directories of the language models of a table."""
+def table_models(task, name, models):
+    """The directories of language models of a table."""
     return [
-        PATHS.table_model(task, name, start, seed)
+        PATHS.table_model(task, name, model, start, seed)
+        for model in models
         for start in TABLES.starts
         for seed in TABLES.seeds
     ]
 
 
-def table_settings(wildcards, section, further=()):
+def table_probes(task, name, models):
+    """The directories of what is read from language models that stay as they are."""
+    return [
+        PATHS.table_comparator(task, name, f"{model}-{start}-{PROBE}", seed)
+        for model in models
+        for start in TABLES.starts
+        # Weights that were pretrained once have one probe.
+        for seed in (TABLES.seeds if start == "random" else TABLES.seeds[:1])
+        if TABLES.probes
+    ]
+
+
+def table_entries(task, name, models):
+    """All directories that a table, or a part of Table 6, compares."""
+    return [
+        *table_models(task, name, models),
+        *table_probes(task, name, models),
+        *table_comparators(task, name),
+    ]
+
+
+def chromatin_models():
+    """The language models of Table 7."""
+    return [OWN_MODEL, *(model.name for model in TABLES.models if model.window)]
+
+
+def table_pretrained(model):
+    """The pretrained weights of a language model of the tables."""
+    return PATHS.pretrained if model == OWN_MODEL else PATHS.table_pretrained(model)
+
+
+def table_encoder(model):
+    """What the encoder of a language model has otherwise than the run's own: values by key."""
+    if model == OWN_MODEL:
+        return {}
+    wanted = TABLE_MODELS[model]
+    return {
+        "encoder.attention": wanted.attention,
+        "encoder.attention_options": "{}",
+        "encoder.positions": max(wanted.tokens, CONFIG.encoder.positions),
+    }
+
+
+def table_pretraining(wildcards):
+    """What the pretraining of a language model has otherwise: other inputs, as many tokens a step."""
+    wanted, own = TABLE_MODELS[wildcards.lm], CONFIG.pretraining
+    sequences = max(1, round(own.batch_size * own.sequence_tokens / wanted.tokens))
+    return set_words(
+        {
+            **table_encoder(wildcards.lm),
+            "pretraining.sequence_tokens": wanted.tokens,
+            "pretraining.batch_size": sequences,
+            "pretraining.shorter_first": "[]",
+            "pretraining.steps": TABLE_STEPS,
+        }
+    )
+
+
+def table_settings(wildcards, section):
     """What a language model of a table has otherwise than the task's own: words for its command."""
-    values = {"model.initial": wildcards.start, "training.seed": wildcards.seed}
-    said = [f"{section}.{key}={value}" for key, value in values.items()]
-    return [word for text in (*said, *further) for word in ("--set", text)]
+    windows = {}
+    if section == "promoters":
+        windows = table_sides(wildcards)
+    elif wildcards.lm != OWN_MODEL:
+        windows = {"chromatin.data.window": TABLE_MODELS[wildcards.lm].window}
+    number = TABLES.promoter_steps if section == "promoters" else TABLES.chromatin_steps
+    steps = {f"{section}.training.steps": number} if number else {}
+    return set_words(
+        {
+            **table_encoder(wildcards.lm),
+            **windows,
+            **steps,
+            f"{section}.model.initial": wildcards.start,
+            f"{section}.training.seed": wildcards.seed,
+        }
+    )
+
+
+def set_words(values):
+    """Keys that differ, as words for a command."""
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 def table_sides(wildcards):
     """The windows of a size: divided at the TSS as those of the run."""
     windows, bases = CONFIG.promoters.windows, int(wildcards.bases)
     upstream = round(bases * windows.upstream / windows.length)
-    return [
-        f"promoters.windows.upstream={upstream}",
-        f"promoters.windows.downstream={bases - upstream}",
-    ]
+    return {
+        "promoters.windows.upstream": upstream,
+        "promoters.windows.downstream": bases - upstream,
+    }
+
+
+def table_window_settings(wildcards):
+    """What the data set of a window size has otherwise than the run's own: words for its command."""
+    sets = [name for bases, name in table_groups() if bases == int(wildcards.bases)]
+    return set_words(
+        {**table_sides(wildcards), "promoters.windows.negative_sets": f"[{', '.join(sets)}]"}
+    )
 
 
 def comparator_options(wildcards):
@@ -52,8 +154,19 @@ def comparator_options(wildcards):
     return (steps if wildcards.comparator in NETWORK_NAMES else []) + taxon
 
 
+def probe_options(wildcards):
+    """Which model a probe reads, with which weights, and of chromatin in which window."""
+    window = TABLE_MODELS[wildcards.lm].window if wildcards.lm != OWN_MODEL else None
+    return [
+        f"--model={table_pretrained(wildcards.lm)}",
+        f"--weights={wildcards.start}",
+        *([] if hasattr(wildcards, "bases") else [f"--window={window or CHROMATIN.data.window}"]),
+    ]
+
+
 def evaluation_settings(section):
     """The keys of an evaluation, which the files of other stages don't have: words for a command."""
     values = getattr(CONFIG, section).evaluation.model_dump(mode="json")
-    said = [f"{section}.evaluation.{key}={json.dumps(value)}" for key, value in values.items()]
-    return [word for text in said for word in ("--set", text)]
+    return set_words(
+        {f"{section}.evaluation.{key}": json.dumps(value) for key, value in values.items()}
+    )

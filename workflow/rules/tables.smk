@@ -1,6 +1,7 @@
 """Tables 5, 6 and 7 of the BigBird paper: targets of their own, which `all` doesn't ask for.
 
-Language models are those of a study, on the tables' windows and bins; comparators are fitted by their commands.
+Language models are trained as those of a study, on the tables' windows and bins; comparators are fitted by their
+commands.
 """
 
 
@@ -15,17 +16,63 @@ use rule promoter_windows as table_windows with:
         PATHS.benchmark("table-windows-{bases}")
     params:
         directory=subpath(output.windows, parent=True),
-        aliases=lambda wildcards: [
-            *SET_ALIASES,
-            *(
-                word
-                for text in (
-                    *table_sides(wildcards),
-                    f"promoters.windows.negative_sets=[{', '.join(TABLE_SETS)}]",
-                )
-                for word in ("--set", text)
-            ),
-        ],
+        aliases=lambda wildcards: [*SET_ALIASES, *table_window_settings(wildcards)],
+
+
+rule table_pretrain:
+    input:
+        config=PATHS.stage("pretraining"),
+        stores=rules.tokenize.output,
+        tokenizer=rules.train_tokenizer.output[0],
+    output:
+        directory(PATHS.table_pretrained("{lm}")),
+    log:
+        PATHS.log("table-pretrain-{lm}"),
+    benchmark:
+        PATHS.benchmark("table-pretrain-{lm}")
+    wildcard_constraints:
+        lm=TABLE_NAMES,
+    container:
+        AROUND_TRAINING
+    threads: max(8, CONFIG.processes)
+    resources:
+        processes=CONFIG.processes,
+        gpu=CONFIG.processes,
+        mem_mb=growing(16000 * CONFIG.processes),
+        runtime=2880,
+    params:
+        settings=table_pretraining,
+        tokens=subpath(input.tokenizer, parent=True),
+        checkpoints=TABLE_CHECKPOINTS,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
+        device=DEVICE,
+    shell:
+        "{params.launch:q} pretrain {input.config:q} {params.settings:q} --tokens {params.tokens:q}"
+        " --tokenizer {input.tokenizer:q} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+use rule evaluate_pretraining as table_bits with:
+    input:
+        model=PATHS.table_pretrained("{lm}"),
+        stores=rules.tokenize.output,
+        tokenizer=rules.train_tokenizer.output[0],
+        baselines=rules.pretraining_baseline.output[0],
+    output:
+        PATHS.table_bits("{lm}"),
+    log:
+        PATHS.log("table-bits-{lm}"),
+    benchmark:
+        PATHS.benchmark("table-bits-{lm}")
+    wildcard_constraints:
+        lm=TABLE_NAMES,
+    params:
+        tokens=subpath(input.tokenizer, parent=True),
+        length=lambda wildcards: TABLE_MODELS[wildcards.lm].tokens,
+        device=DEVICE,
 
 
 use rule study_promoter as table_promoter with:
@@ -37,16 +84,20 @@ use rule study_promoter as table_promoter with:
         indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
         tokenizer=rules.train_tokenizer.output[0],
         pretrained=lambda wildcards: (
-            rules.pretrain.output if wildcards.start == "pretrained" else []
+            table_pretrained(wildcards.lm) if wildcards.start == "pretrained" else []
         ),
     output:
-        directory(PATHS.table_model("promoters", "{bases}/{negative_set}", "{start}", "{seed}")),
+        directory(
+            PATHS.table_model("promoters", "{bases}/{negative_set}", "{lm}", "{start}", "{seed}")
+        ),
     log:
-        PATHS.log("table-promoters-{bases}-{negative_set}-{start}-{seed}"),
+        PATHS.log("table-promoters-{bases}-{negative_set}-{lm}-{start}-{seed}"),
     benchmark:
-        PATHS.benchmark("table-promoters-{bases}-{negative_set}-{start}-{seed}")
+        PATHS.benchmark("table-promoters-{bases}-{negative_set}-{lm}-{start}-{seed}")
+    wildcard_constraints:
+        lm=ANY_MODEL,
     params:
-        settings=lambda wildcards: table_settings(wildcards, "promoters", table_sides(wildcards)),
+        settings=lambda wildcards: table_settings(wildcards, "promoters"),
         negative_set=lambda wildcards: wildcards.negative_set,
         checkpoints=TABLE_CHECKPOINTS,
 
@@ -87,13 +138,64 @@ rule promoter_comparator:
         " --device {params.device:q} > {log:q} 2>&1"
 
 
-use rule study_chromatin as table_chromatin with:
+rule promoter_probe:
+    input:
+        config=PATHS.stage("promoters"),
+        windows=PATHS.table_windows("{bases}") / "windows.parquet",
+        labels=PATHS.table_windows("{bases}") / "labels.npz",
+        reference=WINDOWS_REFERENCE,
+        indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
+        model=lambda wildcards: table_pretrained(wildcards.lm),
     output:
-        directory(PATHS.table_model("chromatin", "bins", "{start}", "{seed}")),
+        directory(
+            PATHS.table_comparator(
+                "promoters", "{bases}/{negative_set}", f"{{lm}}-{{start}}-{PROBE}", "{seed}"
+            )
+        ),
     log:
-        PATHS.log("table-chromatin-{start}-{seed}"),
+        PATHS.log("probe-promoters-{bases}-{negative_set}-{lm}-{start}-{seed}"),
     benchmark:
-        PATHS.benchmark("table-chromatin-{start}-{seed}")
+        PATHS.benchmark("probe-promoters-{bases}-{negative_set}-{lm}-{start}-{seed}")
+    wildcard_constraints:
+        lm=ANY_MODEL,
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(480),
+    params:
+        settings=evaluation_settings("promoters"),
+        options=probe_options,
+        windows=subpath(input.windows, parent=True),
+        checkpoints=TABLE_CHECKPOINTS,
+        device=DEVICE,
+    shell:
+        "bigbird-dna fit-promoter-comparator {input.config:q} probe"
+        " --negative-set {wildcards.negative_set:q} {params.settings:q} {params.options:q}"
+        " --seed {wildcards.seed:q} --windows {params.windows:q} --reference {input.reference:q}"
+        " -o {output:q} --checkpoints {params.checkpoints:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+use rule study_chromatin as table_chromatin with:
+    input:
+        config=PATHS.stage("chromatin"),
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
+        tokenizer=rules.train_tokenizer.output[0],
+        pretrained=lambda wildcards: (
+            table_pretrained(wildcards.lm) if wildcards.start == "pretrained" else []
+        ),
+    output:
+        directory(PATHS.table_model("chromatin", "bins", "{lm}", "{start}", "{seed}")),
+    log:
+        PATHS.log("table-chromatin-{lm}-{start}-{seed}"),
+    benchmark:
+        PATHS.benchmark("table-chromatin-{lm}-{start}-{seed}")
+    wildcard_constraints:
+        lm=ANY_MODEL,
     params:
         settings=lambda wildcards: table_settings(wildcards, "chromatin"),
         checkpoints=TABLE_CHECKPOINTS,
@@ -108,11 +210,15 @@ use rule study_predictions as table_predictions with:
         indices=rules.prepare_reference.output.indices,
         model=rules.table_chromatin.output[0],
     output:
-        PATHS.table_model("chromatin", "bins", "{start}", "{seed}").with_name("predictions.npy"),
+        PATHS.table_model("chromatin", "bins", "{lm}", "{start}", "{seed}").with_name(
+            "predictions.npy"
+        ),
     log:
-        PATHS.log("table-predictions-{start}-{seed}"),
+        PATHS.log("table-predictions-{lm}-{start}-{seed}"),
     benchmark:
-        PATHS.benchmark("table-predictions-{start}-{seed}")
+        PATHS.benchmark("table-predictions-{lm}-{start}-{seed}")
+    wildcard_constraints:
+        lm=ANY_MODEL,
 
 
 rule chromatin_comparator:
@@ -148,11 +254,48 @@ rule chromatin_comparator:
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
+rule chromatin_probe:
+    input:
+        config=PATHS.stage("chromatin"),
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
+        model=lambda wildcards: table_pretrained(wildcards.lm),
+    output:
+        directory(
+            PATHS.table_comparator("chromatin", "bins", f"{{lm}}-{{start}}-{PROBE}", "{seed}")
+        ),
+    log:
+        PATHS.log("probe-chromatin-{lm}-{start}-{seed}"),
+    benchmark:
+        PATHS.benchmark("probe-chromatin-{lm}-{start}-{seed}")
+    wildcard_constraints:
+        lm=ANY_MODEL,
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(480),
+    params:
+        settings=evaluation_settings("chromatin"),
+        options=probe_options,
+        data=subpath(input.bins, parent=True),
+        checkpoints=TABLE_CHECKPOINTS,
+        device=DEVICE,
+    shell:
+        "bigbird-dna fit-chromatin-comparator {input.config:q} probe {params.settings:q}"
+        " {params.options:q} --seed {wildcards.seed:q} --data {params.data:q}"
+        " --reference {input.reference:q} -o {output:q} --checkpoints {params.checkpoints:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+
+
 rule table5:
     input:
-        rules.evaluate_pretraining.output[0],
+        own=rules.evaluate_pretraining.output[0],
+        others=[PATHS.table_bits(name) for name in TABLE_MODELS],
     output:
-        multiext(str(PATHS.report / "tables/table5"), ".tsv", ".json", ".md"),
+        multiext(str(PATHS.report / "tables/table5"), ".tsv", ".json", ".md", ".svg"),
     log:
         PATHS.log("table5"),
     benchmark:
@@ -161,10 +304,12 @@ rule table5:
         mem_mb=growing(2000),
         runtime=growing(15),
     params:
+        others=[f"--bits={name}={PATHS.table_bits(name)}" for name in TABLE_MODELS],
         directory=subpath(output[0], parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-table table5 {input:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna report-table table5 {input.own:q} {params.others:q} -o {params.directory:q}"
+        " > {log:q} 2>&1"
 
 
 # What a run hasn't got has no table.
@@ -174,13 +319,11 @@ if CONFIG.has_promoters and not SEQUENCES:
         input:
             [
                 path
-                for bases in TABLES.windows or [CONFIG.promoters.windows.length]
-                for negative_set in TABLE_SETS
-                for of in (table_models, table_comparators)
-                for path in of("promoters", f"{bases}/{negative_set}")
+                for (bases, negative_set), models in table_groups().items()
+                for path in table_entries("promoters", f"{bases}/{negative_set}", models)
             ],
         output:
-            multiext(str(PATHS.report / "tables/table6"), ".tsv", ".json", ".md"),
+            multiext(str(PATHS.report / "tables/table6"), ".tsv", ".json", ".md", ".svg"),
         log:
             PATHS.log("table6"),
         benchmark:
@@ -199,18 +342,16 @@ if CONFIG.has_chromatin:
 
     rule table7:
         input:
-            directories=[
-                path
-                for of in (table_models, table_comparators)
-                for path in of("chromatin", "bins")
-            ],
+            directories=table_entries("chromatin", "bins", chromatin_models()),
             predictions=[
-                model.with_name("predictions.npy") for model in table_models("chromatin", "bins")
+                model.with_name("predictions.npy")
+                for model in table_models("chromatin", "bins", chromatin_models())
             ],
             labels=rules.chromatin_baseline.output.labels,
             tracks=DATA_FILES["tracks"],
         output:
-            multiext(str(PATHS.report / "tables/table7"), ".tsv", ".json", ".md"),
+            multiext(str(PATHS.report / "tables/table7"), ".tsv", ".json", ".md", ".svg"),
+            PATHS.report / "tables/table7_tracks.tsv",
         log:
             PATHS.log("table7"),
         benchmark:

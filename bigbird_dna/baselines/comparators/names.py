@@ -2,12 +2,16 @@
 
 from typing import get_args
 
-from bigbird_dna.config.tables import NetworkComparator, Taxon, TrackComparator
+from bigbird_dna.config.tables import NetworkComparator, TableStart, Taxon, TrackComparator
 from bigbird_dna.errors import UsageError
 
 KMERS, GC, GKM, MOTIFS = "k-mers", "gc", "gkm-svm", "motifs"
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
-NAMES: tuple[str, ...] = get_args(TrackComparator)
+PROBE = "probe"
+"""A regression on what a frozen language model makes of a window; the tables name it by its model."""
+NAMES: tuple[str, ...] = (*get_args(TrackComparator), PROBE)
+PRETRAINED, WEIGHTS = "pretrained", get_args(TableStart)
+"""Of the language model that a probe reads."""
 TAXA: tuple[str, ...] = get_args(Taxon)
 """Of JASPAR's matrices."""
 

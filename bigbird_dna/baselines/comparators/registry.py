@@ -10,13 +10,14 @@ from bigbird_dna.baselines.comparators.cnnprom import CnnProm
 from bigbird_dna.baselines.comparators.danq import DanQ
 from bigbird_dna.baselines.comparators.deepromoter import DeePromoter
 from bigbird_dna.baselines.comparators.deepsea import DeepSea
+from bigbird_dna.baselines.comparators.encoder_probe import EncoderProbe
 from bigbird_dna.baselines.comparators.gc import GcContent
 from bigbird_dna.baselines.comparators.gkm_svm import GkmSvm
 from bigbird_dna.baselines.comparators.interface import Comparator
 from bigbird_dna.baselines.comparators.kmers import PromoterKmers, TrackKmers
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan
-from bigbird_dna.baselines.comparators.names import GC, GKM, KMERS, MOTIFS, check_name
+from bigbird_dna.baselines.comparators.names import GC, GKM, KMERS, MOTIFS, PRETRAINED, PROBE, check_name
 from bigbird_dna.baselines.comparators.networks import Build, NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
 
@@ -40,6 +41,9 @@ def make_comparator(
     identity: Mapping[str, Any],
     device: str = "auto",
     motifs: Sequence[Sequence[KnownMotif]] = (),
+    model: Path | None = None,
+    weights: str | None = None,
+    anchor: float = 0.5,
 ) -> Comparator:
     """A comparator that is to be fitted.
 
@@ -56,6 +60,9 @@ def make_comparator(
         Where those of a network's training lie, and what tells its windows from others.
     motifs
         The known matrices of each label's factor.
+    model, weights, anchor
+        The language model that a probe reads, its weights (None: pretrained), and where the TSS lies in a
+        window.
 
     Raises
     ------
@@ -73,5 +80,11 @@ def make_comparator(
         return GcContent(sizes, balanced=directed)
     if name == GKM:
         return GkmSvm(both_strands=not directed, seed=settings.seed)
+    if name == PROBE:
+        assert model is not None
+        size = None if directed else sizes[0]
+        return EncoderProbe(
+            model, weights or PRETRAINED, size=size, anchor=anchor, seed=settings.seed, device=device
+        )
     assert name == MOTIFS
     return MotifScan(motifs)

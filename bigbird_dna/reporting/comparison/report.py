@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_json
+from bigbird_dna.reporting.comparison.figures import bits_figure, promoters_figure, tracks_figure
 from bigbird_dna.reporting.comparison.published import NOTE
-from bigbird_dna.reporting.comparison.tables import bits_table, chromatin_table, promoter_table
+from bigbird_dna.reporting.comparison.tables import bits_table, chromatin_tables, promoter_table
 from bigbird_dna.reporting.style import interval
 from bigbird_dna.reporting.tables import write_tsv
 
@@ -27,9 +28,17 @@ _INTERVALS = ("bits_per_base", "auroc", "median_auroc")
 
 
 def table_report(
-    name: str, inputs: Sequence[Path], output: Path, *, labels: Path | None = None, tracks: Path | None = None
+    name: str,
+    inputs: Sequence[Path],
+    output: Path,
+    *,
+    labels: Path | None = None,
+    tracks: Path | None = None,
+    bits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
-    """Write `NAME.tsv`, `NAME.json` and `NAME.md` into the directory `output`; gives the table.
+    """Write `NAME.tsv`, `NAME.json`, `NAME.md` and `NAME.svg` into the directory `output`; gives the table.
+
+    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track.
 
     Parameters
     ----------
@@ -40,6 +49,8 @@ def table_report(
         fine-tuned models and of comparators.
     labels, tracks
         Of the test bins that chromatin models predict, for Table 7.
+    bits
+        Of further pretrained models by name, for Table 5.
 
     Raises
     ------
@@ -52,20 +63,32 @@ def table_report(
         raise UsageError(f"{name!r} is not a table: choose {', '.join(TITLES)}")
     if name != "table7" and (labels or tracks):
         raise UsageError(f"--labels and --track-table go with table7, not with {name}")
+    if name != "table5" and bits:
+        raise UsageError(f"--bits goes with table5, not with {name}")
+    each = None
     if name == "table7":
         if labels is None or tracks is None:
             raise UsageError("table7: name --labels and --track-table of the test bins")
-        table = chromatin_table(inputs, labels, tracks)
+        table, each = chromatin_tables(inputs, labels, tracks)
     elif name == "table6":
         table = promoter_table(inputs)
     else:
         if len(inputs) != 1:
-            raise UsageError(f"table5 is made of one table of bits per base, not of {len(inputs)}")
-        table = bits_table(inputs[0])
+            raise UsageError(
+                f"table5 is made of one table of bits per base, not of {len(inputs)}: name further ones "
+                "with --bits"
+            )
+        table = bits_table(inputs[0], bits or {})
     with into_directory(output, inputs) as files:
         write_tsv(files / f"{name}.tsv", table)
         write_json(files / f"{name}.json", {"title": TITLES[name], "note": NOTE, "rows": _rows(table)})
         (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
+        if each is not None:
+            write_tsv(files / f"{name}_tracks.tsv", each)
+            tracks_figure(each, files / f"{name}.svg")
+        else:
+            draw = promoters_figure if name == "table6" else bits_figure
+            draw(table, files / f"{name}.svg")
     return table
 
 

@@ -5,23 +5,25 @@ Intervals are over test data and seeds, as `metrics.resampling` has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.reporting.comparison.entries import Entry, read_entries
+from bigbird_dna.reporting.comparison.entries import FINE_TUNED, FITTED, Entry, Row, read_entries
 from bigbird_dna.reporting.comparison.published import BITS, CHROMATIN, PROMOTERS
 from bigbird_dna.reporting.language_model.reading import of_split, read_bits
+from bigbird_dna.reporting.language_model.table import MODEL
 from bigbird_dna.reporting.metrics.auroc import Estimate, auroc
 from bigbird_dna.reporting.metrics.binary import THRESHOLD
 from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, resampled_medians
 from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.promoters.predictions import Comparison, compare, negative_set_of, read_predictions
+from bigbird_dna.reporting.study.models import PRETRAINED
 from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions
 from bigbird_dna.reporting.tracks.judging import judge_tracks
 
@@ -33,14 +35,25 @@ if TYPE_CHECKING:
 KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
 
 
-def bits_table(bits: Path) -> pd.DataFrame:
-    """Table 5: bits per base of the test split, of the model and of what it is compared with."""
-    table = of_split(read_bits(bits), "test")
+def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
+    """Table 5: bits per base of the test split, of the model and of what it is compared with.
+
+    `others` are such tables of further models by name, of which the model's row alone is taken: each model
+    was measured on inputs of its own length, drawn from the same sequence.
+    """
+    import pandas as pd
+
     columns = ["predictor", "bits_per_base", "low", "high", "note"]
+    table = of_split(read_bits(bits), "test")[columns]
+    further = []
+    for name, path in others.items():
+        own = of_split(read_bits(path), "test")
+        further.append(own[own["predictor"] == MODEL][columns].assign(predictor=f"{MODEL} {name}"))
+    if further:
+        place = int(np.flatnonzero(table["predictor"] == MODEL)[0]) + 1
+        table = pd.concat([table[:place], *further, table[place:]], ignore_index=True)
     alike = [BITS.get(name, ("", np.nan)) for name in table["predictor"]]
-    return table[columns].assign(
-        published=[value for _, value in alike], published_of=[name for name, _ in alike]
-    )
+    return table.assign(published=[value for _, value in alike], published_of=[name for name, _ in alike])
 
 
 def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
@@ -63,8 +76,8 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
         lined = compare(negative_set, {str(n): entry.predictions for n, entry in enumerate(entries)})
         for row, own in _by_row(entries).items():
             scores = np.stack([lined.scores[str(place)] for place in own])
-            alike = negative_set == "substituted" and row[1] != "random"
-            published = PROMOTERS.get(row[0]) if alike else None
+            alike = negative_set == "substituted" and _as_published(row)
+            published = PROMOTERS.get(row.name) if alike else None
             rows.append(
                 {
                     "window": size,
@@ -79,7 +92,14 @@ def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def chromatin_table(directories: Sequence[Path], labels: Path, tracks: Path) -> pd.DataFrame:
+class ChromatinTables(NamedTuple):
+    """Table 7, and what it sums up: AUROC of each track, means over seeds."""
+
+    medians: pd.DataFrame
+    tracks: pd.DataFrame
+
+
+def chromatin_tables(directories: Sequence[Path], labels: Path, tracks: Path) -> ChromatinTables:
     """Table 7: median AUROC over the tracks of a group; all, and those with and without a known motif.
 
     `labels` and `tracks` are those of the test bins that the models predict. A track has a known motif if the
@@ -96,7 +116,7 @@ def chromatin_table(directories: Sequence[Path], labels: Path, tracks: Path) -> 
     bins = open_array(str(labels), "labels").rows
     areas = np.stack([_track_areas(entry, labels, known, bins) for entry in entries])  # (S…, T)
     scanned = [n for n, entry in enumerate(entries) if entry.name == "motifs"]
-    has = ~np.isnan(areas[scanned]).all(axis=0)
+    has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
     parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
     rows = []
     for group in dict.fromkeys(track.group for track in known):
@@ -108,28 +128,60 @@ def chromatin_table(directories: Sequence[Path], labels: Path, tracks: Path) -> 
                 if not values.shape[1]:
                     continue
                 moved = resampled_medians(values)
-                published = CHROMATIN.get(row[0], {}).get(group) if row[1] != "random" else None
+                published = CHROMATIN.get(row.name, {}).get(group) if _as_published(row) else None
                 rows.append(
                     {
                         "group": group,
                         "tracks": part,
                         **_named(row, len(own)),
+                        "window": row.window,
                         "number": values.shape[1],
                         **_over_seeds(np.median(values, axis=1), moved).columns("median_auroc"),
                         "published_median": np.nan if published is None or part != EVERY else published,
                     }
                 )
+    return ChromatinTables(pd.DataFrame(rows), _each_track(entries, areas, known, has if scanned else None))
+
+
+def _each_track(
+    entries: Sequence[Entry], areas: Floats, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
+) -> pd.DataFrame:
+    """AUROC of each track and row, means over seeds; tracks of one class, or that a row lacks, are left
+    out.
+    """
+    import pandas as pd
+
+    rows = []
+    for row, own in _by_row(entries).items():
+        means = areas[own].mean(axis=0)
+        for number in np.flatnonzero(~np.isnan(means)).tolist():
+            track = tracks[number]
+            motif = "" if has_motif is None else "yes" if has_motif[number] else "no"
+            rows.append(
+                {
+                    "track": track.name,
+                    "group": track.group,
+                    "known_motif": motif,
+                    **_named(row, len(own)),
+                    "window": row.window,
+                    "auroc": means[number],
+                }
+            )
     return pd.DataFrame(rows)
 
 
-def _named(row: tuple[str, str, str], seeds: int) -> dict[str, object]:
-    name, weights, training = row
-    return {"predictor": name, "weights": weights, "training": training, "seeds": seeds}
+def _named(row: Row, seeds: int) -> dict[str, object]:
+    return {"predictor": row.name, "weights": row.weights, "training": row.training, "seeds": seeds}
 
 
-def _by_row(entries: Iterable[Entry]) -> dict[tuple[str, str, str], list[int]]:
+def _as_published(row: Row) -> bool:
+    """Whether a row is trained as the published model of its name was."""
+    return row.training == FITTED or (row.training == FINE_TUNED and row.weights == PRETRAINED)
+
+
+def _by_row(entries: Iterable[Entry]) -> dict[Row, list[int]]:
     """The numbers of the entries of each row; `DataError` where two are of one seed."""
-    found: dict[tuple[str, str, str], list[int]] = {}
+    found: dict[Row, list[int]] = {}
     seen: dict[tuple[object, ...], Entry] = {}
     for number, entry in enumerate(entries):
         other = seen.setdefault((*entry.row, entry.seed), entry)
@@ -158,7 +210,7 @@ def _f1(labels: NDArray[np.int64], scores: Floats) -> float:
 def _track_areas(entry: Entry, labels: Path, tracks: Sequence[Track], bins: int) -> Floats:
     """AUROC of each of the data set's tracks, (T,); NaN where it isn't predicted or has one class."""
     own = tracks
-    if not entry.weights:
+    if entry.training != FINE_TUNED:
         labels, own = entry.path / "labels.npz", read_tracks(entry.path / "tracks.tsv")
     place = {track.name: number for number, track in enumerate(tracks)}
     unknown = [track.name for track in own if track.name not in place]

@@ -71,7 +71,7 @@ def fit_chromatin_comparator(
         The data set can't be used; no track's factor has a matrix.
     """
     options.check(name)
-    check_directory(output, [data, reference, checkpoints])
+    check_directory(output, [data, reference, checkpoints, *([options.model] if options.model else [])])
     bins, genome = read_dataset(data), Reference(reference)
     evaluation, size = config.chromatin.evaluation, bins.bin_size
     length = _window(window, name, size)
@@ -99,6 +99,8 @@ def fit_chromatin_comparator(
         },
         device=device,
         motifs=motifs,
+        model=options.model,
+        weights=options.weights,
     ).fit(*(BinWindows(bins, genome, length, rows) for rows in (learnt, valid)))
     values = _predicted(comparator, BinWindows(bins, genome, length, test))
     can = comparator.covered(len(bins.tracks))

@@ -7,7 +7,7 @@ from shutil import copyfile
 from typing import Any
 
 from bigbird_dna.baselines.comparators.interface import Comparator
-from bigbird_dna.baselines.comparators.names import MOTIFS, NETWORK_NAMES, check_name
+from bigbird_dna.baselines.comparators.names import MOTIFS, NETWORK_NAMES, PROBE, WEIGHTS, check_name
 from bigbird_dna.baselines.comparators.networks import NetworkSettings
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.errors import UsageError
@@ -26,6 +26,8 @@ class Options:
     learning_rate: float | None = None
     motifs: Path | None = None  # of the scan with known motifs, as the next
     taxon: str | None = None
+    model: Path | None = None  # that a probe reads, as the next
+    weights: str | None = None
 
     def check(self, name: str) -> None:
         """`UsageError` where no comparator has the name, or options don't fit it or aren't possible."""
@@ -36,13 +38,19 @@ class Options:
             "--learning-rate": self.learning_rate,
         }
         scans = {"--motifs": self.motifs, "--taxon": self.taxon}
+        probes = {"--model": self.model, "--weights": self.weights}
         for options, fitting, whose in (
             (networks, name in NETWORK_NAMES, "networks"),
             (scans, name == MOTIFS, f"the comparator {MOTIFS}"),
+            (probes, name == PROBE, f"the comparator {PROBE}"),
         ):
             for option, value in options.items():
                 if value is not None and not fitting:
                     raise UsageError(f"{option} {value}: is an option of {whose}, which {name} is not")
+        if name == PROBE and self.model is None:
+            raise UsageError(f"{name}: reads a language model, name its directory with --model")
+        if self.weights not in (None, *WEIGHTS):
+            raise UsageError(f"--weights {self.weights!r}: choose {' or '.join(WEIGHTS)}")
         check_at_least_one({"steps": self.steps, "step-windows": self.step_windows})
         if self.learning_rate is not None and not 0 < self.learning_rate <= 1:
             raise UsageError(f"--learning-rate {self.learning_rate:g}: must be above 0 and at most 1")

@@ -16,7 +16,13 @@ from bigbird_dna.files import checksum
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.tasks.comparators.options import Options, write_description
 from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, split_figures, write_predictions
-from bigbird_dna.tasks.promoters.windows import WindowSet, read_windows, training_windows, window_sequences
+from bigbird_dna.tasks.promoters.windows import (
+    WindowSet,
+    read_origin,
+    read_windows,
+    training_windows,
+    window_sequences,
+)
 
 PREDICTIONS = "predictions.parquet"
 
@@ -49,7 +55,11 @@ def fit_promoter_comparator(
     options.check(name)
     if name == MOTIFS:
         raise UsageError(f"{MOTIFS}: looks for the motif of a track's factor, which promoters don't have")
-    check_directory(output, [windows, reference.path, checkpoints])
+    read = [options.model] if options.model else []
+    check_directory(output, [windows, reference.path, checkpoints, *read])
+    upstream, downstream = config.promoters.windows.sides
+    if origin := read_origin(windows):
+        upstream, downstream = origin.upstream, origin.downstream
     data = read_windows(windows, negative_set)
     sequences = window_sequences(reference, data.rows, config.seed)
     evaluation, training = config.promoters.evaluation, config.promoters.training
@@ -74,6 +84,9 @@ def fit_promoter_comparator(
             "examples_seed": training.seed,
         },
         device=device,
+        model=options.model,
+        weights=options.weights,
+        anchor=upstream / (upstream + downstream),
     ).fit(learnt, held_out)
 
     def predicted(texts: list[str]) -> npt.NDArray[np.float64]:

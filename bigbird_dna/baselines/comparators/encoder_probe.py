@@ -1,0 +1,169 @@
+"""A linear probe: what a logistic regression reads from a language model that stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, blocks
+from bigbird_dna.baselines.comparators.names import PRETRAINED
+from bigbird_dna.baselines.kmer_tracks import KmerTracks
+from bigbird_dna.baselines.linear_probe import Probe, fit_probe
+from bigbird_dna.console import progress
+from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.model.bin_rows import bin_rows, centred_bins
+from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.directory import load
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.layer_means import layer_means
+from bigbird_dna.model.rows import window_rows
+
+# Axes: N windows, T labels, D numbers of a window.
+
+LEARNT_FROM = 8000
+"""Windows, at most: more tell a regression on some hundred numbers little, and take minutes."""
+_AT_ONCE = 1024  # windows whose tokens are in memory
+_BATCH = 32
+Features = NDArray[np.float32]
+
+
+class EncoderProbe(Comparator):
+    """Logistic regressions on the means of a layer over a window's tokens, and over those of its middle.
+
+    The layer is the one with the highest mean AUROC on the held-out windows, the penalty is chosen there
+    too, see `fit_probe` and `KmerTracks`. Of windows of one label the classes weigh alike.
+
+    Parameters
+    ----------
+    model
+        Directory of a language model.
+    weights
+        pretrained: the model's; random: fresh ones of its encoder, drawn with `seed`.
+    size
+        bp in a window's middle whose tokens are looked at besides; None: there is no such part.
+    anchor
+        What windows of too many tokens are cut around, as a fraction of their tokens.
+
+    Raises
+    ------
+    ModelError
+        The model has several encoders, or no tokenizer of DNA.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        weights: str,
+        *,
+        size: int | None = None,
+        anchor: float = 0.5,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        given = load(model)
+        encoders = [part for part in given.network.modules() if isinstance(part, Encoder)]
+        if len(encoders) != 1:
+            raise ModelError(f"{model}: an ensemble of {len(encoders)} models has no one encoder to probe")
+        self.weights, self.size, self.anchor, self.seed = weights, size, anchor, seed
+        self.tokenizer, self.device = given.tokenizer, choose_device(device)
+        if weights == PRETRAINED:
+            encoder = encoders[0]
+        else:
+            torch.manual_seed(seed)
+            encoder = Encoder(given.config)
+        self.encoder = encoder.to(self.device).eval()
+        self.layer = 0
+        self._read: Probe | KmerTracks | None = None
+
+    def fit(self, learnt: Windows, held_out: Windows) -> Self:
+        """Learn from at most `LEARNT_FROM` windows; layer and penalty are chosen on as many held-out ones."""
+        rng = np.random.default_rng((self.seed, 10))
+        chosen = [_some(windows, rng) for windows in (learnt, held_out)]
+        if not all(map(len, chosen)):
+            raise DataError("probe: there are no training windows or no held-out ones")
+        y, y_valid = learnt.labels(chosen[0]), held_out.labels(chosen[1])
+        if y.shape[1] == 1 and len(np.unique(y)) < 2:
+            raise DataError("probe: the training windows are not of both classes")
+        x = self._of(learnt, chosen[0])
+        x_valid = self._of(held_out, chosen[1])
+        best = -np.inf
+        for layer in range(x.shape[1]):
+            read = self._fitted(x[:, layer], y, x_valid[:, layer], y_valid)
+            if (area := _mean_auroc(y_valid, _read(read, x_valid[:, layer]))) > best:
+                best, self.layer, self._read = area, layer, read
+        return self
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        """Probabilities (n, T)."""
+        assert self._read is not None, "fit comes first"
+        parts = blocks(len(sequences), _AT_ONCE)
+        return np.concatenate(
+            [_read(self._read, self._features([sequences[n] for n in rows])[:, self.layer]) for rows in parts]
+        )
+
+    def chosen(self) -> dict[str, Any]:
+        """The layer (0: the embeddings), whose weights, and the penalty where there is one label."""
+        told: dict[str, Any] = {"layer": self.layer, "weights": self.weights}
+        told["attention"] = self.encoder.config.attention
+        if isinstance(self._read, Probe):
+            told["inverse_penalty"] = self._read.penalty
+        return told
+
+    def _fitted(
+        self, x: Features, y: NDArray[np.uint8], x_valid: Features, y_valid: NDArray[np.uint8]
+    ) -> Probe | KmerTracks:
+        if y.shape[1] == 1:
+            return fit_probe(x, y[:, 0], x_valid, y_valid[:, 0])
+        return KmerTracks().fit(np.ascontiguousarray(x), y, np.ascontiguousarray(x_valid), y_valid)
+
+    def _of(self, windows: Windows, rows: NDArray[np.intp]) -> Features:
+        parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
+        told = progress(parts, f"{self.weights} weights", len(parts), "parts")
+        return np.concatenate([self._features(windows.sequences(part)) for part in told])
+
+    def _features(self, sequences: Sequence[str]) -> Features:
+        """Means of every layer, (n, 1 + layers, D)."""
+        positions = self.encoder.config.positions
+        spans = None
+        if self.size is None:
+            rows = window_rows(self.tokenizer, sequences, positions, self.anchor)
+        else:
+            starts = centred_bins(len(sequences[0]), self.size, 1)
+            bins = np.tile(starts, (len(sequences), 1))
+            rows, found = bin_rows(self.tokenizer, sequences, bins, self.size, positions)
+            spans = found[:, 0]
+        return layer_means(
+            self.encoder,
+            rows,
+            pad_id=self.tokenizer.pad_id,
+            batch_size=_BATCH,
+            device=self.device,
+            parts=spans,
+        )
+
+
+def _some(windows: Windows, rng: np.random.Generator) -> NDArray[np.intp]:
+    count = windows.shape[0]
+    if count <= LEARNT_FROM:
+        return np.arange(count)
+    return np.sort(rng.choice(count, LEARNT_FROM, replace=False))
+
+
+def _read(probe: Probe | KmerTracks, x: Features) -> Probabilities:
+    if isinstance(probe, Probe):
+        return probe.predict(x)[:, None]
+    return probe.predict(np.ascontiguousarray(x))
+
+
+def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
+    """Over the labels that have both classes; 0.5 without any."""
+    from sklearn.metrics import roc_auc_score
+
+    both = np.flatnonzero((labels.min(axis=0) == 0) & (labels.max(axis=0) == 1))
+    areas = [roc_auc_score(labels[:, one], predicted[:, one]) for one in both.tolist()]
+    return float(np.mean(areas)) if areas else 0.5

@@ -1,0 +1,116 @@
+"""The tables as figures: predictors with their intervals, and tracks of two predictors against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bigbird_dna.reporting.comparison.entries import FINE_TUNED, PROBED
+from bigbird_dna.reporting.study.models import PRETRAINED, RANDOM
+from bigbird_dna.reporting.style import BLUE, GREEN, GREY, SERIES, VERMILLION, panels, save_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_COLUMNS = 3  # of panels
+_LINE = 0.26  # inches of a predictor
+_SCATTERS = 6  # panels of tracks, at most
+_KEY = ["predictor", "weights", "training", "window"]
+
+
+def bits_figure(table: pd.DataFrame, path: Path) -> None:
+    """Table 5: bits per base of each predictor."""
+    with panels(1, 1, 7.2, 1.2 + _LINE * len(table)) as (figure, axes):
+        colours = [BLUE if str(name).startswith("model") else GREY for name in table["predictor"]]
+        _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colours)
+        axes[0].set(xlabel="bits per base, test", title="Bits per base of held-out sequence")
+        save_figure(figure, path)
+
+
+def promoters_figure(table: pd.DataFrame, path: Path) -> None:
+    """Table 6: AUROC of each predictor, a panel a window size and negative set."""
+    groups = list(table.groupby(["window", "negative_set"], sort=False))
+    columns = min(_COLUMNS, len(groups))
+    rows, most = -(-len(groups) // columns), max(len(group) for _, group in groups)
+    with panels(rows, columns, 4.8, 1.1 + _LINE * most) as (figure, axes):
+        for axis in axes[len(groups) :]:
+            axis.set_visible(False)
+        for axis, ((window, negative_set), group) in zip(axes, groups, strict=False):
+            figures = group[["auroc", "auroc_low", "auroc_high"]]
+            _intervals(axis, [_label(row) for row in group.to_dict("records")], figures, _colours(group))
+            axis.set(xlabel="AUROC, test", title=f"{negative_set}, {window:,} bp".replace("_", " "))
+        save_figure(figure, path)
+
+
+def tracks_figure(table: pd.DataFrame, path: Path) -> None:
+    """Table 7 track by track: the fine-tuned model of pretrained weights against each other predictor."""
+    rows = [*dict.fromkeys(table[_KEY].itertuples(index=False, name=None))]
+    own = next((row for row in rows if row[1:3] == (PRETRAINED, FINE_TUNED)), rows[0])
+    others = [row for row in rows if row != own][:_SCATTERS]
+    areas = {row: _of(table, row) for row in (own, *others)}
+    groups = list(dict.fromkeys(table["group"]))
+    columns = min(_COLUMNS, max(1, len(others)))
+    with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (figure, axes):
+        for axis in axes[len(others) :]:
+            axis.set_visible(False)
+        for axis, other in zip(axes, others, strict=False):
+            both = areas[own].merge(areas[other], on="track", suffixes=("", "_other"))
+            for colour, group in zip(SERIES, groups, strict=False):
+                of_group = both[both["group"] == group]
+                axis.plot(
+                    of_group["auroc_other"],
+                    of_group["auroc"],
+                    "o",
+                    color=colour,
+                    markersize=3,
+                    alpha=0.6,
+                    label=group,
+                )
+            low = float(min(0.5, both[["auroc", "auroc_other"]].min().min())) if len(both) else 0.5
+            axis.plot([low, 1], [low, 1], "-", color=GREY, linewidth=0.8)
+            won = int((both["auroc"] > both["auroc_other"]).sum())
+            axis.set(xlabel=_label(_named(other)), title=f"above on {won:,} of {len(both):,} tracks")
+        axes[0].set_ylabel(_label(_named(own)))
+        axes[0].legend(loc="best")
+        save_figure(figure, path)
+
+
+def _of(table: pd.DataFrame, row: tuple[object, ...]) -> pd.DataFrame:
+    """Tracks of a row: track, group, auroc."""
+    inside = np.logical_and.reduce(
+        [(table[key] == value).to_numpy() for key, value in zip(_KEY, row, strict=True)]
+    )
+    return table[inside][["track", "group", "auroc"]]
+
+
+def _named(row: Sequence[object]) -> dict[str, object]:
+    return dict(zip(_KEY, row, strict=True))
+
+
+def _label(row: Mapping[Any, object]) -> str:
+    """What a predictor is called in figures: bigbird, pretrained, probed."""
+    words = [str(row["predictor"])]
+    if row["weights"]:
+        words.append(str(row["weights"]))
+        words += [PROBED] if row["training"] == PROBED else []
+    return ", ".join(words)
+
+
+def _colours(rows: pd.DataFrame) -> list[str]:
+    known: dict[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILLION}
+    return [known.get(str(weights), GREEN) for weights in rows["weights"]]
+
+
+def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colours: Sequence[str]) -> None:
+    """A line a predictor from the top, with its interval."""
+    values = figures.to_numpy(dtype=float)  # (N, 3): value, low, high
+    for place, ((value, low, high), colour) in enumerate(zip(values, colours, strict=True)):
+        if low == low:
+            axis.plot([low, high], [place, place], "-", color=colour, linewidth=1.2)
+        axis.plot([value], [place], "o", color=colour, markersize=5)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.4, -0.6)
