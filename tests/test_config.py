@@ -258,7 +258,16 @@ def test_keys_of_no_stage() -> None:
         *("chromatin.pieces.data", "chromatin.pieces.predictions", "chromatin.pieces.variants"),
         *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "scoring.pieces", "study"),
         *("tables.promoters", "tables.chromatin", "tables.starts", "tables.seeds", "tables.negative_sets"),
-        *("tables.windows", "tables.steps", "tables.taxon"),
+        *(
+            "tables.windows",
+            "tables.network_steps.promoters",
+            "tables.taxon",
+            "tables.models",
+            "tables.probes",
+        ),
+        *("tables.context_set", "tables.network_steps.chromatin"),
+        *("tables.model_steps.promoters", "tables.model_steps.chromatin"),
+        "tables.pretraining_steps",
     }
 
 

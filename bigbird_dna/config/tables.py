@@ -47,6 +47,13 @@ class TableModel(Section):
     )
 
 
+class TaskSteps(Section):
+    """Steps of the trainings for either table."""
+
+    promoters: int | None = Field(default=None, ge=1, description="for Table 6")
+    chromatin: int | None = Field(default=None, ge=1, description="for Table 7")
+
+
 class TablesConfig(Section):
     """Tables 5 to 7, which `snakemake table5 table6 table7` makes; without these targets nothing is run."""
 
@@ -87,13 +94,12 @@ class TablesConfig(Section):
     context_set: NegativeSet = Field(
         default="genomic", description="negatives of Table 6 in windows of another length than the run's"
     )
-    steps: int | None = Field(
-        default=None, ge=1, description="of the training of comparators that are networks; none: 2,000"
+    network_steps: TaskSteps = Field(
+        default=TaskSteps(), description="of the training of comparators that are networks; none: 2,000"
     )
-    promoter_steps: int | None = Field(
-        default=None, ge=1, description="of the fine-tuning of language models for Table 6; none: the task's own"
+    model_steps: TaskSteps = Field(
+        default=TaskSteps(), description="of the fine-tuning of language models; none: the task's own"
     )
-    chromatin_steps: int | None = Field(default=None, ge=1, description="the same for Table 7")
     pretraining_steps: int | None = Field(
         default=None, ge=1, description="of the pretraining of `models`; none: pretraining.steps"
     )

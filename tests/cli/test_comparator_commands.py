@@ -9,11 +9,14 @@ import pytest
 import yaml
 
 from bigbird_dna.baselines.comparators.names import NAMES
+from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.model.directory import save
+from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.reporting.metrics.auroc import auroc
 from tests.cli.command import Run, invoke, refused
-from tests.toys import MOTIFS, write_motif_genome
+from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
 
 QUICK = ("--steps", 4, "--step-windows", 8, "--device", "cpu")
 
@@ -105,6 +108,27 @@ def test_others_of_promoters(run: Run, tiny_config: Path, tmp_path: Path, name: 
     assert run(*of_windows(tiny_config, name), "-o", tmp_path / "out").code == 0
     found = pd.read_parquet(tmp_path / "out/predictions.parquet")
     assert set(found["split"]) == {"valid", "test"} and found["probability"].between(0, 1).all()
+
+
+def test_a_probe_reads_a_model_that_stays_as_it_is(run: Run, tiny_config: Path, tmp_path: Path) -> None:
+    tokenizer, pretrained = small_tokenizer(), tmp_path / "model"
+    config = EncoderConfig(
+        vocabulary=tokenizer.vocabulary, layers=2, hidden=16, heads=2, positions=128, block_size=8
+    )
+    save(pretrained, random_model(tokenizer, config, PretrainingSettings(), seed=3), {}, {}, {})
+    words = of_windows(tiny_config, "probe", "--model", pretrained, "--device", "cpu")
+    for weights in ("pretrained", "random"):
+        assert run(*words, "--weights", weights, "--seed", 2, "-o", tmp_path / weights).code == 0
+        told = json.loads((tmp_path / weights / "comparator.json").read_text())
+        assert (told["comparator"], told["chosen"]["weights"]) == ("probe", weights)
+        assert told["settings"] == {"seed": 2} and told["metrics"]["test"]["auroc"] > 0.5
+    assert run("report-table", "table6", tmp_path / "pretrained", "-o", tmp_path / "report").code == 0
+    out = ("-o", tmp_path / "x")
+    refused(run(*of_windows(tiny_config, "probe"), *out), 2, "name its directory with --model")
+    wrong = of_windows(tiny_config, "gc", "--model", pretrained)
+    refused(run(*wrong, *out), 2, "is an option of the comparator probe, which gc is not")
+    refused(run(*words, "--weights", "best", *out), 2, "--weights 'best': choose pretrained or random")
+    assert not (tmp_path / "x").exists()
 
 
 # Chromatin

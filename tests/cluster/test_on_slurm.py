@@ -128,7 +128,7 @@ def test_a_demo_whose_jobs_are_preempted_and_cancelled_ends_in_the_same_files(
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("preempt", "pretrain") in disturber.done and ("cancel", "finetune_chromatin") in disturber.done
     assert "resuming at step" in (homes["cluster"] / "results/logs/pretrain.log").read_text()
-    assert "torchrun" in done.stdout + done.stderr
+    assert "bigbird_dna.cli.launch --processes=2" in done.stdout + done.stderr
     expected, found = results(homes["alone"]), results(homes["cluster"])
     assert {name for name in expected if found.get(name) != expected[name]} == set()
     assert set(found) == set(expected) and len(found) > 50

@@ -10,6 +10,7 @@ import pytest
 
 from bigbird_dna.baselines.comparators.names import NAMES
 from bigbird_dna.config.tables import PromoterComparator, TrackComparator
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.reporting.comparison.report import table_report
@@ -19,6 +20,8 @@ from bigbird_dna.reporting.promoters.predictions import read_predictions
 from tests.cli.command import Run, refused
 from tests.reporting.studies import toy_labels, write_model, write_predictions
 
+TRACK_COLUMNS = ["track", "group", "known_motif"]
+TRACK_COLUMNS += ["predictor", "weights", "training", "seeds", "window", "auroc"]
 TRACKS = [Track(name, group) for name, group in zip("abcd", ["TF", "TF", "TF", "DHS"], strict=True)]
 
 
@@ -127,6 +130,12 @@ def test_medians_by_group_with_and_without_a_known_motif(
     expected = gain(medians, nothing, resampled_medians(areas), np.zeros((2, 1)))
     found = [row["median_auroc"], row["median_auroc_low"], row["median_auroc_high"]]
     assert found == pytest.approx(list(expected))
+    each = pd.read_csv(tmp_path / "table7_tracks.tsv", sep="\t", keep_default_na=False)
+    assert list(each.columns) == TRACK_COLUMNS
+    own = each.query("predictor == 'bigbird' and weights == 'pretrained'")
+    assert own["track"].tolist() == list("abcd") and own["known_motif"].tolist() == ["no", "yes", "yes", "no"]
+    assert own["auroc"][:3].tolist() == pytest.approx(areas.mean(axis=0).tolist(), abs=1e-5)
+    assert "above on" in (tmp_path / "table7.svg").read_text()
     scan = table[table["predictor"] == "motifs"]
     assert scan[["tracks", "number"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
     published = table[table["published_median"].notna()]
@@ -134,6 +143,20 @@ def test_medians_by_group_with_and_without_a_known_motif(
         *(["TF", "bigbird", 0.961], ["TF", "deepsea", 0.958]),
         *(["DHS", "bigbird", 0.921], ["DHS", "deepsea", 0.923]),
     ]
+
+
+def test_a_probe_is_a_row_of_the_model_that_it_reads(promoters: list[Path], tmp_path: Path) -> None:
+    probe = promoter_comparator(tmp_path / "probe", "probe", 1, 1.2)
+    told = {"comparator": "probe", "settings": {"seed": 1}}
+    chosen = {"attention": "bigbird", "weights": "random", "layer": 1}
+    (probe / "comparator.json").write_text(json.dumps({**told, "chosen": chosen}))
+    table = table_report("table6", [*promoters, probe], tmp_path / "report")
+    rows = table[["predictor", "weights", "training"]].values.tolist()
+    assert rows[-1] == ["bigbird", "random", "probed"] and rows[1] == ["bigbird", "random", "fine-tuned"]
+    assert "bigbird, random, probed" in (tmp_path / "report/table6.svg").read_text()
+    (probe / "comparator.json").write_text(json.dumps(told))
+    with pytest.raises(DataError, match="not a description of a probe: 'attention' is missing"):
+        table_report("table6", [probe], tmp_path / "report")
 
 
 def test_bits_per_base(tmp_path: Path) -> None:
@@ -145,6 +168,13 @@ def test_bits_per_base(tmp_path: Path) -> None:
     assert table[["predictor", "bits_per_base"]].values.tolist() == [["model", 1.7], ["uniform", 2.0]]
     assert table["published"].tolist() == pytest.approx([1.12, np.nan], nan_ok=True)
     assert "| model | 1.700 [1.600, 1.800] |" in (tmp_path / "report/table5.md").read_text()
+    # Of a further model its own row alone.
+    (tmp_path / "other.tsv").write_text(head + "\n".join(rows).replace("1.7\t", "1.75\t") + "\n")
+    further = {"bert-512": tmp_path / "other.tsv"}
+    table = table_report("table5", [tmp_path / "bits.tsv"], tmp_path / "report", bits=further)
+    assert table["predictor"].tolist() == ["model", "model bert-512", "uniform"]
+    assert table["bits_per_base"].tolist() == [1.7, 1.75, 2.0] and table["published"].notna().sum() == 1
+    assert (tmp_path / "report/table5.svg").is_file()
 
 
 def test_names_of_the_configuration_are_those_of_the_comparators() -> None:
@@ -162,6 +192,10 @@ def test_what_is_refused(
     words = ("report-table", "table6", *promoters, "--labels", labels)
     refused(run(*words, *out), 2, "--labels and --track-table go with table7, not with table6")
     refused(run("report-table", "table5", labels, labels, *out), 2, "one table of bits per base, not of 2")
+    refused(
+        run("report-table", "table6", promoters[0], "--bits", f"a={labels}", *out),
+        *(2, "--bits goes with table5, not with table6"),
+    )
     refused(run("report-table", "table6", tmp_path / "none", *out), 1, "none: no such model directory")
     refused(
         run("report-table", "table6", directories[0], *out), 1, "is of chromatin, the table is of promoters"

@@ -18,6 +18,7 @@ STUDIED = {"study": STUDY}
 # Tables are targets of their own.
 TABLES = ("--", "all", "table5", "table6", "table7")
 # Other rules make pieces.
+LANGUAGE_MODELS = {"tables": {"models": [{"name": "bert-512", "attention": "full", "tokens": 512}]}}
 DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, "variants": 2}}}
 
 
@@ -57,7 +58,7 @@ def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
     training = {name for name, rule in rules().items() if "--checkpoints" in rule}
-    # Language models of tables are trained by the rules of a study.
+    # Language models of tables are fine-tuned by the rules of a study.
     assert training | {"table_promoter", "table_chromatin"} == {*site["trainings"]}
     profile = filled_in()
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
@@ -66,9 +67,9 @@ def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
 def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: Path) -> None:
     profile = filled_in(gpu_partition="accelerated", gpu_type="h100", account="12")
     found = set()
-    for changes in (None, STUDIED, STUDIED | DIVIDED, {}):
+    for changes in (None, STUDIED, STUDIED | DIVIDED, LANGUAGE_MODELS):
         words = configured("grch37-short") if changes is None else overlay(tmp_path, changes)
-        plan = planned(tmp_path, profile, *words, *(TABLES if changes == {} else ()))
+        plan = planned(tmp_path, profile, *words, *(TABLES if changes == LANGUAGE_MODELS else ()))
         _check(plan, partition="accelerated", gpu_type="h100", account="12")
         found |= {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))}
     assert found == asking()

@@ -23,7 +23,7 @@ from tests.genome.deepsea import small_bundle
 
 BIN = Path(sys.executable).parent
 # What they are laid over.
-OVERLAYS = {"yeast_study": "yeast", "yeast_longer": "yeast", "chr22_study": "chr22"}
+OVERLAYS = {"yeast_study": "yeast", "yeast_longer": "yeast", "yeast_tables": "yeast", "chr22_study": "chr22"}
 CONFIGURATIONS = sorted(
     path for path in (REPOSITORY / "workflow" / "config").glob("*.yaml") if path.stem not in OVERLAYS
 )
@@ -194,6 +194,16 @@ def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
         assert stage_values(both, section) == stage_values(one, section)
     assert both.study.steps == one.study.steps and {*both.study.seeds} <= {*one.study.seeds}
     assert {*one.study.shares} <= {*both.study.shares}
+    both.check_targets()
+
+
+def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
+    """They go on from its pretrained weights; all that is made for them lies apart."""
+    one, both = laid_over("yeast_tables")
+    for section in ("tokens", "pretraining", "promoters"):
+        assert stage_values(both, section) == stage_values(one, section)
+    _, study = laid_over("yeast_study")
+    assert stage_values(both, "chromatin-data") == stage_values(study, "chromatin-data")
     both.check_targets()
 
 
@@ -402,37 +412,59 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
 
 def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: str, tmp_path: Path) -> None:
     tables = {
-        **{"promoters": ["gc", "cnnprom"], "chromatin": ["motifs", "danq"], "seeds": [1, 7], "steps": 30},
-        **{"negative_sets": ["upstream", "permuted"], "windows": [300, 1000], "taxon": "fungi"},
+        **{"promoters": ["gc", "cnnprom"], "chromatin": ["motifs", "danq"], "seeds": [1, 7]},
+        **{"negative_sets": ["upstream", "permuted"], "windows": [1000], "taxon": "fungi"},
+        **{"model_steps": {"promoters": 20}, "network_steps": {"promoters": 30}, "context_set": "genomic"},
+        "pretraining_steps": 40,
+        "models": [
+            {"name": "bert-512", "attention": "full", "tokens": 512, "window": 2000},
+            {"name": "bigbird-256", "tokens": 256},
+        ],
     }
     text = dry_run(tmp_path, *overlay(tmp_path, {"tables": tables}), "--", "table5", "table6", "table7")
     found = jobs(text)
     assert not {"table_windows", "table5"} & set(jobs(demo_run))
-    assert {name: count for name, count in found.items() if "table" in name or "comparator" in name} == {
-        **{"table5": 1, "table6": 1, "table7": 1, "table_windows": 2, "table_promoter": 16},
-        **{
-            "promoter_comparator": 12,
-            "table_chromatin": 4,
-            "table_predictions": 4,
-            "chromatin_comparator": 3,
-        },
+    # Two sets in the run's own windows; one in windows of 1,000 bp, and in 2,000 that only bert-512 sees.
+    made = r"table|comparator|\w+_probe$"
+    assert {name: count for name, count in found.items() if re.match(made, name)} == {
+        **{"table5": 1, "table6": 1, "table7": 1, "table_windows": 3, "table_pretrain": 2, "table_bits": 2},
+        **{"table_promoter": 16, "promoter_probe": 12, "table_chromatin": 8},
+        **{"table_predictions": 8, "chromatin_probe": 6},
     }
-    place = "results/demo/tables/promoters/1000/upstream"
-    commands = re.findall(r"^Shell command: bigbird-dna (.*) > ", text, re.MULTILINE)
-    (model,) = (one for one in commands if f"--output {place}/random-7/model " in one)
-    for words in ("--negative-set upstream", "promoters.windows.upstream=750", "promoters.training.seed=7"):
+    assert (found["promoter_comparator"], found["chromatin_comparator"]) == (12, 3)
+    commands = re.findall(r"^Shell command: (?:bigbird-dna|.* --) (.*) > ", text, re.MULTILINE)
+
+    def one(*words: str) -> str:
+        (command,) = (command for command in commands if all(word in command for word in words))
+        return command
+
+    home = "results/demo/tables"
+    model = one(f"--output {home}/promoters/400/upstream/own-random-7/model ")
+    for words in ("--negative-set upstream", "promoters.training.seed=7", "promoters.training.steps=20"):
         assert words in model
-    assert "--windows results/demo/tables/promoters/1000/windows " in model and "--pretrained" not in model
-    (windows,) = (one for one in commands if "prepare-windows" in one and "/1000/" in one)
-    assert "downstream=250" in windows and "negative_sets=[upstream, permuted]" in windows
-    (network,) = (one for one in commands if f"-o {place}/cnnprom-7 " in one)
+    assert "--pretrained" not in model and "encoder." not in model
+    model = one(f"--output {home}/promoters/2000/genomic/bert-512-pretrained-1/model ")
+    for words in (f"--pretrained {home}/pretraining/bert-512/model ", "encoder.attention=full"):
+        assert words in model
+    assert "windows.upstream=1500" in model and f"--windows {home}/promoters/2000/windows " in model
+    pretraining = one("pretrain ", f"--output {home}/pretraining/bigbird-256/model ")
+    # As many tokens a step as the run's own 32 inputs of 128.
+    for words in ("batch_size=16", "sequence_tokens=256", "pretraining.steps=40", "attention=bigbird"):
+        assert words in pretraining
+    assert f"bits={home}" not in one("table5") and "--bits=bigbird-256=" in one("table5")
+    windows = one("prepare-windows", "/1000/")
+    assert "downstream=250" in windows and "negative_sets=[genomic]" in windows
+    network = one(f"-o {home}/promoters/400/permuted/cnnprom-7 ")
     assert "--steps=30" in network and "--seed 7" in network
-    (counted,) = (one for one in commands if f"-o {place}/gc-1 " in one)
-    assert "--steps" not in counted
-    (scan,) = (one for one in commands if "fit-chromatin-comparator" in one and " motifs " in one)
+    assert "--steps" not in one(f"-o {home}/promoters/400/permuted/gc-1 ")
+    probe = one(f"-o {home}/promoters/1000/genomic/own-random-probe-7 ")
+    assert "--model=results/demo/models/pretrained --weights=random" in probe and "--window=" not in probe
+    probe = one(f"-o {home}/chromatin/bins/bert-512-pretrained-probe-1 ")
+    assert f"--model={home}/pretraining/bert-512/model" in probe and "--window=2000" in probe
+    scan = one("fit-chromatin-comparator", " motifs ")
     assert "--taxon=fungi" in scan and "chromatin.evaluation.test_bins=800" in scan
-    (report,) = (one for one in commands if "report-table table7" in one)
-    assert report.count("/model ") == 4 and "--track-table results/demo/chromatin/data/tracks.tsv" in report
+    report = one("report-table table7")
+    assert report.count("/model ") == 8 and "--track-table results/demo/chromatin/data/tracks.tsv" in report
 
 
 def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:

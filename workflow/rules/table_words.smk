@@ -73,8 +73,8 @@ def chromatin_models():
 
 
 def table_pretrained(model):
-    """The pretrained weights of a language model of the tables."""
-    return PATHS.pretrained if model == OWN_MODEL else PATHS.table_pretrained(model)
+    """The pretrained weights of a language model of the tables, as a list: what a command has after an option."""
+    return [PATHS.pretrained if model == OWN_MODEL else PATHS.table_pretrained(model)]
 
 
 def table_encoder(model):
@@ -111,7 +111,7 @@ def table_settings(wildcards, section):
         windows = table_sides(wildcards)
     elif wildcards.lm != OWN_MODEL:
         windows = {"chromatin.data.window": TABLE_MODELS[wildcards.lm].window}
-    number = TABLES.promoter_steps if section == "promoters" else TABLES.chromatin_steps
+    number = getattr(TABLES.model_steps, section)
     steps = {f"{section}.training.steps": number} if number else {}
     return set_words(
         {
@@ -149,7 +149,10 @@ def table_window_settings(wildcards):
 
 def comparator_options(wildcards):
     """Options of a comparator beside its seed: those of networks, and of the scan with known motifs."""
-    steps = [f"--steps={TABLES.steps}"] if TABLES.steps else []
+    number = getattr(
+        TABLES.network_steps, "promoters" if hasattr(wildcards, "bases") else "chromatin"
+    )
+    steps = [f"--steps={number}"] if number else []
     taxon = [f"--taxon={TABLES.taxon}"] if wildcards.comparator == "motifs" else []
     return (steps if wildcards.comparator in NETWORK_NAMES else []) + taxon
 
@@ -158,7 +161,7 @@ def probe_options(wildcards):
     """Which model a probe reads, with which weights, and of chromatin in which window."""
     window = TABLE_MODELS[wildcards.lm].window if wildcards.lm != OWN_MODEL else None
     return [
-        f"--model={table_pretrained(wildcards.lm)}",
+        f"--model={table_pretrained(wildcards.lm)[0]}",
         f"--weights={wildcards.start}",
         *([] if hasattr(wildcards, "bases") else [f"--window={window or CHROMATIN.data.window}"]),
     ]

@@ -167,14 +167,12 @@ rule promoter_probe:
         settings=evaluation_settings("promoters"),
         options=probe_options,
         windows=subpath(input.windows, parent=True),
-        checkpoints=TABLE_CHECKPOINTS,
         device=DEVICE,
     shell:
         "bigbird-dna fit-promoter-comparator {input.config:q} probe"
         " --negative-set {wildcards.negative_set:q} {params.settings:q} {params.options:q}"
         " --seed {wildcards.seed:q} --windows {params.windows:q} --reference {input.reference:q}"
-        " -o {output:q} --checkpoints {params.checkpoints:q} --threads {threads}"
-        " --device {params.device:q} > {log:q} 2>&1"
+        " -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 use rule study_chromatin as table_chromatin with:
@@ -281,13 +279,12 @@ rule chromatin_probe:
         settings=evaluation_settings("chromatin"),
         options=probe_options,
         data=subpath(input.bins, parent=True),
-        checkpoints=TABLE_CHECKPOINTS,
         device=DEVICE,
     shell:
         "bigbird-dna fit-chromatin-comparator {input.config:q} probe {params.settings:q}"
         " {params.options:q} --seed {wildcards.seed:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output:q} --checkpoints {params.checkpoints:q}"
-        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+        " --reference {input.reference:q} -o {output:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
 
 
 rule table5:
