@@ -158,12 +158,16 @@ def comparator_options(wildcards):
 
 
 def probe_options(wildcards):
-    """Which model a probe reads, with which weights, and of chromatin in which window."""
-    window = TABLE_MODELS[wildcards.lm].window if wildcards.lm != OWN_MODEL else None
+    """Which model a probe reads, with which weights, and of chromatin in which window.
+
+    The run's own model has the window of the other comparators: pretraining saw no longer inputs.
+    """
+    model = TABLE_MODELS.get(wildcards.lm)
+    window = [] if model is None or hasattr(wildcards, "bases") else [f"--window={model.window}"]
     return [
         f"--model={table_pretrained(wildcards.lm)[0]}",
         f"--weights={wildcards.start}",
-        *([] if hasattr(wildcards, "bases") else [f"--window={window or CHROMATIN.data.window}"]),
+        *window,
     ]
 
 
