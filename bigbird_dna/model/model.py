@@ -156,6 +156,8 @@ class Model:
             raise UsageError(f"pooling {pooling!r}: choose mean or cls")
         if per_base and pooling == "cls":
             raise UsageError("pooling 'cls' is one vector a sequence: leave it out with per_base")
+        if pooling == "cls" and self.config.causal:
+            raise UsageError("pooling 'cls': the model is causal, and its first token sees no other")
         check_at_least_one({"batch_size": batch_size})
         given = read_sequences(sequences)
         place = choose_device(device)

@@ -11,7 +11,7 @@ from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.baselines.spans import SpanBaselines, fit_span_baselines, parts
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
@@ -110,7 +110,12 @@ def _open(paths: Sequence[Path]) -> dict[str, Model]:
     for path in paths:
         if str(path) in opened:
             raise UsageError(f"{path}: is given twice")
-        opened[str(path)] = load_pretrained(path)
+        opened[str(path)] = model = load_pretrained(path)
+        if model.config.causal:
+            raise ModelError(
+                f"{path}: is causal, and can't be asked for what stands between two sides; "
+                "evaluate-pretraining measures it"
+            )
     return opened
 
 

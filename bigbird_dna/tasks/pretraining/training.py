@@ -34,13 +34,16 @@ def pretrain(
     """
     check_directory(output, [tokens, tokenizer_path, checkpoints])
     settings, tokenizer = complete(config).pretraining, load_tokenizer(tokenizer_path)
+    causal = config.encoder.causal
     train_store, valid_store = (  # one process looks for damage
         TokenStore.open(tokens / split, tokenizer, verify=world.is_first) for split in ("train", "valid")
     )
     run = Run.begin(
         encoder_for(config.encoder, tokenizer),
         tokenizer,
-        PretrainingSettings(next_sentence=settings.next_sentence),
+        PretrainingSettings(
+            next_sentence=settings.next_sentence, **({"context": settings.sequence_tokens} if causal else {})
+        ),
         settings,
         {"data": [train_store.info, valid_store.info]},
         checkpoints,
@@ -51,7 +54,7 @@ def pretrain(
         # All processes begin with the first one's weights.
         begin_with_counts(run.model.network, train_store)
     parameters = sum(p.numel() for p in run.model.network.parameters())
-    objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world)
+    objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world, causal=causal)
     what = f"{parameters:,} parameters, {len(train_store.tokens):,} training tokens"
     progress = run.train(objective, what)
     with torch.inference_mode():
