@@ -150,7 +150,7 @@ def test_heads_begin_at_tokens_before(position: str) -> None:
 
 
 def test_huggingface_has_no_counterpart() -> None:
-    with pytest.raises(ModelError, match="model: encoder.causal: HuggingFace's BigBird sees both sides"):
+    with pytest.raises(ModelError, match=r"model: encoder\.causal: HuggingFace's BigBird sees both sides"):
         huggingface_config(encoder("full"), None, "model")
 
 

@@ -10,9 +10,13 @@ import torch
 
 from bigbird_dna.baselines.language import BASES_LEFT, TOKENS_LEFT, UNIFORM, UNIGRAM
 from bigbird_dna.config import parse_config
+from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
 from bigbird_dna.reporting.metrics.blocks import bits_per_base
+from bigbird_dna.reporting.samples.spectra import divergence, spectrum
+from bigbird_dna.tasks.generation import generate_samples
 from bigbird_dna.tasks.pretraining import evaluation, rivals
 from bigbird_dna.tasks.pretraining.training import pretrain
 from bigbird_dna.tasks.tokenize import tokenize
@@ -22,6 +26,16 @@ from tests.baselines.sources import Source
 
 TOKENS = 64  # of an input
 SOURCE = Source(2, seed=1, concentration=1.0)
+
+
+def exact_spectrum(k: int) -> np.ndarray:
+    """How often each run of k bases stands in endless sequence of the source, in a thousand million."""
+    shares = SOURCE.states  # of runs of two
+    while len(shares) < 4**k:
+        shares = (shares[:, None] * SOURCE.table[np.arange(len(shares)) % len(SOURCE.table)]).reshape(-1)
+    while len(shares) > 4**k:
+        shares = shares.reshape(4, -1).sum(0)
+    return np.rint(1e9 * shares).astype(np.int64)
 
 
 class Trained(NamedTuple):
@@ -88,11 +102,25 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(trained: Trained, tm
     assert {*table["predictor"]} == {MODEL, UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT}
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
     bits, bases, blocks, _ = given[-1]  # of the test contig
-    assert 20_000 < bases.sum() and bases.max() == 3 and bases.min() == 1
-    print(dict(rows), SOURCE.entropy)
+    assert bases.sum() > 20_000 and bases.max() == 3 and bases.min() == 1
     known = np.full(len(bases), SOURCE.entropy) * bases
     for name in (MODEL, TOKENS_LEFT, BASES_LEFT):
         assert rows[name] == pytest.approx(SOURCE.entropy, rel=0.02), name
         rates = bits_per_base({"source": known, "other": bits[name]}, bases, blocks, "source")
         assert rates["other"].difference.low < 0, name  # the source's minus its: not surely above 0
     assert rows[UNIGRAM] > 1.02 * SOURCE.entropy and rows[UNIFORM] == 2
+
+
+def test_what_it_writes_has_the_runs_of_bases_of_the_source(trained: Trained, tmp_path: Path) -> None:
+    """16 samples of 3 kb: runs of up to four bases are nearly as frequent as they are in the source."""
+    out = tmp_path / "samples.fa"
+    assert generate_samples(trained.model, out, number=16, length=3000, device="cpu", threads=1) == 16
+    records = [*stream_fasta(out)]
+    assert all(len(chunk.sequence) == 3000 and "N" not in chunk.sequence for chunk in records)
+    samples = [base_codes(chunk.sequence) for chunk in records]
+    true = [SOURCE.sample(3000, seed) for seed in range(100, 116)]
+    uniform = [np.random.default_rng(1).integers(0, 4, 48_000).astype(np.uint8)]
+    for k in range(1, 5):
+        known = exact_spectrum(k)
+        apart, least, most = (divergence(spectrum(own, k), known) for own in (samples, true, uniform))
+        assert apart < 2e-4 + 4 * least and (k == 1 or apart < 0.02 * most), k
