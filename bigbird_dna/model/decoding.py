@@ -72,7 +72,8 @@ class CachedDecoder:
         self.network = network
         self.longest = longest
         self.tokens = 0  # read until now
-        self._layers = [_KeptLayer(layer, longest) for layer in network.encoder.layers]
+        layers = (layer for layer in network.encoder.layers if isinstance(layer, Layer))
+        self._layers = [_KeptLayer(layer, longest) for layer in layers]
         self._turns: Rotation | None = None  # of all positions
 
     def read(self, ids: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class HeldOut(NamedTuple):
                 inputs.append(joined(tokenizer, ids))
                 places.append(own)  # [CLS] stands in front: that of the token before
                 tokens.append(start + own)
-                labels.append(ids[own])
+                labels.append(ids[own].astype(np.int64))
                 continue
             rng = np.random.default_rng((_SEED, start))
             hidden, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)

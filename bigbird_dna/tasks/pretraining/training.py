@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from bigbird_dna.config import Config, complete, stage_values
+from bigbird_dna.config import Config, PretrainingConfig, complete, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.files import checksum
@@ -41,9 +41,7 @@ def pretrain(
     run = Run.begin(
         encoder_for(config.encoder, tokenizer),
         tokenizer,
-        PretrainingSettings(
-            next_sentence=settings.next_sentence, **({"context": settings.sequence_tokens} if causal else {})
-        ),
+        _settings(settings, causal),
         settings,
         {"data": [train_store.info, valid_store.info]},
         checkpoints,
@@ -80,3 +78,10 @@ def pretrain(
     run.publish(output, provenance, metrics)
     log(f"held out: {figures['bits_per_base']:.4f} bits per base")
     return metrics
+
+
+def _settings(config: PretrainingConfig, causal: bool) -> PretrainingSettings:
+    """Of the model; only a causal one says how much it reads."""
+    if causal:
+        return PretrainingSettings(next_sentence=False, context=config.sequence_tokens)
+    return PretrainingSettings(next_sentence=config.next_sentence)
