@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigbird_dna.config import EncoderConfig, known_mechanisms, parse_config
+from bigbird_dna.config import EncoderConfig, known_mechanisms, load_config, parse_config
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.huggingface.configuration import huggingface_config
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from tests.attention.mechanism_oracle import SMALL
+from tests.conftest import REPOSITORY
 from tests.model.test_neighbours import logits, made, watched
 from tests.toys import random_model, small_tokenizer
 
@@ -161,6 +162,22 @@ def test_the_first_token_alone_says_nothing_of_a_sequence() -> None:
     assert model.embed(["ACGTACGTTT", "GGGTTTA"]).shape == (2, 16)
     with pytest.raises(UsageError, match="pooling 'cls': the model is causal, and its first token sees no"):
         model.embed(["ACGT"], pooling="cls")
+
+
+@pytest.mark.parametrize(("task", "other"), [("promoters", "mean"), ("chromatin", "bin")])
+def test_models_of_a_task_don_t_look_at_it_either(task: str, other: str) -> None:
+    config = load_config(
+        REPOSITORY / "workflow/config/demo.yaml",
+        [
+            *("encoder.causal=true", "pretraining.mask_fraction=0.15", f"{task}.model.pooling=cls"),
+            *(("chromatin.model.bin_layers=0", "chromatin.evaluation.middle=0") if other == "bin" else ()),
+            *(("chromatin.training.neighbours=1",) if other == "bin" else ("promoters.model.head=dense",)),
+        ],
+    )
+    with pytest.raises(
+        ConfigError, match=rf"{task}\.model\.pooling: 'cls' is the first token.*; say {other}"
+    ):
+        config.check_targets()
 
 
 def test_settings_of_masked_models_are_what_they_were() -> None:
