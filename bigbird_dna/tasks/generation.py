@@ -97,4 +97,8 @@ def _flanks(left: Path | None, right: Path | None) -> tuple[list[Flanks], list[s
 
 def _origin(sampling: Sampling, seed: int, rounds: int | None) -> str:
     values = {"seed": seed, "rounds": rounds, **sampling._asdict()}
-    return " ".join(f"{key}={value:g}" for key, value in values.items() if value is not None)
+    return " ".join(
+        f"{key}={value if isinstance(value, int) else format(value, 'g')}"
+        for key, value in values.items()
+        if value is not None
+    )

@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from bigbird_dna.baselines.language import BASES_LEFT, TOKENS_LEFT, UNIFORM, UNIGRAM
-from bigbird_dna.config import parse_config
+from bigbird_dna.config import PretrainingConfig, parse_config
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
 from bigbird_dna.reporting.metrics.blocks import bits_per_base
 from bigbird_dna.reporting.samples.spectra import divergence, spectrum
+from bigbird_dna.reporting.summary_rows import language_rows, pretraining_rows
 from bigbird_dna.tasks.generation import generate_samples
 from bigbird_dna.tasks.pretraining import evaluation, rivals
 from bigbird_dna.tasks.pretraining.training import pretrain
@@ -96,9 +98,19 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(trained: Trained, tm
         )
         fit = partial(rivals.fit_left_baselines, base_order=SOURCE.order + 2)
         patch.setattr(rivals, "fit_left_baselines", fit)
-        table = evaluation.evaluate_pretraining(
-            trained.model, trained.tokens, tmp_path / "bits.tsv", sequence_tokens=TOKENS, token_order=4
+        settings = PretrainingConfig(sequence_tokens=TOKENS, ngram_order=4)
+        rivals.fit_rivals(
+            settings, trained.tokens, trained.tokens / "tokenizer.model", tmp_path / "left.npz", causal=True
         )
+        table = evaluation.evaluate_pretraining(
+            trained.model,
+            trained.tokens,
+            tmp_path / "bits.tsv",
+            sequence_tokens=TOKENS,
+            baselines=tmp_path / "left.npz",
+        )
+    with pytest.raises(DataError, match="has other predictors than those of this version: make it again"):
+        rivals.read_rivals(tmp_path / "left.npz", {})
     assert {*table["predictor"]} == {MODEL, UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT}
     rows = table[table[SPLIT] == "test"].set_index("predictor")["bits_per_base"]
     bits, bases, blocks, _ = given[-1]  # of the test contig
@@ -108,6 +120,9 @@ def test_it_needs_the_bits_that_the_source_has_and_no_fewer(trained: Trained, tm
         assert rows[name] == pytest.approx(SOURCE.entropy, rel=0.02), name
         rates = bits_per_base({"source": known, "other": bits[name]}, bases, blocks, "source")
         assert rates["other"].difference.low < 0, name  # the source's minus its: not surely above 0
+    summed = [row.figure for row in language_rows(tmp_path / "bits.tsv")]
+    assert len(summed) == 3 and summed[0] == "bits per base, model" and summed[2] == "  model minus it"
+    assert "next tokens right" in [row.figure for row in pretraining_rows(trained.model / "metrics.json")]
     assert rows[UNIGRAM] > 1.02 * SOURCE.entropy and rows[UNIFORM] == 2
 
 
