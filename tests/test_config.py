@@ -320,7 +320,7 @@ def test_what_decides_weights() -> None:
         PretrainingConfig: {*all_trainings, "evaluation_sequences", "ngram_order"},
         ChromatinTrainingConfig: {*all_trainings, "evaluation_bins"},
         PromoterModelConfig: {"views"},
-        EncoderConfig: {"route", "gradient_checkpointing"},
+        EncoderConfig: {"route", "gradient_checkpointing", "causal"},  # causal: at its default
     }
 
 

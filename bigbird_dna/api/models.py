@@ -30,8 +30,8 @@ _NOWHERE = chromatin_regions.Region("", 0, 0, "")
 class Model(model.Model):
     """A model of any task, with its network, tokenizer and settings.
 
-    Every model has `embed`; `PromoterModel` and `ChromatinModel` have `predict`, `predict_regions` and
-    `variant_effects` as well. `task` says what it was made for.
+    Every model has `embed`, and a pretrained one can `generate`; `PromoterModel` and `ChromatinModel` have
+    `predict`, `predict_regions` and `variant_effects` as well. `task` says what it was made for.
     """
 
     def predict_regions(

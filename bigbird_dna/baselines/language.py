@@ -182,7 +182,7 @@ def fit_language_baselines(
         raise ValueError("baselines are chosen on hidden validation tokens, and there are none")
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
     tokens = fit_token_models(training, validation, chosen, tokenizer, token_order, memory)
-    bases = _fit_bases(training, validation, PieceBases(tokenizer), base_order, both_strands)
+    bases = fit_bases(training, validation, PieceBases(tokenizer), base_order, both_strands)
     orders = {}
     for told in (False, True):
         for both in (False, True):
@@ -194,9 +194,10 @@ def fit_language_baselines(
     return LanguageBaselines(tokens, bases, orders, both_strands)
 
 
-def _fit_bases(
+def fit_bases(
     training: Sequence[Ids], validation: HeldOut, pieces: PieceBases, order: int, both_strands: bool
 ) -> BaseModel:
+    """Markov models over bases, counted in training documents and mixed on validation ones."""
     log(f"Markov models over bases: counting in {len(training):,} documents")
     markov = Markov(order, both_strands=both_strands)
     markov.fit(map(pieces.codes, progress(training, "counting bases", len(training), "documents")))

@@ -84,6 +84,28 @@ def fit_token_models(
     return models
 
 
+def fit_left_model(
+    training: Sequence[Ids],
+    validation: HeldOut,
+    chosen: NDArray[np.integer],
+    tokenizer: Tokenizer,
+    longest: int,
+    memory: int,
+) -> tuple[KneserNey, KneserNey]:
+    """The best n-gram from the left, told all tokens there, and the unigram; arguments as above."""
+    used = _affordable(training, sum(map(len, training)), longest, memory)
+    best = _Best[KneserNey]()
+    unigram: KneserNey | None = None
+    for model in KneserNey(longest, tokenizer.vocabulary).fitted_orders(used):
+        unigram = unigram or model
+        best.offer(model.order, float(left_bits(model, validation, told=True)[chosen].sum()), model)
+        if model.order >= _PATIENCE + best.order:
+            break
+    assert unigram is not None
+    log(f"n-grams over tokens: the best order is {best.order} from the left")
+    return best.kept(), unigram
+
+
 def evenly(count: int, share: float) -> list[int]:
     """A share of `count` places, evenly spread: all for a share of 1, at least one if there are any."""
     if share >= 1 or not count:

@@ -9,6 +9,7 @@ from bigbird_dna.cli import (
     chromatin,
     comparators,
     exchange,
+    generate,
     homology,
     pages,
     predict,
@@ -43,7 +44,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, reports, homology, pages, study, tables, prepare, tokens),
+    *(predict, generate, reports, homology, pages, study, tables, prepare, tokens),
     *(chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

@@ -62,6 +62,8 @@ def pretrain(
 ) -> None:
     """Pretrain the encoder on masked tokens, and on next sentences if the configuration asks for them.
 
+    With encoder.causal it learns the next token instead, and the model can continue sequences (generate).
+
     A killed run goes on from its last checkpoint when started again with the same configuration; on SIGTERM
     it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
     pretrain …` N processes train together.
@@ -107,7 +109,12 @@ def fit_pretraining_baseline(
     tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
     check_output(output, [tokens])
     fit_rivals(
-        settings.pretraining, tokens, tokenizer or tokens / paths.tokenizer.name, output, sequences=sequences
+        settings.pretraining,
+        tokens,
+        tokenizer or tokens / paths.tokenizer.name,
+        output,
+        sequences=sequences,
+        causal=settings.encoder.causal,
     )
 
 
@@ -135,7 +142,8 @@ def evaluate_pretraining(
 
     Writes bits per base with 95 % intervals over blocks of 10 kb, and the model's minus each predictor's:
     n-grams over tokens and Markov models over bases, from the left and from both sides, fitted to the
-    training tokens and chosen on the validation contigs.
+    training tokens and chosen on the validation contigs. A causal model is judged on the tokens of the second
+    half of each input, beside predictors from the left.
     """
     from bigbird_dna.model.device import cpu_threads
     from bigbird_dna.outputs import check_output

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS, Option, find_mechanism
-from bigbird_dna.config.section import COMPUTING, Section
+from bigbird_dna.config.section import COMPUTING, UNSAID, Section
+from bigbird_dna.errors import ConfigError
 
 
 class EncoderConfig(Section):
@@ -57,6 +58,11 @@ class EncoderConfig(Section):
     attention_options: dict[str, Option] = Field(
         default={}, validate_default=True, description="of a mechanism, by name; left out: its defaults"
     )
+    causal: Annotated[bool, UNSAID] = Field(
+        default=False,
+        description="a token sees itself and those before it alone; pretraining then learns the next token, "
+        "and the model can continue sequences",
+    )
     compatibility: Literal["none", "huggingface"] = Field(
         default="none", description="huggingface: the evaluation arithmetic of its BigBird"
     )
@@ -84,6 +90,15 @@ class EncoderConfig(Section):
     gradient_checkpointing: Annotated[bool, COMPUTING] = Field(
         default=False, description="recompute layers in the backward pass: less memory, a third more time"
     )
+
+    def check_pooling(self, pooling: str, section: str) -> None:
+        """`ConfigError` where a model of a task would look at the first token, which sees no other."""
+        if self.causal and pooling == "cls":
+            other = "bin" if section.startswith("chromatin") else "mean"
+            raise ConfigError(
+                f"{section}.pooling: 'cls' is the first token, which sees no other with encoder.causal; "
+                f"say {other}"
+            )
 
     @field_validator("attention")
     @classmethod
@@ -123,6 +138,24 @@ class EncoderConfig(Section):
         for key in absent:
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key} {getattr(self, key)} doesn't go with attention {self.attention}")
+        return self
+
+    @model_validator(mode="after")
+    def _causal_has_no_future(self) -> Self:
+        if not self.causal:
+            return self
+        if self.attention == "bigbird_etc":
+            raise ValueError("causal: bigbird_etc has no causal form: its extra globals see all tokens")
+        if self.attention not in OF_PATTERNS and not find_mechanism(self.attention).causal:
+            raise ValueError(
+                f"causal: {self.attention} has no causal form: what a token sees depends on later ones"
+            )
+        if self.extra_globals:
+            raise ValueError(f"causal: extra_globals {self.extra_globals} would see all tokens: say 0")
+        if self.convolution:
+            raise ValueError(f"causal: convolution {self.convolution} sees tokens on both sides: say 0")
+        if self.compatibility != "none":
+            raise ValueError("causal: HuggingFace's arithmetic has no causal form: say compatibility none")
         return self
 
     @model_validator(mode="after")

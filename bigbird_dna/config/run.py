@@ -117,6 +117,8 @@ class Config(Section):
             raise ValueError(
                 f"pretraining.sequence_tokens {tokens} is above encoder.positions {self.encoder.positions}"
             )
+        if used and self.encoder.causal:
+            self.pretraining.check_causal()
         return self
 
     def check_targets(self) -> None:
@@ -140,6 +142,10 @@ class Config(Section):
             )
         if self.study is not None:
             self._check_study(self.study)
+        if self.has_promoters:
+            self.encoder.check_pooling(self.promoters.model.pooling, "promoters.model")
+        if self.has_chromatin:
+            self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
 
     def _check_study(self, study: StudyConfig) -> None:
         for task, there in (("promoters", self.has_promoters), ("chromatin", self.has_chromatin)):

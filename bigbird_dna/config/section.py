@@ -10,6 +10,8 @@ WATCHING = "decides no weights"
 COMPUTING = "decides how weights are computed"
 # Marks a key that was added after checkpoints had got names without those keys: no former name has it.
 LATER = "is in no former name of a checkpoint"
+# Marks a key that was added later and says nothing at its default: what was made without it isn't made again.
+UNSAID = "is left out at its default"
 
 
 class Section(BaseModel):
@@ -26,6 +28,14 @@ class Section(BaseModel):
         they had."""
         return self._without(WATCHING, LATER)
 
+    def unsaid(self) -> set[str]:
+        """The keys marked `UNSAID` that are at their default."""
+        fields = type(self).model_fields.items()
+        return {
+            key for key, field in fields if UNSAID in field.metadata and getattr(self, key) == field.default
+        }
+
     def _without(self, *marks: str) -> dict[str, Any]:
         fields = type(self).model_fields.items()
-        return self.model_dump(exclude={key for key, field in fields if {*marks} & {*field.metadata}})
+        marked = {key for key, field in fields if {*marks} & {*field.metadata}}
+        return self.model_dump(exclude=marked | self.unsaid())

@@ -59,7 +59,10 @@ class ShorterConfig(Section):
 
 
 class PretrainingConfig(TrainingConfig):
-    """Masked-language modelling, with next-sentence prediction or without (App. F.1)."""
+    """Masked-language modelling, with next-sentence prediction or without (App. F.1).
+
+    With `encoder.causal` it is the next token that is learnt, of inputs of the same form.
+    """
 
     sequence_tokens: int = Field(
         default=512, ge=16, description="of an input: [CLS] A [SEP], with next sentences and B [SEP]"
@@ -96,6 +99,21 @@ class PretrainingConfig(TrainingConfig):
         if (taken := sum(stage.steps for stage in self.shorter_first)) >= self.steps:
             raise ValueError(f"shorter_first takes {taken} steps and leaves none of the {self.steps}")
         return self
+
+    def check_causal(self) -> None:
+        """`ValueError` for what learning the next token has no use for."""
+        if self.next_sentence:
+            raise ValueError(
+                "pretraining.next_sentence doesn't go with encoder.causal: [CLS] sees neither sentence; "
+                "say false"
+            )
+        for key in ("mask_fraction", "mask_span"):
+            usual = type(self).model_fields[key].default
+            if getattr(self, key) != usual:
+                raise ValueError(
+                    f"pretraining.{key} {getattr(self, key):g} doesn't go with encoder.causal, which hides "
+                    f"no tokens: leave it at {usual:g}"
+                )
 
     def tokens_at(self, step: int) -> int:
         """Tokens of an input at a step, counted from 0."""

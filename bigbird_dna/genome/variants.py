@@ -5,12 +5,14 @@ same windows, however they are padded or aligned.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple, Self
 
-from bigbird_dna.genome.assembly import ASSEMBLIES, Assembly, load_assembly
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import ASSEMBLIES, Assembly, load_assembly, shown
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import clean, first_bad_letter, fraction_n
@@ -149,6 +151,21 @@ def allele_windows(
     )
     beyond = change.start < before or end + after > reference.contigs[change.contig]
     return AlleleWindows(ref, alt, beyond)
+
+
+def find_contigs(names: Iterable[str], contigs: Mapping[str, int], path: Path) -> list[str]:
+    """A reference's own names of contigs that are asked for, each once, by any names that are known.
+
+    `DataError` names the first that it hasn't got, and the reference, `path`.
+    """
+    find = contig_finder(contigs)
+    found = {}
+    for name in names:
+        own = find(name)
+        if own is None:
+            raise DataError(f"{path}: has no contig {name!r}; it has {shown(contigs)}")
+        found[own] = name
+    return [*found]
 
 
 def contig_finder(contigs: Mapping[str, int], names: Assembly | None = None) -> Callable[[str], str | None]:

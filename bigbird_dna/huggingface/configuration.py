@@ -113,6 +113,11 @@ def huggingface_config(
     original : the file that the encoder was imported with, kept but for keys that mean something else now.
     source : names the model in `ModelError`, which names the key of `config` that has no counterpart.
     """
+    if config.causal:
+        raise ModelError(
+            f"{source}: encoder.causal: HuggingFace's BigBird sees both sides of a token; a causal model has "
+            "no counterpart there"
+        )
     _check_exportable(config, source)
     values = dict(original or {"model_type": MODEL_TYPE, "use_bias": True})
     before = encoder_config(original, config.compatibility, source) if original else None

@@ -79,6 +79,7 @@ class BinLayers(nn.Module):
         super().__init__()
         plain = {
             "attention": "full",
+            "causal": False,
             "attention_options": {},
             "reversible": False,
             "relative_radius": 0,

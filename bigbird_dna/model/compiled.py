@@ -31,8 +31,8 @@ def compiled_layers(network: nn.Module, backend: str = "inductor") -> Iterator[N
     options: dict[str, Any] = {"dynamic": True, "backend": backend}
     for layer in layers:
         layer.compiled = (
-            torch.compile(layer._queries_keys_values, **options),
-            torch.compile(layer._after_attention, **options),
+            torch.compile(layer.queries_keys_values, **options),
+            torch.compile(layer.after_attention, **options),
         )
     try:
         yield

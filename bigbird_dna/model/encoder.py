@@ -57,6 +57,7 @@ class Layer(nn.Module):
         self.route = config.route
         self.mechanism = build_mechanism(config, index)
         self.attend = ATTENTIONS[config.attention if goes_by_pattern(config) else "full"]
+        self.attends_to_all = config.attention == "full"
         self.attend_uncompiled: Attention = torch.compiler.disable(self.attend)  # type: ignore[no-untyped-call]
         self.pattern = attention_pattern(config)
         self.attention_dropout = config.attention_dropout
@@ -93,16 +94,16 @@ class Layer(nn.Module):
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._around_attention()[1](x, context)
         if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
-            return self._after_attention(x, context)
+            return self.after_attention(x, context)
         out = torch.empty_like(x)
         for rows, tokens in _tiles(x, self.intermediate.out_features):
-            part = self._after_attention(x[rows, tokens], context[rows, :, tokens])
+            part = self.after_attention(x[rows, tokens], context[rows, :, tokens])
             out[rows, tokens] = part
         return out
 
     def _around_attention(self) -> Compiled:
         """What comes before attention and after it: in training as torch compiled it, if it did."""
-        own = (self._queries_keys_values, self._after_attention)
+        own = (self.queries_keys_values, self.after_attention)
         return (self.training and torch.is_grad_enabled() and self.compiled) or own
 
     def attended(
@@ -116,21 +117,33 @@ class Layer(nn.Module):
             if self.mechanism is not None:
                 context = attend_by(self.mechanism, q, k, v, lengths=lengths, dropout=dropout, hidden=x)
             else:
-                context = self._attention(lengths)(
-                    q,
-                    k,
-                    v,
-                    self.pattern,
-                    lengths=lengths,
-                    layer=self.index,
-                    dropout=dropout,
-                    route=self.route,
-                    relative=self._relative_keys(owners, q.dtype),
-                )
+                context = self.attend_by_pattern(q, k, v, lengths, dropout, owners)
             return context.to(dtype)
 
-    def _queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
-        """What attention takes, (B, H, L, K) each, and the type that its result is to have."""
+    def attend_by_pattern(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        lengths: Tensor | None,
+        dropout: float = 0.0,
+        owners: Tensor | None = None,
+    ) -> Tensor:
+        """The attention of a block pattern, (B, H, L, K) each → (B, H, L, K)."""
+        return self._attention(lengths)(
+            q,
+            k,
+            v,
+            self.pattern,
+            lengths=lengths,
+            layer=self.index,
+            dropout=dropout,
+            route=self.route,
+            relative=self._relative_keys(owners, q.dtype),
+        )
+
+    def queries_keys_values(self, x: Tensor, turns: Rotation | None) -> Projected:
+        """Of (B, L, D) what attention takes, (B, H, L, K) each, and the type that its result is to have."""
         parts = (self.query, self.key or self.query, self.value)
         on_cpu, compiling = x.device.type == "cpu", torch.compiler.is_compiling()
         if compiling and not torch.is_grad_enabled():
@@ -173,7 +186,7 @@ class Layer(nn.Module):
             return None
         return RelativeKeys(self.relative.to(dtype), self.radius, owners)
 
-    def _after_attention(self, x: Tensor, context: Tensor) -> Tensor:
+    def after_attention(self, x: Tensor, context: Tensor) -> Tensor:
         """All that a layer does token by token: (B, L, D) and (B, H, L, K) → (B, L, D)."""
         context = context.transpose(1, 2).flatten(2)  # (B, L, D)
         x = self.attention_norm(self.dropout(self.attention_output(context), x))
@@ -292,13 +305,18 @@ class Encoder(nn.Module):
                 x = layer(x, lengths, turns, owners)
         return x[:, extra:]  # type: ignore[no-any-return]
 
-    def _turns(self, x: Tensor) -> Rotation | None:
+    def turns(self, tokens: int, device: torch.device) -> Rotation | None:
+        """The turns of so many positions; none where positions are learnt."""
         config = self.config
         if config.position != "rotary":
             return None
-        width, extra = config.hidden // config.heads, config.extra_globals
-        turns = rotation(x.shape[1] - extra, width, config.rotary_base, config.rotary_scale, x.device)
-        if not extra:
+        width = config.hidden // config.heads
+        return rotation(tokens, width, config.rotary_base, config.rotary_scale, device)
+
+    def _turns(self, x: Tensor) -> Rotation | None:
+        extra = self.config.extra_globals
+        turns = self.turns(x.shape[1] - extra, x.device)
+        if turns is None or not extra:
             return turns
         # An extra global stands nowhere: it isn't turned.
         return Rotation(F.pad(turns.cos, (0, 0, extra, 0), value=1), F.pad(turns.sin, (0, 0, extra, 0)))

@@ -29,16 +29,19 @@ class Embeddings(nn.Module):
         self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, ids: Tensor, segments: Tensor | None, lengths: Tensor | None = None) -> Tensor:
+    def forward(
+        self, ids: Tensor, segments: Tensor | None, lengths: Tensor | None = None, first: int = 0
+    ) -> Tensor:
         """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
 
-        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them.
+        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them. `first` is
+        the position of the first id, where those before it were embedded earlier.
         """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:
             x = x * self.token_scale
         if self.position is not None:
-            x = x + self.position.weight[: ids.shape[1]]
+            x = x + self.position.weight[first : first + ids.shape[1]]
         x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
         if self.convolution is not None:
             x = x + self.convolution(x, lengths)

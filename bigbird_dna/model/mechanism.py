@@ -19,6 +19,7 @@ def attention_pattern(config: EncoderConfig) -> Pattern:
         window_blocks=config.window_blocks if "window_blocks" in kinds else 0,
         random_blocks=config.random_blocks if "random_blocks" in kinds else 0,
         seed=config.random_seed,
+        causal=config.causal,
         extra_globals=config.extra_globals,
         huggingface=config.compatibility == "huggingface",
     )
@@ -36,7 +37,7 @@ def build_mechanism(config: EncoderConfig, layer: int) -> nn.Module | None:
     """
     if goes_by_pattern(config):
         return None
-    shape = LayerShape(config.heads, config.hidden // config.heads, layer)
+    shape = LayerShape(config.heads, config.hidden // config.heads, layer, config.causal)
     return cast(nn.Module, find_mechanism(config.attention).make(shape, config.attention_options))
 
 

@@ -48,22 +48,25 @@ def watch_neighbours(config: EncoderConfig, layers: Sequence[Projections], token
     whose queries are the keys: such a head looks at its own token first.
     """
     first = layers[0]
+    places = offsets(config.heads, config.causal)
     if token.weight.is_meta or len(layers) == 1 or first.key is None:  # of meta tensors shapes alone matter
         return
     if config.position == "rotary":
         width = config.hidden // config.heads
         turn_rates = (rates(width, config.rotary_base) / config.rotary_scale).float()
-        watch_by_rotation(first.query, first.key, config.heads, turn_rates)
+        watch_by_rotation(first.query, first.key, places, turn_rates)
     else:
-        watch_by_positions(first.query, first.key, token, config.heads)
+        watch_by_positions(first.query, first.key, token, places)
 
 
-def offsets(heads: int) -> list[int]:
-    """What the heads look at, in tokens from their own: -1, +1, -2, +2, and so on."""
+def offsets(heads: int, causal: bool = False) -> list[int]:
+    """What the heads look at, in tokens from their own: -1, +1, -2, +2, and so on; causal: -1, -2, …"""
+    if causal:
+        return [-number - 1 for number in range(heads)]
     return [(number // 2 + 1) * (1 if number % 2 else -1) for number in range(heads)]
 
 
-def watch_by_rotation(query: nn.Linear, key: nn.Linear, heads: int, turn_rates: Tensor) -> None:
+def watch_by_rotation(query: nn.Linear, key: nn.Linear, places: Sequence[int], turn_rates: Tensor) -> None:
     """Set the biases of the first layer with rotary positions.
 
     With q = g (cos ωδ, sin ωδ) and k = g (1, 0) for every pair of components, ω its rate and δ the head's
@@ -71,19 +74,21 @@ def watch_by_rotation(query: nn.Linear, key: nn.Linear, heads: int, turn_rates: 
 
     Parameters
     ----------
+    places
+        The offset δ of each head, in tokens.
     turn_rates
         ω of each pair (K / 2,), radians a token.
     """
     width = 2 * len(turn_rates)
     gain = _gain(turn_rates, width)
-    angles = torch.tensor(offsets(heads))[:, None] * turn_rates  # (H, K / 2)
+    angles = torch.tensor([*places])[:, None] * turn_rates  # (H, K / 2)
     still = torch.cat([torch.ones(len(turn_rates)), torch.zeros(len(turn_rates))])
     with torch.no_grad():
         query.bias.copy_(gain * torch.cat([angles.cos(), angles.sin()], dim=1).flatten())
-        key.bias.copy_(gain * still.repeat(heads))
+        key.bias.copy_(gain * still.repeat(len(places)))
 
 
-def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, heads: int) -> None:
+def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, places: Sequence[int]) -> None:
     """Set the first layer's weights where positions are learnt and begin as sinusoids.
 
     Keys select some of the sines and cosines, queries the same ones turned by the head's offset. What tokens
@@ -94,7 +99,7 @@ def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, he
     The sizes of the sinusoids behind the embeddings' LayerNorm are those of its expected variance.
     """
     hidden = token.embedding_dim
-    width = hidden // heads
+    width = hidden // len(places)
     chosen = position_pairs(hidden, width)
     count = len(chosen)
     turn_rates = position_rates(hidden)[chosen]
@@ -103,8 +108,8 @@ def watch_by_positions(query: nn.Linear, key: nn.Linear, token: nn.Embedding, he
     gain = _gain(turn_rates, width) / math.sqrt(2 / variance)
     sines, cosines = 2 * chosen, 2 * chosen + 1
     with torch.no_grad():
-        for weight, places in ((query.weight, offsets(heads)), (key.weight, [0] * heads)):
-            for head, offset in enumerate(places):
+        for weight, turned in ((query.weight, places), (key.weight, [0] * len(places))):
+            for head, offset in enumerate(turned):
                 rows = head * width + torch.arange(count)
                 angles = turn_rates * offset
                 weight[head * width : head * width + 2 * count] = 0

@@ -75,6 +75,7 @@ def _packed(
         goes_by_pattern(config)
         and config.activation == "gelu_tanh"
         and not config.reversible
+        and not config.causal
         and not config.extra_globals
         and not config.relative_radius
         and config.random_seed < 1 << 63

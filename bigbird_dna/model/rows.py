@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ Ids = npt.NDArray[np.int32]
 Run = Callable[[Tensor, Tensor, npt.NDArray[np.intp]], Tensor]
 """From padded ids (B, L) on the device, true lengths (B,) on the CPU and the numbers of the rows (B,) to
 results (B, …)."""
+T = TypeVar("T")
+R = TypeVar("R")
 Result = tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]
 """Numbers of rows and what was found for each."""
 
@@ -122,7 +125,7 @@ def run_rows(
 
 def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iterator[Result]:
     """Results of single rows, of short and then of long ones, as a CPU makes them."""
-    threads, narrow = torch.get_num_threads(), narrowed(torch.device("cpu"))
+    narrow = narrowed(torch.device("cpu"))
 
     def one(number: int) -> Result:
         chosen = np.array([number])
@@ -131,16 +134,22 @@ def _alone(rows: Sequence[npt.NDArray[np.integer]], run: Run, most: int) -> Iter
             return chosen, values.float().numpy()
 
     short = [number for number, row in enumerate(rows) if len(row) <= LONG]
-    if threads == 1:
-        yield from map(one, short)
-    elif short:
+    yield from each_alone(one, short, most, torch.device("cpu"))
+    yield from (one(number) for number, row in enumerate(rows) if len(row) > LONG)
+
+
+def each_alone(work: Callable[[T], R], items: Sequence[T], most: int, device: torch.device) -> Iterator[R]:
+    """What `work` gives of each item, in order: on a CPU each on one thread, `most` at the same time."""
+    threads = torch.get_num_threads()
+    if threads == 1 or device.type != "cpu":
+        yield from map(work, items)
+    elif items:
         try:
-            # Rows side by side also take less time than one after the other by all threads.
-            with ThreadPoolExecutor(min(threads, most, len(short)), initializer=_work_alone) as pool:
-                yield from pool.map(one, short)
+            # Items side by side also take less time than one after the other by all threads.
+            with ThreadPoolExecutor(min(threads, most, len(items)), initializer=_work_alone) as pool:
+                yield from pool.map(work, items)
         finally:
             torch.set_num_threads(threads)  # a worker has changed what new threads begin with
-    yield from (one(number) for number, row in enumerate(rows) if len(row) > LONG)
 
 
 def _work_alone() -> None:

@@ -44,6 +44,9 @@ class PretrainingSettings(Settings):
 
     task: ClassVar[Task] = "pretraining"
     next_sentence: bool = Field(default=True, description="whether there is such a head")
+    context: int | None = Field(
+        default=None, ge=2, description="of a causal model: tokens of the inputs it learnt from"
+    )
 
 
 class ClassificationSettings(Settings):

@@ -103,6 +103,8 @@ def pretraining_rows(source: Path) -> list[Row]:
     split = metrics.get("split")
     held_out = f"held out ({split})" if split else "held out"
     needed = {"masked_accuracy": ("masked tokens right", held_out)}
+    if "next_token_accuracy" in metrics:  # of a causal model
+        needed = {"next_token_accuracy": ("next tokens right", held_out)}
     others = {
         "next_sentence_accuracy": ("next sentences right", held_out),
         "steps": ("steps", ""),

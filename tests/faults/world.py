@@ -83,6 +83,7 @@ def make_world(home: Path) -> World:
         run(world, command)
     for command in ("fit-promoter-baseline", "export-hf", "evaluate-pretraining", "report-pretraining"):
         run(world, command)
+    run(world, "generate")
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
@@ -132,6 +133,7 @@ OUTPUTS = {
     "export-hf": "models/exported",
     "fit-promoter-baseline": "kmers.parquet",
     "evaluate-pretraining": "bits.tsv",
+    "generate": "samples.fa",
     "report-pretraining": "report",
 }
 
@@ -247,6 +249,22 @@ _ALL = [
             *("--sequence-tokens", 64, "-o", out),
         ],
         "file",
+    ),
+    Command(
+        "generate",
+        lambda w, out: [
+            *("generate", w / "models/pretrained", "--number", 2, "--length", 60, "--rounds", 2, "-o", out),
+            *("--threads", 1, "--device", "cpu"),
+        ],
+        "file",
+    ),
+    Command(
+        "report-samples",
+        lambda w, out: [
+            *("report-samples", w / "samples.fa", "--reference", w / "genome/reference.fa.gz"),
+            *("--contig", "demo5", "--longest", 3, "-o", out),
+        ],
+        "beside",
     ),
     Command(
         "compare-pretraining",

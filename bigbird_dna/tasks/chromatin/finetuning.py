@@ -224,6 +224,7 @@ def finetune_chromatin(
     used = [data, reference.path, tokenizer_path, checkpoints]
     check_directory(output, [*used, pretrained] if pretrained else used)
     settings = _member(config.chromatin, window, member)
+    config.encoder.check_pooling(settings.model.pooling, "chromatin.model")
     bins = read_dataset(data)
     if not len(bins.rows("train")):
         raise ConfigError(f"{data}: no bins for training")

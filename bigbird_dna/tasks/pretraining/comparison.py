@@ -1,6 +1,6 @@
 """Pretrained models of any tokenizers, and Markov models over bases, compared on the same hidden bases."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,11 @@ from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.baselines.spans import SpanBaselines, fit_span_baselines, parts
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import contig_finder
+from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.model import Model
@@ -110,31 +110,24 @@ def _open(paths: Sequence[Path]) -> dict[str, Model]:
     for path in paths:
         if str(path) in opened:
             raise UsageError(f"{path}: is given twice")
-        opened[str(path)] = load_pretrained(path)
+        opened[str(path)] = model = load_pretrained(path)
+        if model.config.causal:
+            raise ModelError(
+                f"{path}: is causal, and can't be asked for what stands between two sides; "
+                "evaluate-pretraining measures it"
+            )
     return opened
 
 
 def _sequences(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], list[Codes]]:
     """Sequences that are compared on, and those that may be learnt from."""
     with Reference(path) as reference:
-        find = contig_finder(reference.contigs)
-        wanted = _named(contigs, find, reference)
-        others = reference.contigs.keys() - {*wanted, *_named(exclude, find, reference)}
+        wanted, left_out = (find_contigs(names, reference.contigs, path) for names in (contigs, exclude))
+        others = reference.contigs.keys() - {*wanted, *left_out}
         learnt = [name for name in reference.contigs if name in others]
         return [read_contig(reference, name) for name in wanted], [
             read_contig(reference, name) for name in learnt
         ]
-
-
-def _named(names: Iterable[str], find: Callable[[str], str | None], reference: Reference) -> list[str]:
-    """The reference's own names of contigs, each once."""
-    found = {}
-    for name in names:
-        own = find(name)
-        if own is None:
-            raise DataError(f"{reference.path}: has no contig {name!r}; it has {shown(reference.contigs)}")
-        found[own] = name
-    return [*found]
 
 
 def _asked(model: Model, drawn: Drawn) -> list[HiddenSpan]:

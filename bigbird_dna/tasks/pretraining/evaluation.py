@@ -42,9 +42,10 @@ def evaluate_pretraining(
     """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
 
     15 % of the tokens of the same inputs are hidden from all of them. Those that are told the rest, the model
-    too, see all but the one in question. The predictors learn from the training tokens; what is to be chosen
-    of them is chosen on hidden validation tokens, which favours them there. With no tokens in a test store
-    the table is of the validation contigs alone.
+    too, see all but the one in question. A causal model is judged on every token in the second half of each
+    input, given those before it, beside predictors from the left. The predictors learn from the training
+    tokens; what is to be chosen of them is chosen on hidden validation tokens, which favours them there. With
+    no tokens in a test store the table is of the validation contigs alone.
 
     Parameters
     ----------
@@ -77,13 +78,16 @@ def evaluate_pretraining(
     length = sequence_tokens or min(512, model.config.positions)
     if length > model.config.positions:
         raise UsageError(f"{length} tokens an input: the model takes {model.config.positions}")
-    judged = draw_judged(stores, model.tokenizer, length, sequences, pairs=model.settings.next_sentence)
-    rivals = read_rivals(baselines, judged) if baselines else None
+    causal = model.config.causal
+    judged = draw_judged(
+        stores, model.tokenizer, length, sequences, pairs=model.settings.next_sentence, causal=causal
+    )
+    rivals = read_rivals(baselines, judged, causal=causal) if baselines else None
     place = choose_device(device)
     model.network.to(place).eval()
     found = {split: _model_bits(model, held_out, split, place) for split, held_out in judged.items()}
     if rivals is None:
-        rivals = judge_rivals(stores, judged, model.tokenizer, token_order)
+        rivals = judge_rivals(stores, judged, model.tokenizer, token_order, causal=causal)
     tables = []
     for split, held_out in judged.items():
         table = _table(held_out, found[split], rivals[split])
@@ -102,7 +106,10 @@ def _joined(tables: Sequence["pd.DataFrame"]) -> "pd.DataFrame":
 
 
 class _ModelBits(NamedTuple):
-    """A model's bits of hidden tokens: of all (M,), and one at a time of some (C,)."""
+    """A model's bits of hidden tokens: of all (M,), and one at a time of some (C,).
+
+    A causal model sees no token behind the one in question, one at a time or not: then there are none.
+    """
 
     bits: NDArray[np.float64]
     told: NDArray[np.float64]
@@ -110,6 +117,12 @@ class _ModelBits(NamedTuple):
 
 
 def _model_bits(model: Model, held_out: HeldOut, split: str, device: torch.device) -> _ModelBits:
+    if model.config.causal:
+        count = len(held_out.inputs)
+        log(f"{split}: {len(held_out.labels):,} tokens in the second halves of {count:,} inputs")
+        with torch.inference_mode():
+            bits = held_out.bits(model.network, model.tokenizer, device).bits
+        return _ModelBits(bits, np.zeros(0), np.zeros(0, np.int64))
     alone, chosen = held_out.one_at_a_time(TOLD_TOKENS)
     log(
         f"{split}: {len(held_out.labels):,} hidden tokens of {len(held_out.inputs):,} inputs; then "
@@ -127,6 +140,9 @@ def _table(held_out: HeldOut, found: _ModelBits, rivals: Judged) -> "pd.DataFram
     told = {name: bits[of] for name, bits in rivals.bits.items() if name.endswith(TOLD)}
     all_told = "" if len(of) == len(held_out.labels) else f"; {len(of):,} of the hidden tokens"
     notes = {MODEL + TOLD: f"one token hidden at a time{all_told}", **rivals.notes}
+    if not told:  # of a causal model
+        notes[MODEL] = "sees half of an input or more"
+        return language_model_table({MODEL: found.bits, **plain}, held_out.bases, held_out.blocks, notes)
     return _joined(
         [
             language_model_table({MODEL: found.bits, **plain}, held_out.bases, held_out.blocks, notes),

@@ -26,11 +26,13 @@ _ROWS = 16  # run at a time
 class HeldOut(NamedTuple):
     """Inputs with hidden tokens, and where these are in the store. M hidden tokens, N inputs.
 
-    Every hidden token is [MASK]: in training a tenth stays as it is, which would flatter the model.
+    Every hidden token is [MASK]: in training a tenth stays as it is, which would flatter the model. For a
+    causal model no token is: those of an input's second half are judged, each at the place before its own,
+    where the model has seen half of an input or more.
     """
 
     inputs: tuple[Example, ...]  # ids with [MASK]
-    places: tuple[NDArray[np.int64], ...]  # of each input's hidden tokens, in the input
+    places: tuple[NDArray[np.int64], ...]  # in each input, where its hidden tokens are predicted
     tokens: NDArray[np.int64]  # (M,) places in the store's tokens, ascending
     labels: NDArray[np.int64]  # (M,) what is hidden there
     bases: NDArray[np.int64]  # (M,) bp of each
@@ -46,6 +48,7 @@ class HeldOut(NamedTuple):
         *,
         pairs: bool,
         fraction: float = MASKED,
+        causal: bool = False,
     ) -> Self:
         """At most `count` inputs, spread evenly over a store of one pass; a function of store and arguments.
 
@@ -55,6 +58,8 @@ class HeldOut(NamedTuple):
             Inputs are [CLS] A [SEP] B [SEP], where B follows A, as a model learns that has next sentences.
         fraction
             Of an input's tokens, hidden.
+        causal
+            None is hidden: the pieces made of bases in the second half of each input are judged.
 
         Raises
         ------
@@ -69,10 +74,17 @@ class HeldOut(NamedTuple):
         for index in chosen.tolist():
             start, stop = stretches[index]
             ids = np.asarray(store.tokens[start:stop]).astype(np.int32)
+            middle = len(ids) // 2
+            if causal:
+                own = middle + np.flatnonzero(np.isin(ids[middle:], tokenizer.base_ids))
+                inputs.append(joined(tokenizer, ids))
+                places.append(own)  # [CLS] stands in front: that of the token before
+                tokens.append(start + own)
+                labels.append(ids[own].astype(np.int64))
+                continue
             rng = np.random.default_rng((_SEED, start))
             hidden, targets = mask_tokens(ids, rng, fraction, tokenizer, hide_all=True)
             own = np.flatnonzero(targets != NOT_MASKED)
-            middle = len(ids) // 2
             if pairs:
                 inputs.append(joined(tokenizer, hidden[:middle], hidden[middle:]))
                 places.append(own + 1 + (own >= middle))

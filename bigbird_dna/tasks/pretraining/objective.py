@@ -1,9 +1,11 @@
-"""The pretraining objective: hidden tokens, and whether sentences follow each other (App. F.1)."""
+"""The pretraining objective: hidden tokens, and whether sentences follow each other (App. F.1); or the next
+token, of a causal model."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,7 +15,8 @@ from bigbird_dna.model.rows import pad
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.sampling import Sampler, sampler
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
+from bigbird_dna.tokens.masking import NOT_MASKED, Masked, mask_tokens
+from bigbird_dna.tokens.next_tokens import next_tokens
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
@@ -23,7 +26,10 @@ INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a bat
 
 
 class PretrainingObjective:
-    """Joint masked-token and next-sentence loss, each a mean over the global batch."""
+    """Joint masked-token and next-sentence loss, each a mean over the global batch.
+
+    `causal`: every token of an input is predicted from those before it, and none is hidden.
+    """
 
     def __init__(
         self,
@@ -32,16 +38,24 @@ class PretrainingObjective:
         valid: TokenStore,
         config: PretrainingConfig,
         world: World,
+        *,
+        causal: bool = False,
     ) -> None:
         self.tokenizer = tokenizer
         self.config = config
+        self.causal = causal
         self.world = world
         lengths = {config.sequence_tokens, *(stage.tokens for stage in config.shorter_first)}
         self.samplers = {
             length: sampler(train, tokenizer, length, config.next_sentence) for length in sorted(lengths)
         }
         self.held_out = HeldOut.draw(
-            valid, tokenizer, config.sequence_tokens, config.evaluation_sequences, pairs=config.next_sentence
+            valid,
+            tokenizer,
+            config.sequence_tokens,
+            config.evaluation_sequences,
+            pairs=config.next_sentence,
+            causal=causal,
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
 
@@ -60,9 +74,7 @@ class PretrainingObjective:
         for seed in seeds:
             rng = np.random.default_rng(seed)
             example = drawn_by.draw(rng)
-            hidden = mask_tokens(
-                example.ids, rng, self.config.mask_fraction, self.tokenizer, mean_span=self.config.mask_span
-            )
+            hidden = self._hidden(example.ids, rng)
             rows.append(hidden.inputs)
             targets.append(hidden.labels)
             firsts.append(example.first)
@@ -82,6 +94,14 @@ class PretrainingObjective:
             "next_sentence": torch.tensor(classes),
         }
 
+    def _hidden(self, ids: NDArray[np.integer], rng: np.random.Generator) -> Masked:
+        """An input and what is predicted where."""
+        if self.causal:
+            return next_tokens(ids, self.tokenizer)
+        return mask_tokens(
+            ids, rng, self.config.mask_fraction, self.tokenizer, mean_span=self.config.mask_span
+        )
+
     def part(self, batch: Batch, rows: Tensor) -> Batch:
         """Some inputs of a batch."""
         width = batch["ids"].shape[1]
@@ -95,11 +115,11 @@ class PretrainingObjective:
         return {**taken, "masked": masked, "labels": batch["labels"][kept]}
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Masked tokens and pairs."""
+        """Tokens that are predicted, and pairs."""
         return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
-        """Mean cross-entropy over masked tokens, in nats, plus that of the next-sentence choice if learnt."""
+        """Mean cross-entropy over predicted tokens, in nats, plus that of the next-sentence choice."""
         output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
         masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
         loss = masked / max(totals["masked"], 1.0)
@@ -126,7 +146,7 @@ class PretrainingObjective:
         sums = world.sum(sums)
         figures = {
             "bits_per_base": sums["bits"] / sums["bases"],
-            "masked_accuracy": sums["right"] / sums["masked"],
+            "next_token_accuracy" if self.causal else "masked_accuracy": sums["right"] / sums["masked"],
         }
         if self.pairs is not None:
             figures["next_sentence_accuracy"] = sums["right_pairs"] / sums["pairs"]

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.arrays import open_npz
-from bigbird_dna.baselines.language import PREDICTORS, Judged, fit_language_baselines
+from bigbird_dna.baselines.language import PREDICTORS, Judged, LanguageBaselines, fit_language_baselines
+from bigbird_dna.baselines.language_left import LEFT_PREDICTORS, LeftBaselines, fit_left_baselines
 from bigbird_dna.baselines.language_tokens import HeldOut as Documents
 from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.errors import DataError
@@ -34,18 +35,24 @@ def open_stores(tokens: Path, tokenizer: Tokenizer) -> Stores:
 
 
 def draw_judged(
-    stores: Stores, tokenizer: Tokenizer, length: int, sequences: int, *, pairs: bool
+    stores: Stores, tokenizer: Tokenizer, length: int, sequences: int, *, pairs: bool, causal: bool = False
 ) -> dict[str, HeldOut]:
-    """The hidden tokens of each split that has any."""
+    """The hidden tokens of each split that has any; those that a causal model is judged on."""
     return {
-        split: HeldOut.draw(stores[split], tokenizer, length, sequences, pairs=pairs)
+        split: HeldOut.draw(stores[split], tokenizer, length, sequences, pairs=pairs, causal=causal)
         for split in SPLITS
         if len(stores[split].tokens)
     }
 
 
 def fit_rivals(
-    config: PretrainingConfig, tokens: Path, tokenizer_path: Path, output: Path, *, sequences: int = 1000
+    config: PretrainingConfig,
+    tokens: Path,
+    tokenizer_path: Path,
+    output: Path,
+    *,
+    sequences: int = 1000,
+    causal: bool = False,
 ) -> None:
     """Write what simple predictors make of the hidden tokens that `evaluate_pretraining` judges a model on.
 
@@ -60,29 +67,39 @@ def fit_rivals(
         the hidden tokens in its store, and `SPLIT.bits`, predictors × tokens.
     sequences
         How many inputs of each split at most.
+    causal
+        Of what a causal model is judged on; the predictors are those from the left.
 
     Raises
     ------
     DataError
         A store is missing, damaged or of another tokenizer; or there is no validation store.
     """
+    predictors = predictors_of(causal)
     tokenizer = load_tokenizer(tokenizer_path)
     stores = open_stores(tokens, tokenizer)
-    judged = draw_judged(stores, tokenizer, config.sequence_tokens, sequences, pairs=config.next_sentence)
-    rivals = judge_rivals(stores, judged, tokenizer, config.ngram_order)
+    judged = draw_judged(
+        stores, tokenizer, config.sequence_tokens, sequences, pairs=config.next_sentence, causal=causal
+    )
+    rivals = judge_rivals(stores, judged, tokenizer, config.ngram_order, causal=causal)
     notes = rivals[CHOSEN_ON].notes
     arrays: dict[str, NDArray[np.generic]] = {
-        "predictors": np.array(PREDICTORS),
-        "notes": np.array([notes[name] for name in PREDICTORS]),
+        "predictors": np.array(predictors),
+        "notes": np.array([notes[name] for name in predictors]),
     }
     for split, held_out in judged.items():
         arrays[f"{split}.tokens"] = held_out.tokens
-        arrays[f"{split}.bits"] = np.stack([rivals[split].bits[name] for name in PREDICTORS])
+        arrays[f"{split}.bits"] = np.stack([rivals[split].bits[name] for name in predictors])
     with atomic_path(output) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
-def read_rivals(path: Path, judged: Mapping[str, HeldOut]) -> dict[str, Judged]:
+def predictors_of(causal: bool) -> tuple[str, ...]:
+    """The predictors beside a causal model, or beside one of masked tokens."""
+    return LEFT_PREDICTORS if causal else PREDICTORS
+
+
+def read_rivals(path: Path, judged: Mapping[str, HeldOut], *, causal: bool = False) -> dict[str, Judged]:
     """What `fit_rivals` has written, by split.
 
     Raises
@@ -96,8 +113,9 @@ def read_rivals(path: Path, judged: Mapping[str, HeldOut]) -> dict[str, Judged]:
         open_npz(path) as file,
     ):
         names = tuple(map(str, file.read("predictors")))
-        if names != PREDICTORS:
-            raise DataError(f"{path}: has other predictors than those of this version: make it again")
+        if names != predictors_of(causal):
+            of = " for a causal model" if causal else ""
+            raise DataError(f"{path}: has other predictors than those of this version{of}: make it again")
         notes = dict(zip(names, map(str, file.read("notes")), strict=True))
         for split, held_out in judged.items():
             own, shape = f"{split}.tokens", (len(names), len(held_out.tokens))
@@ -114,11 +132,16 @@ def read_rivals(path: Path, judged: Mapping[str, HeldOut]) -> dict[str, Judged]:
 
 
 def judge_rivals(
-    stores: Stores, judged: Mapping[str, HeldOut], tokenizer: Tokenizer, token_order: int
+    stores: Stores,
+    judged: Mapping[str, HeldOut],
+    tokenizer: Tokenizer,
+    token_order: int,
+    *,
+    causal: bool = False,
 ) -> dict[str, Judged]:
     """Fit the predictors to the training tokens and let them judge the hidden ones of each split."""
     documents = {split: _documents(stores[split], held_out) for split, held_out in judged.items()}
-    baselines = fit_language_baselines(
+    baselines: LanguageBaselines | LeftBaselines = (fit_left_baselines if causal else fit_language_baselines)(
         training_documents(stores["train"]),
         documents[CHOSEN_ON],
         tokenizer,

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from bigbird_dna.config import Config, complete, stage_values
+from bigbird_dna.config import Config, PretrainingConfig, complete, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.files import checksum
@@ -34,13 +34,14 @@ def pretrain(
     """
     check_directory(output, [tokens, tokenizer_path, checkpoints])
     settings, tokenizer = complete(config).pretraining, load_tokenizer(tokenizer_path)
+    causal = config.encoder.causal
     train_store, valid_store = (  # one process looks for damage
         TokenStore.open(tokens / split, tokenizer, verify=world.is_first) for split in ("train", "valid")
     )
     run = Run.begin(
         encoder_for(config.encoder, tokenizer),
         tokenizer,
-        PretrainingSettings(next_sentence=settings.next_sentence),
+        _settings(settings, causal),
         settings,
         {"data": [train_store.info, valid_store.info]},
         checkpoints,
@@ -51,7 +52,7 @@ def pretrain(
         # All processes begin with the first one's weights.
         begin_with_counts(run.model.network, train_store)
     parameters = sum(p.numel() for p in run.model.network.parameters())
-    objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world)
+    objective = PretrainingObjective(tokenizer, train_store, valid_store, settings, world, causal=causal)
     what = f"{parameters:,} parameters, {len(train_store.tokens):,} training tokens"
     progress = run.train(objective, what)
     with torch.inference_mode():
@@ -77,3 +78,10 @@ def pretrain(
     run.publish(output, provenance, metrics)
     log(f"held out: {figures['bits_per_base']:.4f} bits per base")
     return metrics
+
+
+def _settings(config: PretrainingConfig, causal: bool) -> PretrainingSettings:
+    """Of the model; only a causal one says how much it reads."""
+    if causal:
+        return PretrainingSettings(next_sentence=False, context=config.sequence_tokens)
+    return PretrainingSettings(next_sentence=config.next_sentence)

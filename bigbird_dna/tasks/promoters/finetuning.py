@@ -160,6 +160,7 @@ def finetune_promoter(
     used = [windows, reference.path, tokenizer_path, checkpoints]
     check_directory(output, [*used, pretrained] if pretrained else used)
     settings, training = config.promoters, config.promoters.training
+    config.encoder.check_pooling(settings.model.pooling, "promoters.model")
     if origin := read_origin(windows):
         settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
     data = read_windows(windows, negative_set)

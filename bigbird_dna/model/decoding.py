@@ -1,0 +1,164 @@
+"""Scores of the next token of a causal model, while a sequence grows.
+
+Of attention by a block pattern (full, bigbird, random, window, random_window) what a token sees doesn't
+change when others follow: keys and values of every layer are kept, and a new token is one row of work. Of the
+others (mechanisms of their own, relative positions, reversible layers) the whole sequence is computed again
+for each token. Both give the same scores, up to rounding.
+
+Axes: B rows, L tokens, H heads, K head width, D hidden width, S keys that a token sees, V vocabulary.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model.encoder import Layer
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.mechanism import goes_by_pattern
+from bigbird_dna.model.rotary import Rotation
+
+
+class Decoder(Protocol):
+    """A sequence that grows, in several rows of the same length."""
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Take up tokens (B, L) behind those that were read before; scores (B, V) of the next one.
+
+        Only the first call may have more than one token.
+        """
+
+    def repeat(self, rows: int) -> None:
+        """Go on with so many rows, each as the only one until now."""
+
+
+def keeps_keys(config: EncoderConfig) -> bool:
+    """Whether keys and values of a causal encoder can be kept while a sequence grows."""
+    return goes_by_pattern(config) and not config.relative_radius and not config.reversible
+
+
+def make_decoder(network: PretrainingNetwork, longest: int, *, cache: bool = True) -> Decoder:
+    """A decoder for at most `longest` tokens, of a causal network in evaluation.
+
+    Without `cache` everything is computed again for each token, whatever the attention: for comparison.
+    """
+    if cache and keeps_keys(network.encoder.config):
+        return CachedDecoder(network, longest)
+    return RecomputingDecoder(network)
+
+
+class RecomputingDecoder:
+    """All tokens go through the network for each new one."""
+
+    def __init__(self, network: PretrainingNetwork) -> None:
+        self.network = network
+        self._ids: Tensor | None = None
+
+    def read(self, ids: Tensor) -> Tensor:
+        self._ids = ids if self._ids is None else torch.cat([self._ids, ids], 1)
+        return _next_scores(self.network, self.network.encoder(self._ids))
+
+    def repeat(self, rows: int) -> None:
+        assert self._ids is not None
+        self._ids = self._ids.expand(rows, -1)
+
+
+class CachedDecoder:
+    """Keys and values of every layer are kept."""
+
+    def __init__(self, network: PretrainingNetwork, longest: int) -> None:
+        self.network = network
+        self.longest = longest
+        self.tokens = 0  # read until now
+        layers = (layer for layer in network.encoder.layers if isinstance(layer, Layer))
+        self._layers = [_KeptLayer(layer, longest) for layer in layers]
+        self._turns: Rotation | None = None  # of all positions
+
+    def read(self, ids: Tensor) -> Tensor:
+        if not 0 < ids.shape[1] <= self.longest - self.tokens:
+            raise ValueError(f"{ids.shape[1]} tokens behind {self.tokens}, at most {self.longest} in all")
+        if self.tokens and ids.shape[1] > 1:
+            raise ValueError("only the first call may have more than one token")
+        encoder, first = self.network.encoder, self.tokens
+        x = encoder.embeddings(ids, None, first=first)  # (B, L, D)
+        if self._turns is None:
+            self._turns = encoder.turns(self.longest, x.device)
+        turns = self._turns
+        if turns is not None:
+            turns = Rotation(*(part[first : first + ids.shape[1]] for part in turns))
+        for layer in self._layers:
+            x = layer.read(x, turns, first)
+        self.tokens += ids.shape[1]
+        return _next_scores(self.network, x)
+
+    def repeat(self, rows: int) -> None:
+        for layer in self._layers:
+            layer.repeat(rows, self.tokens)
+
+
+class _KeptLayer:
+    """A layer, and the keys and values (B, H, `longest`, K) that it has made."""
+
+    def __init__(self, layer: Layer, longest: int) -> None:
+        self.layer, self.longest = layer, longest
+        self._keys = self._values = torch.empty(0)
+        self._full = layer.attends_to_all
+        self._further: tuple[int, Tensor | None] = (-1, None)  # keys before the own block, by its number
+
+    def read(self, x: Tensor, turns: Rotation | None, first: int) -> Tensor:
+        """Hidden states (B, L, D) behind `first` others → (B, L, D)."""
+        q, k, v, _ = self.layer.queries_keys_values(x, turns)  # (B, H, L, K)
+        if not first:
+            self._keys, self._values = (part.new_empty(self._shape(part)) for part in (k, v))
+        end = first + x.shape[1]
+        self._keys[:, :, first:end], self._values[:, :, first:end] = k, v
+        if not first:
+            context = self.layer.attend_by_pattern(q, k, v, None)
+        else:
+            context = scaled_dot_product_attention(q, *self._seen(first))
+        return self.layer.after_attention(x, context)
+
+    def repeat(self, rows: int, tokens: int) -> None:
+        """Go on with so many rows."""
+        for name in ("_keys", "_values"):
+            before = getattr(self, name)
+            after = before.new_empty((rows, *before.shape[1:]))
+            after[:, :, :tokens] = before[:, :, :tokens]
+            setattr(self, name, after)
+
+    def _shape(self, part: Tensor) -> tuple[int, ...]:
+        batch, heads, _, width = part.shape
+        return batch, heads, self.longest, width
+
+    def _seen(self, place: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, S, K) that the token at `place` sees, its own the last."""
+        size = self.layer.pattern.block_size
+        block = place // size
+        if not self._full and self._further[0] != block:
+            self._further = block, self._blocks_before(block)
+        further = None if self._full else self._further[1]
+        if further is None:
+            return self._keys[:, :, : place + 1], self._values[:, :, : place + 1]
+        own = torch.arange(block * size, place + 1, device=further.device).expand(len(further), -1)
+        places = torch.cat([further, own], 1)  # (H, S)
+        head = torch.arange(len(places), device=places.device)[:, None]
+        return self._keys[:, head, places], self._values[:, head, places]
+
+    def _blocks_before(self, block: int) -> Tensor | None:
+        """Places (H, …) in blocks before the own one that its tokens see; None: all there are."""
+        pattern, heads = self.layer.pattern, self.layer.heads
+        blocks = pattern.key_blocks(pattern.blocks(self.longest), heads, self.layer.index)[:, block]
+        seen = [[number for number in row if 0 <= number < block] for row in blocks.tolist()]
+        if len(seen[0]) == block:
+            return None
+        first = torch.tensor([sorted(row) for row in seen], device=self._keys.device)  # (H, blocks)
+        inside = torch.arange(pattern.block_size, device=first.device)
+        return (first[..., None] * pattern.block_size + inside).flatten(1)
+
+
+def _next_scores(network: PretrainingNetwork, hidden: Tensor) -> Tensor:
+    """Scores (B, V) of the token behind hidden states (B, L, D)."""
+    scores: Tensor = network.masked_tokens(hidden[:, -1], network.encoder.embeddings.token.weight)
+    return scores

@@ -1,0 +1,1 @@
+"""What a model wrote, beside the genome that it should be like."""

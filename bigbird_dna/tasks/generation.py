@@ -1,0 +1,104 @@
+"""Samples of DNA from a pretrained model, as a FASTA file."""
+
+from itertools import chain, repeat
+from pathlib import Path
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sequences.records import read_records
+from bigbird_dna.model.device import choose_device, cpu_threads
+from bigbird_dna.model.directory import load
+from bigbird_dna.model.generation import Flanks, check_generating, generate, said_method
+from bigbird_dna.model.sampling import Sampling
+from bigbird_dna.outputs import check_output, named_output, open_text, text_destination
+
+_LINE = 60  # bases of a line
+
+
+def generate_samples(
+    model: Path | str,
+    output: Path | str | None = None,
+    *,
+    number: int = 1,
+    length: int = 1000,
+    left: Path | None = None,
+    right: Path | None = None,
+    sampling: Sampling | None = None,
+    rounds: int = 30,
+    seed: int = 1,
+    device: str = "auto",
+    threads: int | None = None,
+) -> int:
+    """Write samples of a pretrained model as FASTA; returns how many.
+
+    A record's header says what it is: `sample_N`, then words `key=value`: how it was made (`by=causal` or
+    `by=masked`), the checksum of the weights, seed and settings, and the names of the flanks.
+
+    Parameters
+    ----------
+    model
+        A model directory, or the name of a bundled model.
+    output
+        Bgzip if it ends in `.gz`; None: standard output.
+    number
+        Samples for each flank, or each pair of flanks; without flanks in all.
+    left, right
+        FASTA of flanks, which are not part of samples. With both, the first stands with the first and so on.
+
+    Raises
+    ------
+    ModelError, UsageError
+        As `Model.generate`.
+    DataError
+        A file of flanks can't be used, or both have different numbers of records.
+    """
+    out = named_output(output)
+    check_output(out, [model, *(path for path in (left, right) if path)])
+    chosen = choose_device(device)
+    opened = load(model)
+    check_generating(opened, right=right is not None)
+    sampling = (sampling or Sampling()).checked()
+    flanks, names = _flanks(left, right)
+    origin = _origin(sampling, seed, None if opened.config.causal else rounds)
+    by = "causal" if opened.config.causal else "masked"
+    with cpu_threads(threads):
+        samples = generate(opened, flanks, number, length, sampling, rounds=rounds, seed=seed, device=chosen)
+        log(f"{opened.name}: {said_method(opened, rounds)}")
+        said = chain.from_iterable(repeat(name, number) for name in names)
+        count = 0
+        with text_destination(out) as target, open_text(target) as stream:
+            for count, (sample, name) in enumerate(zip(samples, said, strict=True), start=1):
+                stream.write(f">sample_{count} by={by} model={opened.sha256[:12]} {origin}{name}\n")
+                lines = (sample[first : first + _LINE] for first in range(0, len(sample), _LINE))
+                stream.write("\n".join(lines) + "\n")
+    return count
+
+
+def _flanks(left: Path | None, right: Path | None) -> tuple[list[Flanks], list[str]]:
+    """Flanks in their order, and what headers say of each."""
+    read = {
+        side: read_records(path).sequences if path else {}
+        for side, path in (("left", left), ("right", right))
+    }
+    if left and right and len(read["left"]) != len(read["right"]):
+        raise DataError(
+            f"{right}: has {len(read['right']):,} flanks, {left} has {len(read['left']):,}: they come in "
+            "pairs"
+        )
+    count = max(1, *map(len, read.values()))
+    names = {side: [*records] or [""] * count for side, records in read.items()}
+    texts = {side: [*records.values()] or [""] * count for side, records in read.items()}
+    said = [
+        "".join(f" {side}={names[side][place]}" for side in names if names[side][place])
+        for place in range(count)
+    ]
+    return [Flanks(*pair) for pair in zip(texts["left"], texts["right"], strict=True)], said
+
+
+def _origin(sampling: Sampling, seed: int, rounds: int | None) -> str:
+    values = {"seed": seed, "rounds": rounds, **sampling._asdict()}
+    return " ".join(
+        f"{key}={value if isinstance(value, int) else format(value, 'g')}"
+        for key, value in values.items()
+        if value is not None
+    )

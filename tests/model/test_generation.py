@@ -1,0 +1,234 @@
+"""New DNA by models of random weights: its length, its flanks, its bytes."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.model import continuation
+from bigbird_dna.model.continuation import Flank, continued, reads_at_most
+from bigbird_dna.model.filling import LEAST_HIDDEN, Gap, _Filler, _State, hidden_share
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.sampling import Sampling
+from bigbird_dna.model.settings import PretrainingSettings, Settings
+from tests.toys import random_dna, random_model, small_tokenizer
+
+LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)
+
+
+def made(causal: bool, **values: Any) -> Model:
+    """A small pretrained model whose scores are far from even."""
+    tokenizer = small_tokenizer()
+    config = EncoderConfig(
+        **{
+            **{"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 16, "heads": 2, "positions": 64},
+            **{"position": "rotary", "attention": "full", "causal": causal, "dropout": 0.0, **values},
+        }
+    )
+    learnt: dict[str, Any] = {"context": 40} if causal else {}
+    return random_model(tokenizer, config, PretrainingSettings(next_sentence=False, **learnt), scale=4.0)
+
+
+CAUSAL, MASKED = made(True), made(False)
+
+
+@pytest.mark.parametrize(
+    ("model", "sides"), [(CAUSAL, {"left": LEFT}), (MASKED, {"left": LEFT, "right": RIGHT})]
+)
+def test_samples_have_the_asked_length_and_are_the_same_each_time(
+    model: Model, sides: dict[str, str]
+) -> None:
+    for length in (1, 2, 7, 61):
+        found = model.generate(3, length, seed=4, rounds=5, device="cpu", **sides)
+        assert [len(sample) for sample in found] == [length] * 3
+        assert {*"".join(found)} <= {*"ACGT"}
+        assert found == model.generate(3, length, seed=4, rounds=5, device="cpu", **sides)
+    assert len({*found}) == 3
+    assert found != model.generate(3, 61, seed=5, rounds=5, device="cpu", **sides)
+
+
+@pytest.mark.parametrize("model", [CAUSAL, MASKED], ids=["causal", "masked"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_sample_is_the_same_however_many_there_are(model: Model, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        many = model.generate(18, 60, left=LEFT, rounds=3, device="cpu")
+        for number in (1, 5, 17):
+            assert model.generate(number, 60, left=LEFT, rounds=3, device="cpu") == many[:number]
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_shorter_sample_is_the_beginning_of_a_longer_one() -> None:
+    long = CAUSAL.generate(2, 400, left=LEFT, device="cpu")
+    assert [one[:150] for one in long] == CAUSAL.generate(2, 150, left=LEFT, device="cpu")
+
+
+def test_the_flank_counts_and_its_far_end_does_not() -> None:
+    one, other = (CAUSAL.generate(4, 40, left=left, device="cpu") for left in (LEFT, RIGHT))
+    assert one != other
+    # The model reads 38 tokens: of a long flank the last 19.
+    assert CAUSAL.generate(4, 40, left=random_dna(400, 8) + LEFT * 2, device="cpu") == CAUSAL.generate(
+        4, 40, left=random_dna(300, 9) + LEFT * 2, device="cpu"
+    )
+
+
+@pytest.mark.parametrize("attention", ["full", "bigbird", "window"])
+def test_the_same_is_written_with_and_without_a_cache(attention: str) -> None:
+    """In double precision: a draw that rounding decides is not to be met."""
+    model = made(True, attention=attention, block_size=4)
+    model.network.double()
+    found = [
+        [
+            *continued(
+                model, [Flank(LEFT)], number=2, length=150, sampling=Sampling(), seed=1,
+                device=torch.device("cpu"), cache=cache,
+            )
+        ]
+        for cache in (True, False)
+    ]  # fmt: skip
+    assert found[0] == found[1]
+
+
+def test_the_flank_s_last_piece_is_written_again() -> None:
+    """Pieces that begin inside the flank and end beyond it can be drawn: else their ends would be missing."""
+    tokenizer = small_tokenizer()
+    piece = max(tokenizer.base_ids.tolist(), key=lambda one: len(tokenizer.pieces[one]))
+    letters = tokenizer.decode([piece])
+    writer = continuation._Writer(CAUSAL, Sampling(), 10, 1, True)
+    prompt, again = writer._prompt(LEFT + letters[:1])
+    assert again and (LEFT + letters[:1]).endswith(tokenizer.decode(prompt[1:]) + again)
+    scores = torch.zeros(16, tokenizer.vocabulary)
+    scores[:, piece] = 9
+    drawn = writer._drawn(scores, [letters[:2]] * 16, [np.random.default_rng(n) for n in range(16)])
+    kinds = Counter(writer.pieces[one] for one in drawn)
+    assert kinds[letters] > 12 and all(
+        one.startswith(letters[:2]) or letters.startswith(one) for one in kinds
+    )
+
+
+@given(
+    scores=st.lists(st.floats(-5, 5), min_size=2, max_size=8),
+    temperature=st.floats(0.2, 3),
+    top_k=st.none() | st.integers(1, 9),
+    top_p=st.none() | st.floats(0.05, 1),
+    number=st.floats(0, 1, exclude_max=True),
+)
+@settings(deadline=None)
+def test_draws_are_by_the_probabilities_of_what_is_left(
+    scores: list[float], temperature: float, top_k: int | None, top_p: float | None, number: float
+) -> None:
+    row = np.array([scores])
+    found = Sampling(temperature, top_k, top_p).probabilities(row)[0]
+    plain = np.exp(row[0] / temperature) / np.exp(row[0] / temperature).sum()
+    left = found > 0
+    assert found.sum() == pytest.approx(1) and left[plain.argmax()]
+    np.testing.assert_allclose(found[left], plain[left] / plain[left].sum())
+    assert plain[left].min() >= plain[~left].max(initial=0)  # the likeliest are left
+    if top_k is not None:
+        assert left.sum() <= top_k
+    if top_p is None:
+        assert left.sum() == min(top_k or 9, len(scores))
+    elif top_k is None:  # the fewest with that share
+        assert plain[left].sum() >= top_p - 1e-9
+        assert plain[left].sum() - plain[left].min() < top_p + 1e-9
+    drawn = int(Sampling(temperature, top_k, top_p).draw(row, np.array([number]))[0])
+    assert left[drawn]
+    sums = np.cumsum(found)
+    assert sums[drawn] >= number - 1e-9 and (drawn == 0 or sums[drawn - 1] <= number + 1e-9)
+
+
+def test_low_temperatures_and_the_best_alone_are_greedy() -> None:
+    cold = CAUSAL.generate(2, 80, temperature=1e-3, device="cpu")
+    assert cold == CAUSAL.generate(2, 80, top_k=1, device="cpu", seed=9) and cold[0] == cold[1]
+
+
+def test_a_gap_s_flanks_bound_what_is_drawn() -> None:
+    """Tokens across a flank's end take only pieces with its bases: the whole keeps flanks and length."""
+    filler = _Filler(MASKED, Sampling(), 30, 4, 1, torch.device("cpu"))
+    state = _State(Gap(LEFT, RIGHT), 30, 1, 0)
+    across = 0
+    for _ in range(30):
+        question = filler._ask(state, 1.0)
+        (chosen,) = filler._answers([question])
+        before = state.text
+        for start, fixed, piece in zip(question.starts, question.fixed, chosen, strict=True):
+            letters = filler.pieces[piece]
+            assert len(letters) == len(fixed)
+            for place, (base, wanted) in enumerate(zip(letters, fixed, strict=True), start=int(start)):
+                assert (wanted == ".") == (0 <= place < 30) and wanted in (".", base)
+            across += fixed.strip(".") != ""
+        state.text = filler._replaced(before, question, chosen)
+        assert len(state.text) == 30
+    assert across
+
+
+def test_hidden_tokens_are_answered_from_both_sides() -> None:
+    """Other flanks, other samples, on whichever side they differ."""
+    base = MASKED.generate(6, 12, left=LEFT, right=RIGHT, rounds=6, device="cpu")
+    assert base != MASKED.generate(6, 12, left=RIGHT, right=RIGHT, rounds=6, device="cpu")
+    assert base != MASKED.generate(6, 12, left=LEFT, right=LEFT, rounds=6, device="cpu")
+
+
+def test_fewer_tokens_are_hidden_from_round_to_round() -> None:
+    shares = [hidden_share(done, 10) for done in range(10)]
+    assert (
+        shares[0] == 1
+        and shares[5:] == pytest.approx([LEAST_HIDDEN] * 5)
+        and shares == sorted(shares, reverse=True)
+    )
+    assert hidden_share(0, 1) == 1
+
+
+def test_a_model_reads_as_far_as_it_has_learnt() -> None:
+    assert reads_at_most(CAUSAL) == 38
+    assert reads_at_most(made(True, positions=20)) == 18
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "error", "message"),
+    [
+        (CAUSAL, {"right": "ACGT"}, UsageError, "knows nothing of a flank on the right; a model of masked"),
+        (CAUSAL, {"temperature": 0}, UsageError, "temperature 0: must be above 0"),
+        (CAUSAL, {"temperature": float("nan")}, UsageError, "temperature nan: must be above 0"),
+        (CAUSAL, {"top_k": 0}, UsageError, "top_k 0: must be at least 1"),
+        (CAUSAL, {"top_p": 1.5}, UsageError, r"top_p 1\.5: must be a share above 0"),
+        (CAUSAL, {"number": 0}, UsageError, "number 0: must be at least 1"),
+        (CAUSAL, {"length": 0}, UsageError, "length 0: must be at least 1"),
+        (CAUSAL, {"length": 10**8}, UsageError, "length 100000000: must be at most 10,000,000"),
+        (MASKED, {"rounds": 0}, UsageError, "rounds 0: must be at least 1"),
+        (CAUSAL, {"seed": -1}, UsageError, "seed -1: must be from 0 to 4294967295"),
+        (CAUSAL, {"left": "ACGU"}, DataError, "left: position 4: 'U' is not a DNA letter"),
+        (CAUSAL, {"left": 7}, UsageError, "left 7: give the bases of a flank as text"),
+        (MASKED, {"length": 400}, UsageError, "length 400: such a gap has about .* takes 62 beside"),
+        (CAUSAL, {"device": "tpu"}, UsageError, "device 'tpu'"),
+    ],
+)
+def test_what_can_t_be_asked_for(
+    model: Model, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        model.generate(**{"length": 20, "device": "cpu", **arguments})
+
+
+def test_other_models_don_t_generate() -> None:
+    bare = random_model(small_tokenizer(), CAUSAL.config, Settings())
+    with pytest.raises(
+        ModelError, match="was made for embeddings alone; `generate` needs a pretrained model"
+    ):
+        bare.generate()
+
+
+@pytest.mark.parametrize("model", [made(True), made(False)], ids=["causal", "masked"])
+def test_scores_that_are_no_numbers_are_told(model: Model) -> None:
+    with torch.no_grad():
+        next(model.network.parameters()).fill_(torch.nan)
+    with pytest.raises(ModelError, match="its predictions are not finite"):
+        model.generate(1, 20, device="cpu")

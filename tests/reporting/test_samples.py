@@ -1,0 +1,129 @@
+"""The report of samples: spectra by hand, rulers that mean what they say, and files."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.sequence import base_codes
+from bigbird_dna.reporting.samples.chains import chain_samples, shortened_counts
+from bigbird_dna.reporting.samples.comparing import _stretches
+from bigbird_dna.reporting.samples.report import report_samples
+from bigbird_dna.reporting.samples.spectra import divergence, gc, gc_of_windows, spectrum
+from tests.baselines.sources import Source
+
+LETTERS = np.array(list("ACGTN"))
+SOURCE = Source(2, seed=3)
+
+
+@given(st.lists(st.text("ACGTN", max_size=30), max_size=4), st.integers(1, 4))
+def test_runs_are_those_that_one_counts(texts: list[str], k: int) -> None:
+    counted = Counter(text[i : i + k] for text in texts for i in range(len(text) - k + 1))
+    found = spectrum([base_codes(text) for text in texts], k)
+    assert found.sum() == sum(number for run, number in counted.items() if "N" not in run)
+    for run, number in counted.items():
+        if "N" not in run:
+            assert found[int(run.translate(str.maketrans("ACGT", "0123")), 4)] == number
+
+
+def test_divergence_is_shannon_s() -> None:
+    one, other = np.array([3, 1, 0, 0]), np.array([0, 0, 5, 5])
+    assert divergence(one, 7 * one) == 0 and divergence(one, other) == pytest.approx(1)
+    assert divergence(np.array([1, 1, 0, 0]), np.array([1, 0, 0, 0])) == pytest.approx(0.311278, abs=1e-6)
+    assert divergence(one, np.array([1, 1, 1, 1])) == divergence(np.array([1, 1, 1, 1]), one)
+
+
+def test_gc_is_of_known_bases() -> None:
+    texts = [base_codes("G" * 100 + "A" * 300), base_codes("CN"), base_codes("GT")]
+    assert gc(texts) == pytest.approx(102 / 403)
+    assert gc_of_windows(texts).tolist() == [0.5, 0, 0.5]  # what has an N is left out
+
+
+def test_a_chain_of_the_source_s_order_has_its_runs() -> None:
+    learnt = spectrum([SOURCE.sample(400_000, 1)], 6)
+    of_order = shortened_counts(learnt, 6)
+    assert [len(counts) for counts in of_order] == [4**n for n in range(1, 7)]
+    true = spectrum([SOURCE.sample(400_000, 2)], 4)
+    apart = [
+        divergence(
+            spectrum(chain_samples(of_order[order], order, 200_000, np.random.default_rng(1)), 4), true
+        )
+        for order in range(4)
+    ]
+    assert apart[0] > 10 * apart[2] and apart[1] > 3 * apart[2] and apart[2] < 0.001
+    assert apart[3] == pytest.approx(apart[2], abs=5e-4)
+
+
+def test_drawn_stretches_share_no_base() -> None:
+    contigs = [np.arange(50), np.arange(50, 80), np.arange(80, 200)]
+    for seed in range(50):
+        drawn = _stretches(contigs, [30, 20, 40, 10], np.random.default_rng(seed))
+        places = np.concatenate(drawn)
+        assert len(places) == len({*places.tolist()}) == 100
+        assert all((np.diff(one) == 1).all() for one in drawn)
+
+
+def fasta(path: Path, **contigs: np.ndarray) -> Path:
+    write_fasta(path, [(name, "".join(LETTERS[codes])) for name, codes in contigs.items()])
+    return path
+
+
+@pytest.fixture(scope="module")
+def genome(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("genome")
+    return fasta(home / "genome.fa.gz", one=SOURCE.sample(150_000, 1), two=SOURCE.sample(60_000, 2))
+
+
+def test_true_sequence_is_as_near_as_true_sequence_and_other_is_not(genome: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    true = {f"s{n}": SOURCE.sample(2000, 10 + n) for n in range(10)}
+    false = {f"s{n}": rng.integers(0, 4, 2000) for n in range(10)}
+    found = {}
+    for name, samples in (("true", true), ("false", false)):
+        path = fasta(tmp_path / f"{name}.fa.gz", **samples)
+        found[name] = report_samples(path, genome, ["two"], tmp_path / name, longest=4)
+        table = pd.read_csv(tmp_path / name / "samples.tsv", sep="\t")
+        assert list(table) == ["sequence", "k", "divergence", "low", "high"]
+        assert {*table["sequence"]} == {
+            *("samples", "held-out sequence"),
+            *(f"Markov chain of order {order}" for order in range(6)),
+        }
+        assert (table["low"] <= table["divergence"]).all() and (table["divergence"] <= table["high"]).all()
+        assert json.loads((tmp_path / name / "samples.json").read_text()) == found[name]
+        contents = pd.read_csv(tmp_path / name / "gc.tsv", sep="\t").set_index("sequence")
+        assert contents.loc["samples", "bases"] == 20_000
+        assert (tmp_path / name / "samples.svg").read_text().startswith("<?xml")
+    for k in "234":
+        real = found["true"]["divergences"]["held-out sequence"][k]["mean"]
+        assert found["true"]["divergences"]["samples"][k]["mean"] < 2 * real
+        assert found["false"]["divergences"]["samples"][k]["mean"] > 20 * real
+        chain = found["true"]["divergences"]["Markov chain of order 2"][k]["mean"]
+        assert chain < 2 * real
+    again = report_samples(tmp_path / "true.fa.gz", genome, ["two"], tmp_path / "again", longest=4)
+    assert again == found["true"]
+    for name in ("samples.tsv", "gc.tsv", "samples.json", "samples.svg"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "true" / name).read_bytes()
+
+
+def test_what_can_t_be_compared_is_told(genome: Path, tmp_path: Path) -> None:
+    small = fasta(tmp_path / "small.fa.gz", s=SOURCE.sample(500, 1))
+    large = fasta(tmp_path / "large.fa.gz", s=SOURCE.sample(31_000, 1))
+    cases = [
+        ((large, genome, ["two"]), {}, DataError, "the samples have 31,000 bp, the contigs 60,000"),
+        ((small, genome, ["three"]), {}, DataError, "has no contig 'three'; it has"),
+        ((small, genome, ["one", "two"]), {}, DataError, "Markov chains have nothing to learn from"),
+        ((small, genome, ["two"]), {"exclude": ["one"]}, DataError, "nothing to learn from"),
+        ((small, genome, ["two"]), {"longest": 11}, UsageError, "longest 11: must be at most 10"),
+        ((small, genome, []), {}, UsageError, "no contig to compare with"),
+    ]
+    for arguments, options, error, message in cases:
+        with pytest.raises(error, match=message):
+            report_samples(*arguments, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
