@@ -74,7 +74,9 @@ class AblationConfig(Section):
         default=(2048, 8192), max_length=_MOST, description="tokens of longer inputs that are trained on too"
     )
     length_steps: int = Field(
-        default=30, ge=1, description="on these, after `steps` on inputs of `tokens` in the same training"
+        default=30,
+        ge=1,
+        description="on these, after as many tokens of short inputs as `steps` have, in the same training",
     )
     distance: tuple[str, ...] = Field(
         default=(), max_length=_MOST, description="tracks that are told from far away; none: no such task"
@@ -116,13 +118,16 @@ class AblationConfig(Section):
     def training(self, part: str) -> dict[str, Any]:
         """Keys of the section `pretraining` for a training: of `steps`, `time`, or a length as text.
 
-        A longer input comes last, so that it costs few steps; the steps before have as many tokens.
+        Longer inputs come last, so that they cost few steps: before them come as many tokens on short inputs
+        as the training of the same steps has.
         """
         if part in ("steps", "time"):
             tokens, steps, shorter = self.tokens, self.steps, []
         else:
-            tokens, steps = int(part), self.steps + self.length_steps
-            shorter = [{"steps": self.steps, "tokens": self.tokens}]
+            tokens = int(part)
+            short = self.steps * self.batch_size(self.tokens) * self.tokens
+            before = max(1, round(short / (self.batch_size(tokens) * tokens)))
+            steps, shorter = before + self.length_steps, [{"steps": before, "tokens": self.tokens}]
         return {
             "steps": steps,
             "sequence_tokens": tokens,

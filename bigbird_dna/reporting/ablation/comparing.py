@@ -1,6 +1,6 @@
 """Mechanisms compared: bits per base, AUROC of tracks, and what a step takes; means over seeds.
 
-Intervals of 95 % are over test data (blocks of sequence, or bins) and seeds, as `metrics.resampling` has them.
+Intervals of 95 % are over test data (blocks of sequence, or bins) and seeds; see `metrics.resampling`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Published figures, for columns of their own: they are of English text, and none of them is measured here."""
+"""Published figures, for columns of their own: they are of English text, none of them is measured here."""
 
 from __future__ import annotations
 
