@@ -15,7 +15,7 @@ from bigbird_dna.reporting.ablation.report import Tracks, ablation_report
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.blocks import bits_per_base
 from tests.cli.command import Run, refused
-from tests.tasks.test_ablation import write_cost
+from tests.tasks.costs import write_cost
 
 TOKENS = 600
 BASES = np.random.default_rng(0).integers(2, 8, TOKENS)

@@ -1,6 +1,5 @@
-"""Mechanisms side by side: what steps take, trainings of the same time, and the same hidden tokens for all."""
+"""Mechanisms side by side: what steps take, trainings of the same time, the same hidden tokens for all."""
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.config import AblationConfig, Config, PretrainingConfig, load_config, parse_config
@@ -21,6 +20,7 @@ from bigbird_dna.tasks.ablation.judging import judge_models
 from bigbird_dna.tasks.ablation.same_time import plan_same_time
 from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining
 from tests.cli.command import Run, invoke, refused
+from tests.tasks.costs import write_cost
 from tests.toys import small_tokenizer
 
 
@@ -74,14 +74,7 @@ def test_memory_of_a_step_is_that_of_its_numbers(tiny_config: Path, tmp_path: Pa
 # Steps of the same time
 
 
-def write_cost(path: Path, seconds: float, *, tokens: int = 96, sequences: int = 4, **changes: Any) -> Path:
-    row = {"tokens": tokens, "sequences": sequences, "seconds": seconds}
-    row |= {"tokens_per_second": tokens * sequences / seconds, "peak_mib": None}
-    values = {"format": 1, "attention": "full", "clock": "processor", "lengths": [row], **changes}
-    path.write_text(json.dumps(values))
-    return path
-
-
+@settings(max_examples=25, deadline=None)
 @given(own=st.floats(1e-3, 1e3), other=st.floats(1e-3, 1e3), steps=st.integers(1, 10_000))
 def test_as_many_steps_as_the_reference_s_time_has(
     own: float, other: float, steps: int, tmp_path_factory: pytest.TempPathFactory
