@@ -95,7 +95,7 @@ def plan_same_time(
 def judge_models(
     models: Annotated[
         list[str],
-        argument("Pretrained models of one tokenizer, by what they are called.", "NAME=MODEL_DIR..."),
+        argument("Pretrained models of one tokenizer, by mechanism and seed.", "NAME-SEED=MODEL_DIR..."),
     ],
     tokens: Annotated[
         Path, option("DIR", "Token stores of their tokenizer, as tokenize writes them.", "", "--tokens")
@@ -135,9 +135,7 @@ def report_ablation(
     ] = None,
     predictions: Annotated[
         list[str] | None,
-        option(
-            "NAME=FILE", "Of a model NAME-SEED, what predict-bins wrote; repeatable.", "none", "--predictions"
-        ),
+        option("NAME-SEED=FILE", "Of a model, what predict-bins wrote; repeatable.", "none", "--predictions"),
     ] = None,
     labels: Annotated[Path | None, option("FILE", "Labels of these bins.", "", "--labels")] = None,
     tracks: Annotated[Path | None, option("TSV", "Tracks of these labels.", "", *TRACK_TABLE)] = None,

@@ -57,6 +57,7 @@ def test_a_step_is_measured_at_each_length(tiny_config: Path, tmp_path: Path) ->
     assert cost.at(256) == cost.lengths[1] and cost.at(100) is None
 
 
+@pytest.mark.slow
 def test_memory_of_a_step_is_that_of_its_numbers(tiny_config: Path, tmp_path: Path) -> None:
     """Of full attention with dropout of weights, where the whole matrix is kept."""
     config = load_config(
@@ -145,6 +146,21 @@ def test_bits_are_those_of_the_evaluation(models: dict[str, Path], tiny_config: 
         table = read_bits(tmp_path / "table.tsv").set_index(["split", "predictor"])
         expected = table.loc[("test", "model"), "bits_per_base"]
         assert row.sum() / found.bases.sum() == pytest.approx(expected, rel=1e-4)
+
+
+def test_models_have_a_mechanism_and_a_seed(run: Run, tiny_config: Path, tmp_path: Path) -> None:
+    words = (
+        "--tokens",
+        results(tiny_config) / "tokens",
+        "--sequence-tokens",
+        64,
+        "-o",
+        tmp_path / "bits.npz",
+    )
+    refused(
+        run("judge-models", "full=there", *words), 2, "'full' is not a mechanism and a seed, as bigbird-1"
+    )
+    refused(run("judge-models", "there", *words), 2, "judge-models 'there': expected NAME=FILE")
 
 
 def test_models_that_see_other_tokens_are_refused(

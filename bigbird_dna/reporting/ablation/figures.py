@@ -22,11 +22,12 @@ def mechanism_figure(found: Found, path: Path) -> None:
     """A line a mechanism: bits per base at the same steps and time, speed, memory, AUROC of tracks."""
     names = found.names
     costs = [found.costs[name].at(found.tokens) if name in found.costs else None for name in names]
-    with panels(1, 3 + bool(found.tracks), 3.4, 1.3 + 0.26 * len(names), sharey=True) as (figure, axes):
+    with panels(1, 3 + bool(found.tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
         groups = {"same steps": found.steps, **({"same time": found.time} if found.time else {})}
         _points(axes[0], names, groups, (BLUE, VERMILLION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].axvline(found.steps[found.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
+        axes[1].xaxis.set_major_formatter("{x:,.0f}")
         for axis, key, label in (
             (axes[1], "tokens_per_second", "tokens a second of training"),
             (axes[2], "peak_mib", "peak memory of a step, MiB"),
@@ -62,6 +63,8 @@ def length_figure(found: Found, path: Path) -> None:
             axis.set(xscale="log", xlabel="tokens of an input", ylabel=label)
             if place:
                 axis.set_yscale("log")
+                for formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+                    formatter("{x:g}")
             axis.set_xticks(sorted(lengths), [f"{tokens:,}" for tokens in sorted(lengths)])
             axis.xaxis.minorticks_off()
         handles, names = axes[0].get_legend_handles_labels()
@@ -96,4 +99,4 @@ def _points(
             color=colours[number % len(colours)],
             label=label,
         )
-    axis.legend(loc="best", fontsize=7)
+    axis.legend(loc="upper left", bbox_to_anchor=(0, -0.22), ncols=2, fontsize=8)

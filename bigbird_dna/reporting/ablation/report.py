@@ -64,6 +64,7 @@ def ablation_report(
     found = _found(read_models_bits(steps), reference, time, lengths, costs or {}, tracks)
     table, longer = ablation_table(found), length_table(found)
     inputs = [steps, *([time] if time else []), *lengths, *(costs or {}).values()]
+    inputs += [*tracks.predictions.values(), tracks.labels, tracks.table] if tracks else []
     with into_directory(output, inputs) as files:
         write_tsv(files / "ablation.tsv", table)
         pages = [_page(TITLE, table)]

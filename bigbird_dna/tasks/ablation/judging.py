@@ -14,6 +14,9 @@ from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.reporting.ablation.reading import split_name
+from bigbird_dna.reporting.study.times import pretraining_seconds
+from bigbird_dna.reporting.tables import read_object, whole_number
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tokens.store import TokenStore
 
@@ -35,7 +38,7 @@ def judge_models(
     Parameters
     ----------
     models
-        Pretrained models' directories by what they are called.
+        Pretrained models' directories by mechanism and seed, as bigbird-1.
     tokens
         The directory of the token stores.
     output
@@ -47,13 +50,16 @@ def judge_models(
     Raises
     ------
     UsageError
-        Inputs are longer than a model takes.
+        Inputs are longer than a model takes, or a name has no seed.
     ModelError, DataError
         Not a pretrained model; or models have other tokenizers, or one that the stores were not made with;
         or the split holds no tokens.
     """
-    from bigbird_dna.reporting.study.times import pretraining_seconds
-
+    for name in models:
+        try:
+            split_name(name, "a model's name")
+        except DataError as error:
+            raise UsageError(str(error)) from None
     check_writable(output)
     place = choose_device(device)
     held_out: HeldOut | None = None
@@ -108,6 +114,4 @@ def _check_alike(first: Model, model: Model, path: Path) -> None:
 
 
 def _steps(path: Path) -> int:
-    from bigbird_dna.reporting.tables import read_object, whole_number
-
     return whole_number(read_object(path / "metrics.json"), "steps", path / "metrics.json")
