@@ -12,7 +12,7 @@ _MOST, _MOST_MECHANISMS = 20, 100
 
 
 class AblationMechanism(Section):
-    """One that takes part, and what its encoder has otherwise than the section `encoder` says."""
+    """One that takes part: a name alone, or a name and what its encoder has otherwise than `encoder` says."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="what tables call it")
     attention: str | None = Field(default=None, description="of the encoder; none: its name")

@@ -39,15 +39,14 @@ class Reached(NamedTuple):
 def compare_bits(bits: Bits, reference: str) -> dict[str, Reached]:
     """Bits per base of each mechanism of a file, in its order."""
     rates, drawn = resampled_rates(list(bits.bits), bits.bases, bits.blocks)
-    found = _compared(by_mechanism(bits.names, bits.path), reference, rates, drawn.T, (0.0, np.inf))
     places = by_mechanism(bits.names, bits.path)
-    return {
-        name: one._replace(
-            steps=_same(bits.steps[list(places[name].values())]),
-            seconds=float(bits.seconds[list(places[name].values())].mean()),
-        )
-        for name, one in found.items()
-    }
+    found = _compared(places, reference, rates, drawn.T, (0.0, np.inf))
+    for name, one in found.items():
+        own = list(places[name].values())
+        steps = set(bits.steps[own].tolist())
+        seconds = float(bits.seconds[own].mean())
+        found[name] = one._replace(steps=steps.pop() if len(steps) == 1 else 0, seconds=seconds)
+    return found
 
 
 def compare_tracks(
@@ -114,7 +113,3 @@ def _compared(
         value = gain(values[rows], nothing[:, 0], drawn[rows], nothing, bounds)
         found[name] = Reached(value, difference, len(rows), 0, float("nan"))
     return found
-
-
-def _same(values: Sequence[int] | np.ndarray) -> int:
-    return int(values[0]) if len(set(map(int, values))) == 1 else 0
