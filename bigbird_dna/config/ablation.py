@@ -1,6 +1,6 @@
 """The section `ablation`: the same encoder trained with one attention mechanism after the other."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -50,6 +50,9 @@ class AblationConfig(Section):
         min_length=1,
         max_length=_MOST_MECHANISMS,
         description="a name, or {name, attention, attention_options, encoder}",
+    )
+    initial_heads: Literal["neighbours", "random"] | None = Field(
+        default=None, description="of all of them, as encoder.initial_heads; none: the encoder's"
     )
     reference: str = Field(
         default="bigbird", description="the mechanism that others are compared with, and whose time they have"
@@ -107,9 +110,11 @@ class AblationConfig(Section):
             raise ValueError(f"lengths must be above tokens, which is {self.tokens}")
         return self
 
-    def mechanism(self, name: str) -> AblationMechanism:
-        """The one of a name."""
-        return next(mechanism for mechanism in self.mechanisms if mechanism.name == name)
+    def changes(self, name: str) -> dict[str, Any]:
+        """Keys of the section `encoder` with the values of a mechanism; its own go before those of all."""
+        found = next(mechanism for mechanism in self.mechanisms if mechanism.name == name)
+        heads = {"initial_heads": self.initial_heads} if self.initial_heads else {}
+        return {**heads, **found.changes}
 
     def batch_size(self, tokens: int) -> int:
         """Inputs of a step."""

@@ -204,7 +204,7 @@ def test_a_file_of_ones_own_takes_part_in_the_ablation(own: Path, tiny_config: P
     assert [one.name for one in ablation.mechanisms] == ["bigbird", "decaying"]
     models, options = [], []
     for one in ablation.mechanisms:
-        values = {f"encoder.{key}": value for key, value in one.changes.items()}
+        values = {f"encoder.{key}": value for key, value in ablation.changes(one.name).items()}
         values |= {f"pretraining.{key}": value for key, value in ablation.training("steps").items()}
         words = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
         model, cost = tmp_path / one.name / "model", tmp_path / f"{one.name}.json"

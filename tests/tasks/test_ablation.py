@@ -222,12 +222,15 @@ def test_ablations_that_cannot_be(values: dict[str, Any], message: str) -> None:
 def test_an_ablation_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     deep = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"pooling": "deepsets_max"}}
     globals_ = {"name": "bigbird_etc", "encoder": {"extra_globals": 16, "random_blocks": 0}}
-    config = parse_config({"ablation": {"mechanisms": ["bigbird", deep, globals_]}})
+    names = ["bigbird", deep, globals_]
+    config = parse_config({"ablation": {"mechanisms": names, "initial_heads": "random"}})
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
     assert load_config(tmp_path / "a.yaml") == config
     assert [mechanism.changes["attention"] for mechanism in config.ablation.mechanisms] == [
         *("bigbird", "combiner_fixed", "bigbird_etc")
     ]
-    for mechanism in config.ablation.mechanisms:
-        encoder = {**Config().encoder.model_dump(), **mechanism.changes}
-        assert parse_config({"encoder": encoder}).encoder.attention == mechanism.changes["attention"]
+    for name, blocks in (("bigbird", 3), ("deep", 3), ("bigbird_etc", 0)):
+        changes = config.ablation.changes(name)
+        encoder = parse_config({"encoder": {**Config().encoder.model_dump(), **changes}}).encoder
+        assert (encoder.attention, encoder.random_blocks) == (changes["attention"], blocks)
+        assert encoder.initial_heads == "random"

@@ -442,6 +442,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     ablation = {
         **{"mechanisms": ["full", "bigbird", deep], "seeds": [1, 7], "tokens": 256, "batch_tokens": 1024},
         **{"steps": 40, "lengths": [1024, 4096], "length_steps": 3, "distance": ["ACTIVE"]},
+        "initial_heads": "neighbours",
     }
     text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
     found = jobs(text)
@@ -459,6 +460,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     for words in (
         """--set 'encoder.attention="combiner_fixed"'""",
         """--set 'encoder.attention_options={"pooling": "deepsets_max"}'""",
+        """--set 'encoder.initial_heads="neighbours"'""",
         "--set encoder.positions=4096 --set pretraining.steps=13 --set pretraining.sequence_tokens=4096",
         """'pretraining.shorter_first=[{"steps": 10, "tokens": 256}]' --set pretraining.seed=7 """,
     ):

@@ -36,9 +36,7 @@ rule ablation_plan:
     input:
         config=PATHS.stage("pretraining"),
         cost=rules.ablation_cost.output[0],
-        reference=(
-            PATHS.ablation_cost(ABLATION.reference) if ABLATION.seconds is None else []
-        ),
+        reference=(PATHS.ablation_cost(ABLATION.reference) if ABLATION.seconds is None else []),
     output:
         PATHS.ablation_plan("{mechanism}"),
     log:

@@ -31,7 +31,7 @@ def set_words(values):
 
 def ablation_encoder(wildcards):
     """A mechanism's own keys of the encoder."""
-    changes = ABLATION.mechanism(wildcards.mechanism).changes
+    changes = ABLATION.changes(wildcards.mechanism)
     return {f"encoder.{key}": value for key, value in changes.items()}
 
 
@@ -50,9 +50,7 @@ def ablation_settings(part_of):
 
 def ablation_training(wildcards):
     """Words for a training; that of the same time has its own file, with its steps."""
-    values = (
-        {} if wildcards.part == "time" else ablation_settings(lambda own: own.part)(wildcards)
-    )
+    values = {} if wildcards.part == "time" else ablation_settings(lambda own: own.part)(wildcards)
     return set_words({**values, "pretraining.seed": int(wildcards.seed)})
 
 
