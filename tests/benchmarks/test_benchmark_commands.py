@@ -65,6 +65,7 @@ def test_mechanisms_take_part_and_their_growth_is_told(tmp_path: Path) -> None:
     assert f" {stated['combiner_fixed']:.2f} |" in text and "of the formula" in text
 
 
+@pytest.mark.slow
 def test_all_mechanisms_go_by_one_word(tmp_path: Path) -> None:
     words = ["attention", "--lengths", "64", "--width", "8", *TINY, "--contenders", "sdpa,axial,mechanisms"]
     options = ["--passes", "forward", "--no-memory", "--threads", "1", "--repeats", "1"]
