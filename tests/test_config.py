@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bigbird_dna.config import (
-    AblationConfig,
     STAGES,
+    AblationConfig,
     ChromatinTrainingConfig,
     Config,
     EncoderConfig,
