@@ -22,7 +22,7 @@ rule ablation_cost:
         mem_mb=growing(16000),
         runtime=growing(60),
     params:
-        settings=lambda wildcards: set_words(ablation_encoder(wildcards)),
+        settings=lambda wildcards: ablation_sets(ablation_encoder(wildcards)),
         lengths=[f"--tokens={length}" for length in (ABLATION.tokens, *ABLATION.lengths)],
         batch=f"--batch-tokens={ABLATION.batch_tokens}",
         device=DEVICE,
@@ -47,7 +47,7 @@ rule ablation_plan:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        settings=lambda wildcards: set_words(ablation_settings(lambda own: "time")(wildcards)),
+        settings=lambda wildcards: ablation_sets(ablation_settings(lambda own: "time")(wildcards)),
         time=lambda wildcards, input: (
             ["--reference", input.reference]
             if input.get("reference")

@@ -23,8 +23,8 @@ def ablation_models(part):
     }
 
 
-def set_words(values):
-    """Overrides of a configuration: words for a command."""
+def ablation_sets(values):
+    """Overrides of a configuration, their values as JSON: words for a command."""
     said = [f"{key}={json.dumps(value)}" for key, value in values.items()]
     return [word for text in said for word in ("--set", text)]
 
@@ -51,13 +51,13 @@ def ablation_settings(part_of):
 def ablation_training(wildcards):
     """Words for a training; that of the same time has its own file, with its steps."""
     values = {} if wildcards.part == "time" else ablation_settings(lambda own: own.part)(wildcards)
-    return set_words({**values, "pretraining.seed": int(wildcards.seed)})
+    return ablation_sets({**values, "pretraining.seed": int(wildcards.seed)})
 
 
 def ablation_distance(wildcards):
     """Words for a training on tracks; without layers across bins what is far comes by attention alone."""
     steps = ABLATION.distance_steps
-    return set_words(
+    return ablation_sets(
         {
             **ablation_encoder(wildcards),
             "encoder.positions": max(CONFIG.encoder.positions, ABLATION.tokens),
