@@ -5,8 +5,7 @@ by no block pattern, under their names. Shapes: B batch, H heads, L tokens, K he
 """
 
 import importlib
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
@@ -16,12 +15,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.contenders import Benchmark, Call, Case, Contender, Outputs, relative_difference
 from benchmarks.counts import BACKWARD
+from benchmarks.formulas import sizes_at, stated_exponent
 from benchmarks.options import AttentionOptions
 from bigbird_dna.attention import Route, bigbird_attention
 from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-SIZES = ("span", "columns", "clusters")  # options of mechanisms that are best near √L
 
 
 class AttentionBenchmark(Benchmark):
@@ -84,6 +83,13 @@ class AttentionBenchmark(Benchmark):
     def operations(self, case: Case) -> int:
         return 4 * self.options.width * self.pairs(case) * (1 + BACKWARD * case.trains)
 
+    def stated(self, contender: str, lengths: Sequence[int]) -> float | None:
+        """Of a mechanism by its formula, with the sizes that it is measured with; of others their order."""
+        kind = self.known[contender]
+        if kind.graph == "own":
+            return stated_exponent(find_mechanism(contender), self.options.width, lengths)
+        return float(kind.order)
+
     def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
         """Of the output, or of the gradients, to the first contender that computes the same graph."""
         if self.known[case.contender].graph == "own":
@@ -103,10 +109,8 @@ def _random_inputs(options: AttentionOptions, length: int, dtype: torch.dtype) -
 def _mechanism(of: AttentionOptions, case: Case, dtype: torch.dtype) -> Attend:
     """A mechanism with fresh weights, its spans, columns and clusters √L each, in evaluation mode."""
     mechanism = find_mechanism(case.contender)
-    root = math.isqrt(case.length - 1) + 1
-    sizes = {size: root for size in SIZES if size in mechanism.options.model_fields}
     shape = LayerShape(of.heads, of.width)
-    module = mechanism.make(shape, sizes).to(of.device, dtype).eval()
+    module = mechanism.make(shape, sizes_at(mechanism, case.length)).to(of.device, dtype).eval()
     hidden = torch.zeros(of.batch, case.length, shape.hidden, dtype=dtype, device=of.device)
     return lambda q, k, v: module(q, k, v, lengths=None, dropout=0.0, hidden=hidden)
 

@@ -3,7 +3,7 @@
 import importlib.util
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -91,6 +91,10 @@ class Benchmark(ABC):
     @abstractmethod
     def difference(self, case: Case, outputs: Outputs, kept: dict[str, Outputs]) -> float | None:
         """Relative difference to what it should equal; `kept` is shared by the contenders of a case."""
+
+    def stated(self, contender: str, lengths: Sequence[int]) -> float | None:
+        """The power of the length that time is said to grow with; none where nothing is said."""
+        return None
 
     def probe(self, case: Case) -> Case:
         """A short case that loads the same code and tells what longer ones will take."""

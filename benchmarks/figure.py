@@ -26,7 +26,7 @@ LOOKS = {
 # Of contenders by any other name, in the order of the figure.
 OTHER_LOOKS = [
     (colour, marker, line)
-    for line, marker in (("-", "o"), ("--", "s"))
+    for line, marker in (("-", "o"), ("--", "s"), (":", "D"))
     for colour in (style.BLUE, style.ORANGE, style.GREEN, style.VERMILLION, style.SKY, style.PURPLE)
 ]
 QUANTITIES = {"median": "seconds a call", "peak_mib": "peak memory, MiB"}

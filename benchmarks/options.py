@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from bigbird_dna.attention import Pattern, Route
+from bigbird_dna.config import known_mechanisms
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.device import choose_device
 
@@ -32,6 +33,17 @@ def _different(values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 Listed = Annotated[tuple[T, ...], BeforeValidator(_parts), AfterValidator(_different)]
+ALL_MECHANISMS = "mechanisms"
+
+
+def _with_mechanisms(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The word for all mechanisms stands for those that aren't named."""
+    if ALL_MECHANISMS not in names:
+        return names
+    named = tuple(name for name in names if name != ALL_MECHANISMS)
+    return (*named, *(name for name in sorted(known_mechanisms()) if name not in named))
+
+
 Ascending = AfterValidator(lambda values: tuple(sorted(values)))
 Device = Annotated[str, AfterValidator(lambda name: choose_device(name).type)]
 
@@ -99,6 +111,7 @@ class AttentionOptions(Options, frozen=True):
 
     benchmark = "attention"
 
+    contenders: Annotated[Listed[str], AfterValidator(_with_mechanisms)]
     width: int = 64
     dtype: Literal["float32", "bfloat16"] = "float32"
 

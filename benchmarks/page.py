@@ -129,12 +129,19 @@ def _table(rows: list[dict[str, str]]) -> str:
 
 
 def _growth(benchmark: Mapping[str, Any]) -> list[str]:
-    """With which power of the length time and memory grow, where that was fitted."""
+    """With which power of the length time and memory grow, where that was fitted; and are said to."""
     fits = benchmark.get("growth", ())
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for fit in fits:
         row = cells.setdefault((fit["pass"], fit["contender"]), {"time": "–", "memory": "–"})
         row["time" if fit["quantity"] == "seconds" else "memory"] = f"{fit['exponent']:.2f}"
+        if fit.get("stated") is not None:
+            row["of the formula"] = f"{fit['stated']:.2f}"
+    said = any("of the formula" in row for row in cells.values())
+    cells = {
+        place: ({"time": row["time"], "of the formula": row.get("of the formula", "–")} if said else {}) | row
+        for place, row in cells.items()
+    }
     rows = [
         {"pass": title(benchmark, work), "contender": label(name), **row}
         for (work, name), row in cells.items()

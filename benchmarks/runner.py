@@ -85,6 +85,10 @@ def run(benchmark: Benchmark, notes: Mapping[str, Any] | None = None) -> dict[st
                     products.append(_in_turns(benchmark, rows, calls, reference))
                 results += rows.values()
     fits = _growth(results, options.growth_from)
+    for fit in fits:
+        if fit["quantity"] == "seconds":
+            lengths = [int(length) for length in fit["times_linear"]]
+            fit["stated"] = benchmark.stated(fit["contender"], lengths)
     return {**header, "matrix_products": products, "results": results, "growth": fits}
 
 

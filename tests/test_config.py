@@ -9,6 +9,7 @@ import pytest
 
 from bigbird_dna.config import (
     STAGES,
+    AblationConfig,
     ChromatinTrainingConfig,
     Config,
     EncoderConfig,
@@ -254,6 +255,7 @@ def test_keys_of_no_stage() -> None:
         *("results", "local_data", "processes", "simulation.megabases", "splits.strata"),
         *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
         *("promoters.processes", "chromatin.processes"),
+        *(f"ablation.{key}" for key in AblationConfig.model_fields),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
         *("chromatin.pieces.data", "chromatin.pieces.predictions", "chromatin.pieces.variants"),
         *("scoring.stride", "scoring.negative_set", "scoring.max_megabases", "scoring.pieces", "study"),

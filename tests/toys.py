@@ -18,6 +18,8 @@ from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.simulate.motifs import Motif
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bigbird_dna.config import EncoderConfig
     from bigbird_dna.model.model import Model
     from bigbird_dna.model.settings import Settings
@@ -44,6 +46,16 @@ def random_model(
         for parameter in network.parameters():
             parameter *= scale
     return make_model(network.eval(), tokenizer, config, settings)
+
+
+def uneven_loss(hidden: "Tensor") -> "Tensor":
+    """A loss of hidden states (…, D) that the LayerNorm behind them doesn't make constant.
+
+    Their sum is one of weights 1 and biases 0, and so is that of their squares: nothing is left of gradients.
+    """
+    import torch
+
+    return (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))).sum()
 
 
 # Files that are no FASTA, and what is said of them.

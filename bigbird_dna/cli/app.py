@@ -5,6 +5,7 @@ from importlib.metadata import version
 import typer
 
 from bigbird_dna.cli import (
+    ablation,
     benchmark,
     chromatin,
     comparators,
@@ -44,7 +45,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, generate, reports, homology, pages, study, tables, prepare, tokens),
+    *(predict, generate, reports, homology, pages, study, tables, ablation, prepare, tokens),
     *(chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

@@ -58,7 +58,8 @@ def attention(
         option(
             None,
             "Our routes (also auto), torch's full attention without and with the pattern as a mask, "
-            "HuggingFace's BigBird; and attention mechanisms by their names, their sizes √tokens.",
+            "HuggingFace's BigBird; and attention mechanisms by their names, their sizes √tokens: "
+            "mechanisms stands for all of them.",
         ),
     ] = "native,blocked,flex,dense,sdpa,sdpa-mask,huggingface",
     reference: Reference = None,

@@ -5,6 +5,7 @@ default, unknown keys and wrong types are refused, and a section is frozen once 
 of model input are "tokens".
 """
 
+from bigbird_dna.config.ablation import AblationConfig, AblationMechanism
 from bigbird_dna.config.chromatin_sections import (
     DEEPSEA,
     SIMULATED,
@@ -55,6 +56,8 @@ __all__ = [
     "STAGES",
     "STUDY_STARTS",
     "STUDY_TASKS",
+    "AblationConfig",
+    "AblationMechanism",
     "CalibrationMethod",
     "ChromatinConfig",
     "ChromatinDataConfig",

@@ -130,6 +130,25 @@ class RunPaths:
         """Directory of what a comparator predicts; names are those of `table_model`."""
         return self.results / f"tables/{task}/{name}/{comparator}-{seed}"
 
+    def ablation_cost(self, mechanism: str) -> Path:
+        """What a step of a mechanism's training takes."""
+        return self.results / f"ablation/{mechanism}/cost.json"
+
+    def ablation_plan(self, mechanism: str) -> Path:
+        """Configuration of a mechanism's training of the same time."""
+        return self.results / f"ablation/{mechanism}/time.yaml"
+
+    def ablation_model(self, mechanism: str, part: str, seed: int | str) -> Path:
+        """Model directory; `part` is steps, time, the tokens of a longer input, or distance.
+
+        Of distance the predictions of the test bins lie beside it.
+        """
+        return self.results / f"ablation/{mechanism}/{part}-{seed}/model"
+
+    def ablation_bits(self, part: str) -> Path:
+        """What the models of a part make of hidden tokens."""
+        return self.results / f"ablation/{part}.npz"
+
     def piece(self, file: Path, number: int | str, of: int) -> Path:
         """A piece of the job that writes a file or directory, until all are merged."""
         return file.with_name(f"{file.name}.piece-{number}-of-{of}")

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from bigbird_dna.config.ablation import AblationConfig
 from bigbird_dna.config.chromatin_sections import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
 from bigbird_dna.config.names import DirectoryName, FileName
@@ -57,6 +58,7 @@ class Config(Section):
     )
 
     tables: TablesConfig = TablesConfig()
+    ablation: AblationConfig = AblationConfig()
 
     @property
     def paths(self) -> RunPaths:

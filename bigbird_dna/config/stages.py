@@ -34,7 +34,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     # All but where files are.
     "report": (
         *("processes", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),
-        *("promoters", "chromatin", "scoring", "study", "tables"),
+        *("promoters", "chromatin", "scoring", "study", "tables", "ablation"),
     ),
 }
 

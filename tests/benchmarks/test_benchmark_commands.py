@@ -8,7 +8,10 @@ import typer
 from typer.testing import CliRunner
 
 import bigbird_dna
+from benchmarks import figure
+from benchmarks.formulas import stated_exponent
 from bigbird_dna.cli import benchmark
+from bigbird_dna.config import Mechanism, Section, find_mechanism, known_mechanisms
 from bigbird_dna.directories import MARKER
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.reference import Reference
@@ -57,6 +60,36 @@ def test_mechanisms_take_part_and_their_growth_is_told(tmp_path: Path) -> None:
     assert [fit["contender"] for fit in result["growth"]] == names
     assert {fit["base"] for fit in result["growth"]} == {32}
     assert "from 32 tokens on" in text and "| Forward | combiner_routing" in text
+    stated = {fit["contender"]: fit["stated"] for fit in result["growth"]}
+    assert stated["sdpa"] == 2.0 and 1 < stated["combiner_fixed"] < 1.5
+    assert f" {stated['combiner_fixed']:.2f} |" in text and "of the formula" in text
+
+
+@pytest.mark.slow
+def test_all_mechanisms_go_by_one_word(tmp_path: Path) -> None:
+    words = ["attention", "--lengths", "64", "--width", "8", *TINY, "--contenders", "sdpa,axial,mechanisms"]
+    options = ["--passes", "forward", "--no-memory", "--threads", "1", "--repeats", "1"]
+    run(*words, *options, "-o", str(tmp_path / "out"))
+    result = json.loads((tmp_path / "out/benchmark.json").read_text())
+    names = [row["contender"] for row in result["results"]]
+    assert names == ["sdpa", "axial", *(name for name in sorted(known_mechanisms()) if name != "axial")]
+    assert {row["status"] for row in result["results"]} == {"measured"}
+    assert len({looks for looks in figure._looks(names)}) == len(names)
+
+
+def test_stated_powers_are_those_of_the_documentation() -> None:
+    """Of the table of docs/attention.md, for heads of 64 and lengths from 2^10 to 2^14."""
+    expected = {"sparse_fixed": 1.33, "logsparse": 1.12, "routing": 1.25, "performer": 1.0, "reformer": 1.0}
+    expected |= {"combiner_fixed": 1.33, "combiner_routing": 1.37, "combiner_mixture": 1.33}
+    lengths = [2**power for power in range(10, 15)]
+    for name, power in expected.items():
+        assert stated_exponent(find_mechanism(name), 64, lengths) == pytest.approx(power, abs=0.006), name
+    own = Mechanism("own", Section, lambda shape, options: None, cost="L²")
+    assert stated_exponent(own, 64, lengths) == pytest.approx(2)
+    assert stated_exponent(own, 64, lengths[:1]) is None
+    for cost in ("as it likes", "L · ", "L · unknown", "L / 0"):
+        vague = Mechanism("vague", Section, lambda shape, options: None, cost=cost)
+        assert stated_exponent(vague, 64, lengths) is None
 
 
 def test_encoder_prints_tokens_a_second() -> None:

@@ -7,11 +7,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import counts, memory, timing
+from benchmarks import counts, timing
 from benchmarks.contenders import Call, Case
 from benchmarks.encoder import EncoderBenchmark, logits, make_network
 from benchmarks.options import EncoderOptions
 from bigbird_dna.attention import Pattern
+from bigbird_dna.training import peak_memory as memory
 
 CPU = torch.device("cpu")
 

@@ -21,7 +21,7 @@ KILLS = int(os.environ.get("BIGBIRD_DNA_KILLS", "60"))
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 STOPPED = 75  # a training that has saved a checkpoint first
 # Say how long they took, or hold such a file's checksum.
-TIMED = {"training.jsonl", MARKER}
+TIMED = {"training.jsonl", "out.json", MARKER}
 QUICK = ("pretrain", "score-variants vcf", "export-hf")
 ALL = sorted({one.name for one in COMMANDS.values()})
 
@@ -40,6 +40,8 @@ def output(home: Path, name: str) -> Path:
 def _ending(name: str) -> str:
     if name.startswith("draw-"):
         return ".svg"
+    if name == "measure-training":
+        return ".json"
     return ".fa.gz" if name in ("prepare-reference", "extract") else ""
 
 

@@ -13,6 +13,7 @@ from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
 from tests.registry.shelf import publish, write_list
 from tests.reporting.studies import write_study
+from tests.tasks.costs import write_cost
 from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
@@ -84,6 +85,8 @@ def make_world(home: Path) -> World:
     for command in ("fit-promoter-baseline", "export-hf", "evaluate-pretraining", "report-pretraining"):
         run(world, command)
     run(world, "generate")
+    run(world, "judge-models")
+    write_cost(world / "cost.json", 0.5)
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
@@ -134,6 +137,7 @@ OUTPUTS = {
     "fit-promoter-baseline": "kmers.parquet",
     "evaluate-pretraining": "bits.tsv",
     "generate": "samples.fa",
+    "judge-models": "judged.npz",
     "report-pretraining": "report",
 }
 
@@ -403,6 +407,29 @@ _ALL = [
         lambda w, out: [
             *("report-pretraining", w / "models/pretrained", "--bits-per-base", w / "bits.tsv", "-o", out)
         ],
+        "beside",
+    ),
+    Command(
+        "measure-training",
+        lambda w, out: ["measure-training", w.config, "--tokens", 64, "-o", out, "--threads", 1],
+        "file",
+    ),
+    Command(
+        "plan-same-time",
+        lambda w, out: ["plan-same-time", w.config, w / "cost.json", "--seconds", 60, "-o", out],
+        "file",
+    ),
+    Command(
+        "judge-models",
+        lambda w, out: [
+            *("judge-models", f"bigbird-1={w / 'models/pretrained'}", "--tokens", w / "tokens"),
+            *("--sequence-tokens", 64, "--sequences", 4, "-o", out, "--threads", 1),
+        ],
+        "file",
+    ),
+    Command(
+        "report-ablation",
+        lambda w, out: ["report-ablation", "--steps", w / "judged.npz", "-o", out],
         "beside",
     ),
     Command(

@@ -20,7 +20,7 @@ from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.model.test_encoder import SMALL
-from tests.toys import random_model
+from tests.toys import random_model, uneven_loss
 
 IDS = torch.randint(5, 40, (2, 96), generator=torch.Generator().manual_seed(1))
 
@@ -72,10 +72,10 @@ def test_an_extended_table_is_trained_like_any_other(method: Extension) -> None:
     state = torch.random.get_rng_state()
     extend_positions(encoder, 200, method)
     assert torch.equal(torch.random.get_rng_state(), state)
-    encoder(IDS.repeat(1, 2)).square().sum().backward()
+    uneven_loss(encoder(IDS.repeat(1, 2))).backward()
     table = dict(encoder.named_parameters())["embeddings.position.weight"]
     assert table.shape == (200, 16) and table.grad is not None
-    assert table.grad[:192].abs().sum(dim=1).min() > 0 and not table.grad[192:].any()
+    assert table.grad[:192].abs().sum(dim=1).min() > 1e-4 and not table.grad[192:].any()
 
 
 def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:

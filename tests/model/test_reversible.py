@@ -17,6 +17,7 @@ from bigbird_dna.model.prepared import prepared
 from bigbird_dna.model.rotary import rotate
 from tests.attention.mechanism_oracle import SMALL as SIZES
 from tests.attention.mechanism_oracle import quick
+from tests.toys import uneven_loss
 
 NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
 IDS, LENGTHS = (
@@ -42,18 +43,13 @@ def stored(layers: Any, x: Tensor, arguments: Any) -> Tensor:
     return (x1 + x2) / 2
 
 
-def loss(x: Tensor) -> Tensor:
-    """One of hidden states (…, D) that their LayerNorm doesn't make constant."""
-    return (x * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))).sum()
-
-
 def gradients(encoder: Encoder, passes: int = 2) -> list[Tensor | None]:
     """Of all parameters, after some passes in training, and the output in front."""
     torch.manual_seed(3)
     for _ in range(passes):
         encoder.zero_grad()
         out = encoder(IDS, LENGTHS)
-        loss(out[0]).add(loss(out[1, :31])).backward()
+        uneven_loss(out[0]).add(uneven_loss(out[1, :31])).backward()
     return [out.detach()[1, :31], *(p.grad for p in encoder.parameters())]
 
 
@@ -116,7 +112,7 @@ def test_what_was_picked_the_first_time_stands(name: str, monkeypatch: pytest.Mo
     with torch.no_grad():
         for layer in encoder.layers:
             layer.attention_norm.weight.normal_()
-    loss(out).backward()
+    uneven_loss(out).backward()
     assert first == 3 and len(chosen) == 6
     for before, after in zip(chosen[:3], reversed(chosen[3:]), strict=True):
         assert torch.equal(before, after)
@@ -144,7 +140,7 @@ def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
     ) as profile:
         with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
             out = encoder(ids)
-        loss(out).backward()
+        uneven_loss(out).backward()
     held = most = 0
     for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
         if event.name() == "[memory]":
@@ -182,7 +178,7 @@ def test_autocast_gives_gradients_near_those_of_single_precision() -> None:
         encoder = Encoder(config(dropout=0.0)).train()
         with torch.autocast("cpu", enabled=narrow):
             out = encoder(IDS)
-        loss(out.float()).backward()
+        uneven_loss(out.float()).backward()
         results.append(encoder.layers[0].value.weight.grad)
     assert (results[0] - results[1]).norm() < 0.1 * results[0].norm()
 

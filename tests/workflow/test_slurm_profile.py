@@ -16,7 +16,7 @@ Asked = dict[str, dict[str, str]]
 # A study has rules that GRCh37's configurations don't run.
 STUDIED = {"study": STUDY}
 # Tables are targets of their own.
-TABLES = ("--", "all", "table5", "table6", "table7")
+TABLES = ("--", "all", "table5", "table6", "table7", "ablation")
 # Other rules make pieces.
 LANGUAGE_MODELS = {"tables": {"models": [{"name": "bert-512", "attention": "full", "tokens": 512}]}}
 DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, "variants": 2}}}
@@ -25,7 +25,9 @@ DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, 
 def asking() -> set[str]:
     """The rules that ask for GPUs."""
     found = {name for name, rule in rules().items() if "\n        gpu=" in rule}
-    texts = [(REPOSITORY / f"workflow/rules/{name}.smk").read_text() for name in ("pieces", "tables")]
+    texts = [
+        (REPOSITORY / f"workflow/rules/{name}.smk").read_text() for name in ("pieces", "tables", "ablation")
+    ]
     made_of = re.findall(r"use rule (\w+) as (\w+) with:", "".join(texts))
     assert made_of
     return found | {name for whole, name in made_of if whole in found}

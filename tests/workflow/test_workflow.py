@@ -467,6 +467,58 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     assert report.count("/model ") == 8 and "--track-table results/demo/chromatin/data/tracks.tsv" in report
 
 
+def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
+    demo_run: str, tmp_path: Path
+) -> None:
+    deep = {"name": "deep", "attention": "combiner_fixed", "attention_options": {"pooling": "deepsets_max"}}
+    ablation = {
+        **{"mechanisms": ["full", "bigbird", deep], "seeds": [1, 7], "tokens": 256, "batch_tokens": 1024},
+        **{"steps": 40, "lengths": [1024, 4096], "length_steps": 3, "distance": ["ACTIVE"]},
+        "initial_heads": "neighbours",
+    }
+    text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
+    found = jobs(text)
+    assert not [name for name in jobs(demo_run) if "ablation" in name]
+    # Of the same time the reference has its models of the same steps.
+    trainings = 3 * 2 * (1 + 2) + 2 * 2
+    assert {name: count for name, count in found.items() if "ablation" in name} == {
+        **{"ablation_cost": 3, "ablation_plan": 2, "ablation_training": trainings, "ablation_bits": 4},
+        **{"ablation_distance": 6, "ablation_predictions": 6, "ablation": 1},
+    }
+    assert "pretrain" not in found and "finetune_chromatin" not in found
+    commands = re.findall(r"^Shell command: bigbird-dna (.*) > ", text, re.MULTILINE)
+    place = "results/demo/ablation"
+    (long,) = (one for one in commands if f"--output {place}/deep/4096-7/model " in one)
+    for words in (
+        """--set 'encoder.attention="combiner_fixed"'""",
+        """--set 'encoder.attention_options={"pooling": "deepsets_max"}'""",
+        """--set 'encoder.initial_heads="neighbours"'""",
+        "--set encoder.positions=4096 --set pretraining.steps=13 --set pretraining.sequence_tokens=4096",
+        """'pretraining.shorter_first=[{"steps": 10, "tokens": 256}]' --set pretraining.seed=7 """,
+    ):
+        assert words in long
+    (timed,) = (one for one in commands if f"--output {place}/full/time-1/model " in one)
+    assert timed.startswith(f"pretrain {place}/full/time.yaml --set pretraining.seed=1 --tokens")
+    (plan,) = (one for one in commands if f"-o {place}/full/time.yaml" in one)
+    assert f"{place}/full/cost.json --set" in plan and f"--reference {place}/bigbird/cost.json" in plan
+    (judged,) = (one for one in commands if f"-o {place}/time.npz " in one)
+    assert f"full-7={place}/full/time-7/model bigbird-1={place}/bigbird/steps-1/model" in judged
+    (far,) = (one for one in commands if f"--output {place}/deep/distance-7/model " in one)
+    assert "chromatin.model.bin_layers=0" in far and f"--pretrained {place}/deep/steps-7/model" in far
+    (report,) = (one for one in commands if one.startswith("report-ablation"))
+    assert f"--steps={place}/steps.npz --time={place}/time.npz --length={place}/1024.npz" in report
+    assert "--track=ACTIVE" in report and report.count("--predictions=") == 6
+
+
+def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
+    ablation = {"mechanisms": ["bigbird", "window"], "seconds": 9, "lengths": [], "distance": []}
+    text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
+    found = jobs(text)
+    assert (found["ablation_training"], found["ablation_plan"], found["ablation_bits"]) == (4, 2, 2)
+    assert "ablation_distance" not in found and "chromatin_baseline" not in found
+    assert text.count("--seconds=9.0 ") == 2
+
+
 def test_a_run_without_promoters_has_no_table_of_them(tmp_path: Path) -> None:
     words = own_genome(tmp_path)
     outcome = snakemake(tmp_path, "--dry-run", *words, "--", "table6")

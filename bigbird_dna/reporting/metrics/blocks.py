@@ -8,7 +8,7 @@ draws, so that the difference of two, which varies much less than either, has an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -70,12 +70,7 @@ def bits_per_base(
             raise ValueError(f"{name} has a figure that is not finite")
     if not covered.sum() > 0:
         raise ValueError("bits per base need at least one hidden token")
-    found, which = np.unique(ids, return_inverse=True)
-    columns = [np.bincount(which, row, minlength=len(found)) for row in (*values.values(), covered)]
-    sums = np.stack(columns, axis=1).astype(np.float64)  # (blocks, predictors + 1)
-    whole = sums.sum(0)
-    rates = whole[:-1] / whole[-1]
-    drawn = _drawn(sums, seed, resamples)
+    rates, drawn = resampled_rates(list(values.values()), covered, ids, seed=seed, resamples=resamples)
     place = [*values].index(model)
     return {
         name: Rate(
@@ -86,6 +81,25 @@ def bits_per_base(
         )
         for index, name in enumerate(values)
     }
+
+
+def resampled_rates(
+    bits: Sequence[ArrayLike],
+    bases: ArrayLike,
+    blocks: ArrayLike,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> tuple[Floats, Floats]:
+    """Bits per base (M,) of M predictors, and on resampled blocks (R, M), the same draws for all.
+
+    Of one block nothing is drawn: R is 0. `bits` are M rows of the hidden tokens; see `bits_per_base`.
+    """
+    found, which = np.unique(np.asarray(blocks), return_inverse=True)
+    columns = [np.bincount(which, row, minlength=len(found)) for row in (*bits, bases)]
+    sums = np.stack(columns, axis=1).astype(np.float64)  # (blocks, predictors + 1)
+    whole = sums.sum(0)
+    return whole[:-1] / whole[-1], _drawn(sums, seed, resamples)
 
 
 def _drawn(sums: Floats, seed: int, resamples: int) -> Floats:

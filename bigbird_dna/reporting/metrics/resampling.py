@@ -103,7 +103,13 @@ def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPL
     return found
 
 
-def gain(first: ArrayLike, second: ArrayLike, first_resampled: Floats, second_resampled: Floats) -> Estimate:
+def gain(
+    first: ArrayLike,
+    second: ArrayLike,
+    first_resampled: Floats,
+    second_resampled: Floats,
+    bounds: tuple[float, float] = (-1.0, 1.0),
+) -> Estimate:
     """Mean over seeds of `first` minus `second`, with its 95 % interval over test examples and seeds.
 
     Parameters
@@ -112,6 +118,8 @@ def gain(first: ArrayLike, second: ArrayLike, first_resampled: Floats, second_re
         Figures (S,) of models of the same seeds. With one seed the interval is over test examples alone.
     first_resampled, second_resampled
         The same on resampled test examples, (S, R); the interval is NaN where none of these is defined.
+    bounds
+        Of what can be: intervals end there.
     """
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     value, seeds = float(differences.mean()), len(differences)
@@ -122,7 +130,7 @@ def gain(first: ArrayLike, second: ArrayLike, first_resampled: Floats, second_re
     of_rows = float(moved.var())
     of_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
     half = _quantile(of_rows, of_seeds, seeds) * math.sqrt(of_rows + of_seeds)
-    return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
+    return Estimate(value, max(value - half, bounds[0]), min(value + half, bounds[1]))
 
 
 def _quantile(of_rows: float, of_seeds: float, seeds: int) -> float:

@@ -1,0 +1,1 @@
+"""Attention mechanisms side by side: what their trainings reach, and what they take."""

@@ -1,0 +1,161 @@
+"""What a step of pretraining takes: time and memory of a configuration, at several lengths of input.
+
+Time on a CPU is that of processors: what else the machine does counts little, and with one thread it is what
+an idle machine's clock would show. On a GPU it is the clock's.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from bigbird_dna.config import Config, EncoderConfig, PretrainingConfig, complete
+from bigbird_dna.console import log
+from bigbird_dna.files import check_writable, write_json
+from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.directory import build_network, encoder_for
+from bigbird_dna.model.heads import PretrainingOutput
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.training import peak_memory
+from bigbird_dna.training.distributed import autocast
+from bigbird_dna.training.schedule import make_optimizer
+
+FORMAT = 1
+_FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # steps that are measured: so many, or as many as this time has
+_FIRST_TOKENS = 64  # of a step beforehand, which loads or compiles what all steps need
+_MIB = 2**20
+
+
+def measure_training(
+    config: Config,
+    tokenizer: Path,
+    output: Path,
+    *,
+    tokens: Sequence[int] = (),
+    batch_tokens: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Write, as JSON, the time and memory of steps of pretraining on random tokens; returns what is written.
+
+    Parameters
+    ----------
+    tokens
+        Of an input, one measurement each; none: `pretraining.sequence_tokens`. Positions are as many as the
+        longest needs.
+    batch_tokens
+        Of a step; a longer input is a step by itself. None: `pretraining.batch_size` inputs.
+
+    Returns
+    -------
+    `lengths` has for each length `tokens` and `sequences` of a step, `seconds` of one (median),
+    `tokens_per_second` and `peak_mib`: the most memory above what was there before the network, with its
+    weights, gradients and moments; null where the system can't say.
+
+    Raises
+    ------
+    ConfigError
+        The configuration's vocabulary is not the tokenizer's.
+    """
+    check_writable(output)
+    settings = complete(config).pretraining
+    lengths = sorted({*tokens} or {settings.sequence_tokens})
+    positions = max(config.encoder.positions, *lengths)
+    encoder = encoder_for(
+        config.encoder.model_copy(update={"positions": positions}), load_tokenizer(tokenizer)
+    )
+    place = choose_device(device)
+    _measure(encoder, settings, (1, _FIRST_TOKENS), place, steps=1)
+    rows = []
+    for length in lengths:
+        count = settings.batch_size if batch_tokens is None else max(1, batch_tokens // length)
+        rows.append(_measure(encoder, settings, (count, length), place))
+        log(f"{length:,} tokens × {count:,}: {rows[-1]['tokens_per_second']:,.0f} tokens/s")
+    found = {
+        "format": FORMAT,
+        "attention": encoder.attention,
+        "attention_options": encoder.attention_options,
+        "parameters": sum(p.numel() for p in _network(encoder, settings).parameters()),
+        "device": place.type,
+        "threads": torch.get_num_threads(),
+        "clock": "processor" if place.type == "cpu" else "wall",
+        "lengths": rows,
+    }
+    write_json(output, found)
+    return found
+
+
+def _network(encoder: EncoderConfig, settings: PretrainingConfig) -> nn.Module:
+    return build_network(encoder, PretrainingSettings(next_sentence=settings.next_sentence))
+
+
+def _measure(
+    encoder: EncoderConfig,
+    settings: PretrainingConfig,
+    shape: tuple[int, int],
+    device: torch.device,
+    steps: int = _MOST,
+) -> dict[str, Any]:
+    """One length; `shape` (B, L) of a step's inputs."""
+    before = peak_memory.begin(device)
+    step = _step(encoder, settings, shape, device)
+    seconds: list[float] = []
+    while len(seconds) <= steps and (len(seconds) <= _FEWEST or sum(seconds) < _SECONDS):
+        began = _clock(device)
+        step()
+        seconds.append(_clock(device) - began)
+    highest = peak_memory.peak(device)
+    del step
+    gc.collect()
+    middle = float(np.median(seconds[1:] or seconds))  # the first one makes plans and moments
+    return {
+        "tokens": shape[1],
+        "sequences": shape[0],
+        "seconds": middle,
+        "seconds_of_steps": seconds[1:],
+        "tokens_per_second": shape[0] * shape[1] / middle,
+        "peak_mib": None if before is None or highest is None else (highest - before) / _MIB,
+    }
+
+
+def _step(
+    encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int], device: torch.device
+) -> Callable[[], None]:
+    """A function that trains a fresh network by one step on the same random tokens."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    network = _network(encoder, settings).to(device).train()
+    optimizer = make_optimizer(network, settings.optimizer)
+    ids = torch.randint(encoder.vocabulary, shape, generator=generator)
+    hidden = torch.rand(ids.numel(), generator=generator) < settings.mask_fraction
+    hidden[0] = True
+    masked = hidden.nonzero()[:, 0]
+    labels = ids.flatten()[masked].to(device)
+    lengths, segments = torch.full(shape[:1], shape[1]), torch.zeros_like(ids)
+    inputs = tuple(value.to(device) for value in (ids, lengths, segments, masked))
+    cast = autocast(device, settings.precision)
+
+    def step() -> None:
+        with cast:
+            made: PretrainingOutput = network(*inputs)
+            loss = F.cross_entropy(made.tokens.float(), labels)
+            if made.next_sentence is not None:
+                loss = loss + made.next_sentence.float().square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(network.parameters(), settings.optimizer.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    return time.process_time()

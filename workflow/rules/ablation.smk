@@ -1,0 +1,216 @@
+"""The same encoder with one attention mechanism after the other: a target of its own, `ablation`."""
+
+
+wildcard_constraints:
+    mechanism="|".join(ABLATION_NAMES),
+    part=r"steps|time|\d+",
+
+
+rule ablation_cost:
+    input:
+        config=PATHS.stage("pretraining"),
+        tokenizer=rules.train_tokenizer.output[0],
+    output:
+        PATHS.ablation_cost("{mechanism}"),
+    log:
+        PATHS.log("ablation-cost-{mechanism}"),
+    benchmark:
+        PATHS.benchmark("ablation-cost-{mechanism}")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(60),
+    params:
+        settings=lambda wildcards: ablation_sets(ablation_encoder(wildcards)),
+        lengths=[f"--tokens={length}" for length in (ABLATION.tokens, *ABLATION.lengths)],
+        batch=f"--batch-tokens={ABLATION.batch_tokens}",
+        device=DEVICE,
+    shell:
+        "bigbird-dna measure-training {input.config:q} {params.settings:q}"
+        " --tokenizer {input.tokenizer:q} {params.lengths:q} {params.batch:q} -o {output:q}"
+        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+
+
+rule ablation_plan:
+    input:
+        config=PATHS.stage("pretraining"),
+        cost=rules.ablation_cost.output[0],
+        reference=(PATHS.ablation_cost(ABLATION.reference) if ABLATION.seconds is None else []),
+    output:
+        PATHS.ablation_plan("{mechanism}"),
+    log:
+        PATHS.log("ablation-plan-{mechanism}"),
+    benchmark:
+        PATHS.benchmark("ablation-plan-{mechanism}")
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(10),
+    params:
+        settings=lambda wildcards: ablation_sets(ablation_settings(lambda own: "time")(wildcards)),
+        time=lambda wildcards, input: (
+            ["--reference", input.reference]
+            if input.get("reference")
+            else [f"--seconds={ABLATION.seconds}"]
+        ),
+    shell:
+        "bigbird-dna plan-same-time {input.config:q} {input.cost:q} {params.settings:q}"
+        " {params.time:q} -o {output:q} > {log:q} 2>&1"
+
+
+rule ablation_training:
+    input:
+        config=lambda wildcards: (
+            PATHS.ablation_plan(wildcards.mechanism)
+            if wildcards.part == "time"
+            else PATHS.stage("pretraining")
+        ),
+        stores=rules.tokenize.output,
+        tokenizer=rules.train_tokenizer.output[0],
+    output:
+        directory(PATHS.ablation_model("{mechanism}", "{part}", "{seed}")),
+    log:
+        PATHS.log("ablation-{mechanism}-{part}-{seed}"),
+    benchmark:
+        PATHS.benchmark("ablation-{mechanism}-{part}-{seed}")
+    container:
+        AROUND_TRAINING
+    # One each: models then train side by side, which is faster than one after the other on more cores.
+    threads: 1
+    resources:
+        processes=1,
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=1440,
+    params:
+        settings=ablation_training,
+        tokens=subpath(input.tokenizer, parent=True),
+        checkpoints=ABLATION_CHECKPOINTS,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
+        device=DEVICE,
+    shell:
+        "{params.launch:q} pretrain {input.config:q} {params.settings:q} --tokens {params.tokens:q}"
+        " --tokenizer {input.tokenizer:q} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule ablation_bits:
+    input:
+        models=lambda wildcards: list(ablation_models(wildcards.part).values()),
+        stores=rules.tokenize.output,
+        tokenizer=rules.train_tokenizer.output[0],
+    output:
+        PATHS.ablation_bits("{part}"),
+    log:
+        PATHS.log("ablation-bits-{part}"),
+    benchmark:
+        PATHS.benchmark("ablation-bits-{part}")
+    threads: 1
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=growing(720),
+    params:
+        models=lambda wildcards: named_words("", ablation_models(wildcards.part)),
+        tokens=subpath(input.tokenizer, parent=True),
+        length=lambda wildcards: ABLATION.training(wildcards.part)["sequence_tokens"],
+        device=DEVICE,
+    shell:
+        "bigbird-dna judge-models {params.models:q} --tokens {params.tokens:q}"
+        " --sequence-tokens {params.length:q} -o {output:q} --threads {threads}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+rule ablation_distance:
+    input:
+        config=PATHS.stage("chromatin"),
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
+        tokenizer=rules.train_tokenizer.output[0],
+        pretrained=PATHS.ablation_model("{mechanism}", "steps", "{seed}"),
+    output:
+        directory(PATHS.ablation_model("{mechanism}", "distance", "{seed}")),
+    log:
+        PATHS.log("ablation-{mechanism}-distance-{seed}"),
+    benchmark:
+        PATHS.benchmark("ablation-{mechanism}-distance-{seed}")
+    container:
+        AROUND_TRAINING
+    threads: 1
+    resources:
+        processes=1,
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=1440,
+    params:
+        settings=ablation_distance,
+        data=subpath(input.bins, parent=True),
+        checkpoints=ABLATION_CHECKPOINTS,
+        launch=LAUNCH,
+        threads=THREADS_EACH,
+        limit=LIMIT,
+        device=DEVICE,
+    shell:
+        "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
+        " --data {params.data:q} --reference {input.reference:q}"
+        " --tokenizer {input.tokenizer:q} --pretrained {input.pretrained:q} --output {output:q}"
+        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --device {params.device:q} > {log:q} 2>&1"
+
+
+use rule study_predictions as ablation_predictions with:
+    input:
+        config=PATHS.stage("chromatin-evaluation"),
+        bins=DATA_FILES["bins"],
+        rest=list(DATA_FILES.values()),
+        reference=rules.prepare_reference.output.fasta,
+        indices=rules.prepare_reference.output.indices,
+        model=rules.ablation_distance.output[0],
+    output:
+        PATHS.ablation_model("{mechanism}", "distance", "{seed}").with_name("predictions.npy"),
+    log:
+        PATHS.log("ablation-predictions-{mechanism}-{seed}"),
+    benchmark:
+        PATHS.benchmark("ablation-predictions-{mechanism}-{seed}")
+
+
+rule ablation:
+    input:
+        bits=expand(PATHS.ablation_bits("{part}"), part=ABLATION_PARTS),
+        costs=expand(PATHS.ablation_cost("{mechanism}"), mechanism=ABLATION_NAMES),
+        predictions=list(ABLATION_PREDICTIONS.values()),
+        labels=rules.chromatin_baseline.output.labels if ABLATION_PREDICTIONS else [],
+        tracks=DATA_FILES["tracks"] if ABLATION_PREDICTIONS else [],
+    output:
+        multiext(str(PATHS.report / "ablation/ablation"), ".tsv", ".json", ".md", ".svg"),
+    log:
+        PATHS.log("ablation"),
+    benchmark:
+        PATHS.benchmark("ablation")
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(60),
+    params:
+        bits=lambda wildcards, input: named_words(
+            "--", dict(zip(["steps", "time"], input.bits, strict=False))
+        )
+        + [f"--length={path}" for path in input.bits[2:]],
+        costs=named_words("--cost=", {name: PATHS.ablation_cost(name) for name in ABLATION_NAMES}),
+        tracks=lambda wildcards, input: (
+            named_words("--predictions=", ABLATION_PREDICTIONS)
+            + [f"--track={name}" for name in ABLATION.distance]
+            + ["--labels", input.labels, "--track-table", input.tracks]
+            if ABLATION_PREDICTIONS
+            else []
+        ),
+        reference=ABLATION.reference,
+        directory=subpath(output[0], parent=True),
+        version=VERSION,
+    shell:
+        "bigbird-dna report-ablation {params.bits:q} {params.costs:q} {params.tracks:q}"
+        " --reference {params.reference:q} -o {params.directory:q} > {log:q} 2>&1"
