@@ -17,6 +17,7 @@ from bigbird_dna.cli import (
     reports,
     study,
     tables,
+    theory,
     tokens,
     training,
 )
@@ -43,7 +44,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, reports, homology, pages, study, tables, prepare, tokens),
+    *(predict, reports, homology, pages, study, tables, theory, prepare, tokens),
     *(chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

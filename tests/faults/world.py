@@ -409,6 +409,7 @@ _ALL = [
     ),
     Command("draw-scores", lambda w, out: ["draw-scores", w / "scores.tsv", "-o", out], "file"),
     Command("draw-attention", lambda w, out: ["draw-attention", w.config, "-o", out], "file"),
+    Command("show-reach", lambda w, out: ["show-reach", w.config, "-o", out, "--tokens", 64], "file"),
     Command(
         "summarize",
         lambda w, out: ["summarize", "--pretraining", w / "models/pretrained/metrics.json", "-o", out],
