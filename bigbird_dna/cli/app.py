@@ -10,6 +10,7 @@ from bigbird_dna.cli import (
     comparators,
     exchange,
     homology,
+    long_range,
     pages,
     predict,
     prepare,
@@ -45,6 +46,6 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 # The panels of `--help` appear in this order.
 for group in (
     *(predict, reports, homology, pages, study, tables, theory, prepare, tokens),
-    *(chromatin, training, comparators, exchange, publishing, benchmark),
+    *(long_range, chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

@@ -122,6 +122,14 @@ class RunPaths:
         """Directory of what a comparator predicts; names are those of `table_model`."""
         return self.results / f"tables/{task}/{name}/{comparator}-{seed}"
 
+    def long_range_data(self, task: str) -> Path:
+        """Directory of a task's generated sequences."""
+        return self.results / f"long_range/data/{task}"
+
+    def long_range_model(self, task: str, attention: str, seed: int | str) -> Path:
+        """Directory of a classifier of long sequences."""
+        return self.results / f"long_range/{task}/{attention}-{seed}"
+
     def piece(self, file: Path, number: int | str, of: int) -> Path:
         """A piece of the job that writes a file or directory, until all are merged."""
         return file.with_name(f"{file.name}.piece-{number}-of-{of}")

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from bigbird_dna.config.chromatin_sections import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
+from bigbird_dna.config.long_range import LongRangeConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
@@ -57,6 +58,10 @@ class Config(Section):
     )
 
     tables: TablesConfig = TablesConfig()
+    long_range: LongRangeConfig | None = Field(
+        default=None,
+        description="Long-Range Arena's generated tasks; none: in published sizes, if they are asked for",
+    )
 
     @property
     def paths(self) -> RunPaths:

@@ -30,6 +30,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         "chromatin.calibration",
     ),
     "attention": ("encoder",),
+    "long-range": ("long_range",),
     # All but where files are.
     "report": (
         *("processes", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),

@@ -56,6 +56,7 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     Of a mechanism that goes by no block pattern: which weights are above 0, for the random queries and keys
     of `model.graph.attention_weights`. Where a token's vector decides what it sees, that is one example.
     """
+    graph: Graph
     if encoder.attention == "full":
         graph = np.ones((tokens + encoder.extra_globals,) * 2, dtype=bool)
     elif encoder.attention in OF_PATTERNS:
