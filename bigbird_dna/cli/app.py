@@ -8,6 +8,7 @@ from bigbird_dna.cli import (
     benchmark,
     chromatin,
     comparators,
+    density,
     exchange,
     homology,
     long_range,
@@ -46,6 +47,6 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 # The panels of `--help` appear in this order.
 for group in (
     *(predict, reports, homology, pages, study, tables, theory, prepare, tokens),
-    *(long_range, chromatin, training, comparators, exchange, publishing, benchmark),
+    *(long_range, density, chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

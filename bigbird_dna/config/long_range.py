@@ -73,9 +73,7 @@ class LongRangeConfig(Section):
     pooling: Literal["cls", "mean"] = Field(
         default="mean", description="what is classified: the first token, or the mean over tokens"
     )
-    encoder: EncoderConfig = EncoderConfig(
-        **{"layers": 4, "hidden": 256, "heads": 4, "block_size": 32, "random_blocks": 2}
-    )
+    encoder: EncoderConfig = EncoderConfig(layers=4, hidden=256, heads=4, block_size=32, random_blocks=2)
     listops: ListOpsConfig = ListOpsConfig()
     pathfinder: PathfinderConfig = PathfinderConfig()
 

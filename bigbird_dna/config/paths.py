@@ -59,6 +59,8 @@ class RunPaths:
     nearest_bin_predictions = _Place("chromatin/nearest.npy")
     scored_variants = _Place("chromatin/variants.vcf.gz")
 
+    density = _Place("density")
+
     report = _Place("report")
     report_page = _Place("report.html")
     checkpoints = _Place("checkpoints")

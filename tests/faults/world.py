@@ -13,6 +13,7 @@ from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
 from tests.registry.shelf import publish, write_list
 from tests.reporting.studies import write_study
+from tests.tasks.density.public_files import c4
 from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
@@ -73,7 +74,13 @@ class World(NamedTuple):
 def make_world(home: Path) -> World:
     """Every input that a command can have, made by the commands that make it."""
     world = World(home)
-    world.config.write_text(yaml.safe_dump({"results": str(world.results), **SETTINGS}))
+    for name in ("learnt", "held-out"):
+        (home / f"{name}.json.gz").write_bytes(c4([f"{name} words, " * 20]))
+    texts = {"train": [str(home / "learnt.json.gz")], "test": [str(home / "held-out.json.gz")]}
+    density = {"format": "c4", "sequence_bytes": 64, "training": {**TRAINING, "batch_size": 2}, **texts}
+    density["encoder"] = SETTINGS["encoder"]
+    settings = {"results": str(world.results), **SETTINGS, "density": density}
+    world.config.write_text(yaml.safe_dump(settings))
     simulate(world / "simulated", 1, 0.1)
     for command in (
         "prepare-reference",
@@ -438,6 +445,7 @@ _ALL = [
         ],
         "directory",
     ),
+    Command("train-density", _trained("train-density"), "directory"),
     Command(
         "report-long-range",
         lambda w, out: ["report-long-range", w / "long_range/bigbird", "-o", out],

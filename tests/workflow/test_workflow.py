@@ -24,6 +24,7 @@ from tests.genome.deepsea import small_bundle
 BIN = Path(sys.executable).parent
 # What they are laid over.
 OVERLAYS = {"yeast_study": "yeast", "yeast_longer": "yeast", "chr22_study": "chr22", "long_range": "demo"}
+OVERLAYS |= dict.fromkeys(("density_images", "density_text"), "demo")
 CONFIGURATIONS = sorted(
     path for path in (REPOSITORY / "workflow" / "config").glob("*.yaml") if path.stem not in OVERLAYS
 )

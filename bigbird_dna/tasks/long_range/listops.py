@@ -7,7 +7,7 @@ ends. No expression stands twice, neither within a split nor in two of them.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from bigbird_dna.genome.fields import quoted
 from bigbird_dna.outputs import open_text
 from bigbird_dna.tasks.long_range.sequences import SPLITS, Sequences
 
-OPERATORS = {
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MAX": max,
     "[MIN": min,
     "[MED": lambda values: int(median(values)),  # of an even number the middle two's mean, rounded down

@@ -2,8 +2,8 @@
 
 Drawn by rules of our own. An image has two long paths of as many dashes, and some short ones. The circles
 stand at both ends of a long path, or at an end of each. Of the ends that could be marked that way those are
-taken whose distance is next to that of the other class, and they differ by less than two pixels: neither what
-is drawn nor how far apart the circles are tells the class, which a figure of its own confirms.
+taken whose distance is next to that of the other class, and they differ by less than a quarter of a pixel:
+neither what is drawn nor how far apart the circles are tells the class, which a figure of its own confirms.
 """
 
 import math
@@ -30,8 +30,8 @@ _DASH, _GAP = 2.2, 1.6  # pixels
 _APART = 2.6  # pixels between paths, at least, and from dashes of the same one that aren't neighbours
 _TURN = 0.55  # radians from a dash to the next, at most
 _RADIUS, _MARGIN = 1.7, 2.2  # of circles; of paths from the border
-_ALIKE = 2.0  # pixels: distances of circles in both classes
-_MOST_TRIES = 3_000
+_ALIKE = 0.25  # pixels: distances of circles in both classes
+_MOST_TRIES, _SECOND_TRIES = 20_000, 200  # paths; of them to go with a first one
 _MOST_SIDE, _MOST_PIXELS = 128, 1 << 31
 
 Point = tuple[float, float]
@@ -49,18 +49,15 @@ class Drawing(NamedTuple):
 def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
     """A drawing; `DataError` where two paths of this length hardly fit into the image."""
     joined = source.random() < 0.5
-    for _ in range(_MOST_TRIES):
-        paths: list[Dashes] = []
-        for _ in range(2):
-            path = _path(source, config.size, config.dashes, paths)
-            if path is None:
-                break
-            paths.append(path)
-        if len(paths) < 2:
+    one: Dashes | None = None
+    for number in range(_MOST_TRIES):
+        if one is None or number % _SECOND_TRIES == 0:
+            one = _path(source, config.size, config.dashes, [])
+        other = None if one is None else _path(source, config.size, config.dashes, [one])
+        circles = None if one is None or other is None else _circles(one, other, joined)
+        if one is None or other is None or circles is None:
             continue
-        circles = _circles(paths[0], paths[1], joined)
-        if circles is None:
-            continue
+        paths = [one, other]
         for _ in range(source.randint(0, config.distractors)):
             tries = (_path(source, config.size, max(2, config.dashes // 3), paths) for _ in range(20))
             path = next((one for one in tries if one is not None), None)

@@ -42,7 +42,8 @@ class Sequences(NamedTuple):
 
     def firsts(self) -> npt.NDArray[np.uint8]:
         """The first symbol of each sequence, (N,)."""
-        return self.symbols[np.concatenate([[0], self.ends[:-1]])]
+        found: npt.NDArray[np.uint8] = self.symbols[np.concatenate([[0], self.ends[:-1]])]
+        return found
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """`ids` (B, L) with the first token in front, padded on the right, `lengths` and `targets` (B,)."""

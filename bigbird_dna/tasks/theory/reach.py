@@ -56,14 +56,15 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     Of a mechanism that goes by no block pattern: which weights are above 0, for the random queries and keys
     of `model.graph.attention_weights`. Where a token's vector decides what it sees, that is one example.
     """
-    graph: Graph
+    length = tokens + encoder.extra_globals
     if encoder.attention == "full":
-        graph = np.ones((tokens + encoder.extra_globals,) * 2, dtype=bool)
+        heads = np.ones((1, length, length), dtype=bool)
     elif encoder.attention in OF_PATTERNS:
-        graph = attention_pattern(encoder).mask(tokens + encoder.extra_globals, encoder.heads, layer).any(0)
+        heads = attention_pattern(encoder).mask(length, encoder.heads, layer)
     else:
-        graph = (attention_weights(encoder, layer, tokens).weights > 0).any(0)
-    return graph | np.eye(len(graph), dtype=bool)
+        heads = attention_weights(encoder, layer, tokens).weights > 0
+    seen: Graph = np.logical_or.reduce(heads) | np.eye(length, dtype=bool)
+    return seen
 
 
 def reached(graphs: Callable[[int], Graph], most_layers: int) -> Iterator[Reach]:

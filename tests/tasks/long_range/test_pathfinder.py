@@ -62,7 +62,8 @@ def test_neither_distance_nor_what_is_drawn_tells_the_class(tmp_path: Path) -> N
 
 
 def test_a_distance_that_tells_would_be_noticed(tmp_path: Path) -> None:
-    write_pathfinder(tmp_path, SMALL, seed=1)
+    few = SMALL.model_copy(update={"examples": ExamplesConfig(train=20, valid=1, test=1)})
+    write_pathfinder(tmp_path, few, seed=1)
     one = read_pathfinder(tmp_path / "train.npz")
     for sign in (1, -1):
         telling = one._replace(distances=(sign * one.pixels.targets + 5).astype(np.float32))
