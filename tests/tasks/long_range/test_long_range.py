@@ -15,7 +15,7 @@ from bigbird_dna.tasks.long_range.sequences import FIRST, OFFSET, PAD, Sequences
 from bigbird_dna.tasks.long_range.training import wilson_interval
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
-from tests.workflow.test_workflow import dry_run, jobs
+from tests.workflow.test_workflow import dry_run, jobs, stage_configs
 
 TINY: dict[str, Any] = {
     "attentions": {"full": {"attention": "full"}, "combiner": {"attention": "combiner_fixed"}},
@@ -145,7 +145,9 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_pat
     assert jobs(text) == expected
     assert "train-long-range results/long_range/config/long-range.yaml listops bigbird --seed 1" in text
     section = yaml.safe_load(files[1].read_text())["long_range"]
-    config = LongRangeConfig.model_validate(section, strict=False)
+    config = parse_config({"long_range": section}).long_range
+    assert isinstance(config, LongRangeConfig)
+    assert stage_configs(text) == {"long-range": {"long_range": config.model_dump(mode="json")}}
     assert {*section} == {*LongRangeConfig.model_fields}
     for task in ("listops", "pathfinder"):
         assert {*section[task]} == {*type(getattr(config, task)).model_fields}
