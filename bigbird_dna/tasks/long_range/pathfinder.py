@@ -27,6 +27,7 @@ from bigbird_dna.tasks.long_range.sequences import SPLITS, Sequences
 
 VALUES = 2
 _DASH, _GAP = 2.2, 1.6  # pixels
+_SCALES = (0.85, 1.2)  # of both, by drawing: else circles that are joined would be as far apart in all
 _APART = 2.6  # pixels between paths, at least, and from dashes of the same one that aren't neighbours
 _TURN = 0.55  # radians from a dash to the next, at most
 _RADIUS, _MARGIN = 1.7, 2.2  # of circles; of paths from the border
@@ -49,17 +50,18 @@ class Drawing(NamedTuple):
 def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
     """A drawing; `DataError` where two paths of this length hardly fit into the image."""
     joined = source.random() < 0.5
+    short, scale = max(2, config.dashes // 3), source.uniform(*_SCALES)
     one: Dashes | None = None
     for number in range(_MOST_TRIES):
         if one is None or number % _SECOND_TRIES == 0:
-            one = _path(source, config.size, config.dashes, [])
-        other = None if one is None else _path(source, config.size, config.dashes, [one])
+            one = _path(source, config.size, config.dashes, scale, [])
+        other = None if one is None else _path(source, config.size, config.dashes, scale, [one])
         circles = None if one is None or other is None else _circles(one, other, joined)
         if one is None or other is None or circles is None:
             continue
         paths = [one, other]
         for _ in range(source.randint(0, config.distractors)):
-            tries = (_path(source, config.size, max(2, config.dashes // 3), paths) for _ in range(20))
+            tries = (_path(source, config.size, short, scale, paths) for _ in range(20))
             path = next((one for one in tries if one is not None), None)
             if path is not None:  # else there is no room left
                 paths.append(path)
@@ -80,7 +82,7 @@ def _circles(one: Dashes, other: Dashes, joined: bool) -> tuple[Point, Point] | 
     return ends if joined else nearest
 
 
-def _path(source: random.Random, size: int, dashes: int, others: list[Dashes]) -> Dashes | None:
+def _path(source: random.Random, size: int, dashes: int, scale: float, others: list[Dashes]) -> Dashes | None:
     """A path that keeps away from the border, from itself and from others; none if it comes to its end."""
     low, high = _MARGIN, size - 1 - _MARGIN
     x, y = source.uniform(low, high), source.uniform(low, high)
@@ -90,7 +92,7 @@ def _path(source: random.Random, size: int, dashes: int, others: list[Dashes]) -
     while len(path) < dashes:
         for _ in range(6):
             turned = angle + source.uniform(-_TURN, _TURN)
-            end = (x + _DASH * math.cos(turned), y + _DASH * math.sin(turned))
+            end = (x + scale * _DASH * math.cos(turned), y + scale * _DASH * math.sin(turned))
             dash = ((x, y), end)
             before = [point for earlier in path[:-1] for point in _points(earlier)]
             inside = all(low <= value <= high for value in end)
@@ -100,7 +102,7 @@ def _path(source: random.Random, size: int, dashes: int, others: list[Dashes]) -
             return None
         path.append(dash)
         angle = turned
-        x, y = end[0] + _GAP * math.cos(angle), end[1] + _GAP * math.sin(angle)
+        x, y = end[0] + scale * _GAP * math.cos(angle), end[1] + scale * _GAP * math.sin(angle)
     return path
 
 

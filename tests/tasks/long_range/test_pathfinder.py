@@ -58,7 +58,7 @@ def test_neither_distance_nor_what_is_drawn_tells_the_class(tmp_path: Path) -> N
     brightness = np.array([train.pixels.row(number).mean() for number in range(400)])
     for values in (train.distances, brightness):
         assert abs(auroc(train.pixels.targets, values).value - 0.5) < 0.08
-    assert abs(distance_baseline(train, test) - 0.5) < 0.1
+    assert abs(distance_baseline(train, test) - 0.5) < 0.09
 
 
 def test_a_distance_that_tells_would_be_noticed(tmp_path: Path) -> None:
