@@ -39,7 +39,7 @@ def test_circles_are_joined_where_the_drawing_says_so() -> None:
         areas, _ = label(rendered(one._replace(dashes=closed), 32) > 90, np.ones((3, 3)))
         marks = [areas[round(y), round(x)] for x, y in one.circles]
         right += (marks[0] == marks[1] != 0) == one.joined
-    assert right >= 52  # where paths come near each other, longer dashes touch
+    assert right >= 48  # 30 by chance; where paths come near each other, longer dashes touch
 
 
 def test_drawings_are_functions_of_seed_split_and_number() -> None:
