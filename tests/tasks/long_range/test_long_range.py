@@ -154,6 +154,7 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
     """A minute of a core: well above what the first operator tells."""
     path = tmp_path / "run.yaml"
