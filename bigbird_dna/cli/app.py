@@ -9,9 +9,11 @@ from bigbird_dna.cli import (
     benchmark,
     chromatin,
     comparators,
+    density,
     exchange,
     generate,
     homology,
+    long_range,
     pages,
     predict,
     prepare,
@@ -19,6 +21,7 @@ from bigbird_dna.cli import (
     reports,
     study,
     tables,
+    theory,
     tokens,
     training,
 )
@@ -45,7 +48,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 # The panels of `--help` appear in this order.
 for group in (
-    *(predict, generate, reports, homology, pages, study, tables, ablation, prepare, tokens),
-    *(chromatin, training, comparators, exchange, publishing, benchmark),
+    *(predict, generate, reports, homology, pages, study, tables, ablation, theory, prepare, tokens),
+    *(long_range, density, chromatin, training, comparators, exchange, publishing, benchmark),
 ):
     group.register(app)

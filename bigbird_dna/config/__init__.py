@@ -15,6 +15,7 @@ from bigbird_dna.config.chromatin_sections import (
     ChromatinTrainingConfig,
 )
 from bigbird_dna.config.data import GenomeConfig
+from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, known_mechanisms
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
@@ -49,6 +50,7 @@ __all__ = [
     "CALIBRATION_METHODS",
     "DEEPSEA",
     "DERIVED_SETS",
+    "LONG_RANGE_TASKS",
     "NEGATIVE_SETS",
     "PARTED_SETS",
     "PLACED_SETS",
@@ -67,6 +69,7 @@ __all__ = [
     "EncoderConfig",
     "GenomeConfig",
     "LayerShape",
+    "LongRangeConfig",
     "Mechanism",
     "NegativeSet",
     "OptimizerConfig",

@@ -59,6 +59,8 @@ class RunPaths:
     nearest_bin_predictions = _Place("chromatin/nearest.npy")
     scored_variants = _Place("chromatin/variants.vcf.gz")
 
+    density = _Place("density")
+
     report = _Place("report")
     report_page = _Place("report.html")
     checkpoints = _Place("checkpoints")
@@ -148,6 +150,13 @@ class RunPaths:
     def ablation_bits(self, part: str) -> Path:
         """What the models of a part make of hidden tokens."""
         return self.results / f"ablation/{part}.npz"
+    def long_range_data(self, task: str) -> Path:
+        """Directory of a task's generated sequences."""
+        return self.results / f"long_range/data/{task}"
+
+    def long_range_model(self, task: str, attention: str, seed: int | str) -> Path:
+        """Directory of a classifier of long sequences."""
+        return self.results / f"long_range/{task}/{attention}-{seed}"
 
     def piece(self, file: Path, number: int | str, of: int) -> Path:
         """A piece of the job that writes a file or directory, until all are merged."""

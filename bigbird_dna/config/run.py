@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from bigbird_dna.config.ablation import AblationConfig
 from bigbird_dna.config.chromatin_sections import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
+from bigbird_dna.config.density import DensityConfig
+from bigbird_dna.config.long_range import LongRangeConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
@@ -59,6 +61,13 @@ class Config(Section):
 
     tables: TablesConfig = TablesConfig()
     ablation: AblationConfig = AblationConfig()
+    long_range: LongRangeConfig | None = Field(
+        default=None,
+        description="Long-Range Arena's generated tasks; none: in published sizes, if they are asked for",
+    )
+    density: DensityConfig | None = Field(
+        default=None, description="a causal model of images or text, byte after byte; none: there is none"
+    )
 
     @property
     def paths(self) -> RunPaths:

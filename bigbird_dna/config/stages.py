@@ -31,6 +31,8 @@ STAGES: Mapping[str, tuple[str, ...]] = {
         "chromatin.calibration",
     ),
     "attention": ("encoder",),
+    "long-range": ("long_range",),
+    "density": ("density",),
     # All but where files are.
     "report": (
         *("processes", "seed", "simulation", "genome", "splits", "tokens", "encoder", "pretraining"),

@@ -14,6 +14,7 @@ from tests.cli.command import invoke
 from tests.registry.shelf import publish, write_list
 from tests.reporting.studies import write_study
 from tests.tasks.costs import write_cost
+from tests.tasks.density.public_files import c4
 from tests.toys import random_dna
 
 TRAINING = {"steps": 4, "checkpoint_every": 2, "evaluate_every": 2, "precision": "float32"}
@@ -43,6 +44,14 @@ SETTINGS: dict[str, Any] = {
         "evaluation": {"test_bins": 16, "baseline_kmer": 2},
     },
 }
+SETTINGS["long_range"] = {
+    "encoder": SETTINGS["encoder"],
+    "listops": {
+        "examples": {"train": 12, "valid": 4, "test": 4},
+        **{"shortest": 4, "longest": 12, "training": {**TRAINING, "batch_size": 2}},
+    },
+    "pathfinder": {"examples": {"train": 2, "valid": 2, "test": 2}, "size": 20, "dashes": 3},
+}
 DEEPSEA_FILES = ("train.mat", "valid.mat", "test.mat")
 
 
@@ -66,7 +75,13 @@ class World(NamedTuple):
 def make_world(home: Path) -> World:
     """Every input that a command can have, made by the commands that make it."""
     world = World(home)
-    world.config.write_text(yaml.safe_dump({"results": str(world.results), **SETTINGS}))
+    for name in ("learnt", "held-out"):
+        (home / f"{name}.json.gz").write_bytes(c4([f"{name} words, " * 20]))
+    texts = {"train": [str(home / "learnt.json.gz")], "test": [str(home / "held-out.json.gz")]}
+    density = {"format": "c4", "sequence_bytes": 64, "training": {**TRAINING, "batch_size": 2}, **texts}
+    density["encoder"] = SETTINGS["encoder"]
+    settings = {"results": str(world.results), **SETTINGS, "density": density}
+    world.config.write_text(yaml.safe_dump(settings))
     simulate(world / "simulated", 1, 0.1)
     for command in (
         "prepare-reference",
@@ -91,6 +106,8 @@ def make_world(home: Path) -> World:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
+    for command in ("make-long-range listops", "train-long-range"):
+        run(world, command)
     for command in ("prepare-sequences", "find-nearest-promoters", "find-nearest-bins"):
         run(world, command)
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
@@ -134,6 +151,8 @@ OUTPUTS = {
     "find-nearest-promoters": "nearest.tsv",
     "find-nearest-bins": "chromatin/nearest.tsv",
     "export-hf": "models/exported",
+    "make-long-range listops": "long_range/listops",
+    "train-long-range": "long_range/bigbird",
     "fit-promoter-baseline": "kmers.parquet",
     "evaluate-pretraining": "bits.tsv",
     "generate": "samples.fa",
@@ -454,6 +473,30 @@ _ALL = [
     ),
     Command("draw-scores", lambda w, out: ["draw-scores", w / "scores.tsv", "-o", out], "file"),
     Command("draw-attention", lambda w, out: ["draw-attention", w.config, "-o", out], "file"),
+    *(
+        Command(
+            f"make-long-range {task}",
+            lambda w, out, task=task: ["make-long-range", w.config, task, "-o", out],  # type: ignore[misc]
+            "directory",
+        )
+        for task in ("listops", "pathfinder")
+    ),
+    Command(
+        "train-long-range",
+        lambda w, out: [
+            *("train-long-range", w.config, "listops", "bigbird", "-o", out, "--device", "cpu"),
+            *("--data", w / "long_range/listops", "--checkpoints", out.parent / "checkpoints"),
+            *("--threads", 1),
+        ],
+        "directory",
+    ),
+    Command("train-density", _trained("train-density"), "directory"),
+    Command(
+        "report-long-range",
+        lambda w, out: ["report-long-range", w / "long_range/bigbird", "-o", out],
+        "beside",
+    ),
+    Command("show-reach", lambda w, out: ["show-reach", w.config, "-o", out, "--tokens", 64], "file"),
     Command(
         "summarize",
         lambda w, out: ["summarize", "--pretraining", w / "models/pretrained/metrics.json", "-o", out],

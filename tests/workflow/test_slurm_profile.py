@@ -16,7 +16,14 @@ Asked = dict[str, dict[str, str]]
 # A study has rules that GRCh37's configurations don't run.
 STUDIED = {"study": STUDY}
 # Tables are targets of their own.
-TABLES = ("--", "all", "table5", "table6", "table7", "ablation")
+TARGETS = ("--", "all", "table5", "table6", "table7", "ablation", "long_range", "density")
+DENSITY = {
+    "density": {
+        "format": "c4",
+        "train": [str(REPOSITORY / "README.md")],
+        "test": [str(REPOSITORY / "LICENSE")],
+    }
+}
 # Other rules make pieces.
 LANGUAGE_MODELS = {"tables": {"models": [{"name": "bert-512", "attention": "full", "tokens": 512}]}}
 DIVIDED = {"scoring": {"pieces": 2}, "chromatin": {"pieces": {"predictions": 2, "variants": 2}}}
@@ -69,9 +76,9 @@ def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
 def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: Path) -> None:
     profile = filled_in(gpu_partition="accelerated", gpu_type="h100", account="12")
     found = set()
-    for changes in (None, STUDIED, STUDIED | DIVIDED, LANGUAGE_MODELS):
+    for changes in (None, STUDIED, STUDIED | DIVIDED, LANGUAGE_MODELS | DENSITY):
         words = configured("grch37-short") if changes is None else overlay(tmp_path, changes)
-        plan = planned(tmp_path, profile, *words, *(TABLES if changes == LANGUAGE_MODELS else ()))
+        plan = planned(tmp_path, profile, *words, *(TARGETS if "density" in (changes or ()) else ()))
         _check(plan, partition="accelerated", gpu_type="h100", account="12")
         found |= {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))}
     assert found == asking()

@@ -13,11 +13,13 @@ from pathlib import Path
 from snakemake.settings.types import DeploymentMethod
 
 from bigbird_dna.config import (
+    LONG_RANGE_TASKS,
     NEGATIVE_SETS,
     SIMULATED,
     STAGES,
     STUDY_STARTS,
     STUDY_TASKS,
+    LongRangeConfig,
     check_stages,
     complete,
     parse_config,

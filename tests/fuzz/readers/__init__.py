@@ -11,9 +11,10 @@ from tests.fuzz.readers import (
     models,
     published,
     reports,
+    tasks,
 )
 
-ROOMS = (config, integrity, genome, arrays, data_sets, reports, models, published, downloads)
+ROOMS = (config, integrity, genome, arrays, data_sets, reports, models, published, downloads, tasks)
 
 
 def _collected() -> dict[str, Reader]:

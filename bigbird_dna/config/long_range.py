@@ -1,0 +1,98 @@
+"""The section `long_range`: tasks of Long-Range Arena whose data are generated."""
+
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import Field, StringConstraints, model_validator
+
+from bigbird_dna.config.network import EncoderConfig
+from bigbird_dna.config.section import Section
+from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
+
+LongRangeTask = Literal["listops", "pathfinder"]
+LONG_RANGE_TASKS: tuple[LongRangeTask, ...] = get_args(LongRangeTask)
+AttentionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,40}$")]
+
+_MOST = 1_000_000  # examples
+
+
+class ExamplesConfig(Section):
+    """How many examples there are of each split."""
+
+    train: int = Field(ge=1, le=_MOST, description="to learn from")
+    valid: int = Field(ge=1, le=_MOST, description="measured on while training")
+    test: int = Field(ge=1, le=_MOST, description="judged on in the end")
+
+
+class ListOpsConfig(Section):
+    """Nested operations on digits, whose value is to be told; defaults as published."""
+
+    examples: ExamplesConfig = ExamplesConfig(train=96_000, valid=2_000, test=2_000)
+    shortest: int = Field(default=500, ge=4, description="tokens, closing brackets included")
+    longest: int = Field(default=2_000, ge=4, le=20_000, description="tokens")
+    depth: int = Field(default=10, ge=2, le=50, description="of nesting, at most, digits included")
+    arguments: int = Field(default=10, ge=2, le=50, description="of an operator, at most; at least 2")
+    training: TrainingConfig = TrainingConfig(
+        steps=5_000, optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=500)
+    )
+
+    @model_validator(mode="after")
+    def _lengths_are_in_order(self) -> Self:
+        if self.shortest > self.longest:
+            raise ValueError(f"shortest {self.shortest} is above longest {self.longest}")
+        return self
+
+
+class PathfinderConfig(Section):
+    """Images of dashed paths: whether one path joins the two circles, pixel after pixel."""
+
+    examples: ExamplesConfig = ExamplesConfig(train=160_000, valid=20_000, test=20_000)
+    size: int = Field(default=32, ge=12, le=128, description="pixels of a side; an input has its square")
+    dashes: int = Field(default=6, ge=2, le=40, description="of each of the two long paths")
+    distractors: int = Field(default=4, ge=0, le=40, description="short paths, at most")
+    training: TrainingConfig = TrainingConfig(
+        steps=60_000, batch_size=128, optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=2_000)
+    )
+
+
+class LongRangeConfig(Section):
+    """Classifiers of long sequences, one for each task, attention and seed."""
+
+    tasks: tuple[LongRangeTask, ...] = Field(
+        default=LONG_RANGE_TASKS, min_length=1, description="listops, pathfinder"
+    )
+    attentions: dict[AttentionName, dict[str, Any]] = Field(
+        default={"full": {"attention": "full"}, "bigbird": {}},
+        min_length=1,
+        max_length=40,
+        description="what is compared: keys of the encoder that differ, by a name of your own",
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        default=(1,), min_length=1, max_length=20, description="of weights and order"
+    )
+    data_seed: int = Field(default=1, ge=0, lt=2**32, description="of the examples")
+    pooling: Literal["cls", "mean"] = Field(
+        default="mean", description="what is classified: the first token, or the mean over tokens"
+    )
+    encoder: EncoderConfig = EncoderConfig(layers=4, hidden=256, heads=4, block_size=32, random_blocks=2)
+    listops: ListOpsConfig = ListOpsConfig()
+    pathfinder: PathfinderConfig = PathfinderConfig()
+
+    @model_validator(mode="after")
+    def _each_attention_is_an_encoder(self) -> Self:
+        for name in self.attentions:
+            try:
+                self.encoder_of(name, 1, 16)
+            except ValueError as error:
+                first = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
+                raise ValueError(f"attentions.{name}: {first.removeprefix('Value error, ')}") from None
+        for key in ("tasks", "seeds"):
+            if len(set(values := getattr(self, key))) < len(values):
+                raise ValueError(f"{key} names one twice")
+        return self
+
+    def encoder_of(self, attention: str, vocabulary: int, longest: int) -> EncoderConfig:
+        """The encoder with an attention of `attentions`, for inputs of so many kinds and tokens."""
+        values = {**self.encoder.model_dump(), "attention_options": {}, **self.attentions[attention]}
+        return EncoderConfig.model_validate(
+            {**values, "vocabulary": vocabulary, "positions": max(16, longest)}
+        )

@@ -1,0 +1,64 @@
+"""A network that says of each symbol how likely it is, given those before it."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.config import EncoderConfig, LayerShape, find_mechanism
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.initial_weights import initialise
+from bigbird_dna.model.mechanism import goes_by_pattern
+
+# Axes: B batch, L symbols, D hidden width, V kinds of symbols.
+
+
+def causal_encoder(config: EncoderConfig) -> Encoder:
+    """An encoder whose hidden states depend on no later token, bit for bit.
+
+    Raises
+    ------
+    ConfigError
+        The attention has no causal form, or a key lets tokens look ahead: `convolution`, `extra_globals` and
+        HuggingFace's arithmetic.
+    """
+    for key, without in (("convolution", 0), ("extra_globals", 0), ("compatibility", "none")):
+        if getattr(config, key) != without:
+            raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
+    encoder = Encoder(config)
+    for layer in encoder.layers:
+        assert isinstance(layer, Layer)
+        if goes_by_pattern(config):
+            layer.pattern = replace(layer.pattern, causal=True)
+            continue
+        shape = LayerShape(config.heads, config.hidden // config.heads, layer.index, causal=True)
+        try:
+            layer.mechanism = find_mechanism(config.attention).make(shape, config.attention_options)
+        except ValueError as error:
+            raise ConfigError(f"encoder.attention: {error}") from None
+        initialise(layer.mechanism, config.hidden)
+    return encoder
+
+
+class CausalNetwork(nn.Module):
+    """A causal encoder, and logits over all symbols at each place.
+
+    The last id of the encoder's vocabulary stands in front of the first symbol.
+    """
+
+    def __init__(self, config: EncoderConfig, symbols: int) -> None:
+        super().__init__()
+        self.first = symbols
+        self.encoder = causal_encoder(config.model_copy(update={"vocabulary": symbols + 1}))
+        self.output = nn.Linear(config.hidden, symbols)
+        initialise(self.output, config.hidden)
+
+    def forward(self, symbols: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Symbols (B, L), padded on the right, of true lengths (B,) → logits (B, L, V).
+
+        Those at a place are of the symbol that stands there, given the ones before it.
+        """
+        first = symbols.new_full((len(symbols), 1), self.first)
+        hidden = self.encoder(torch.cat([first, symbols[:, :-1]], 1), lengths)
+        return self.output(hidden)  # type: ignore[no-any-return]

@@ -1,0 +1,140 @@
+"""Documents of the public sets of text, as UTF-8.
+
+`wiki40b`: the shards that TensorFlow Datasets writes (`wiki40b-train.tfrecord-00000-of-…`; Guo et al. 2020),
+records of TFRecord with a message `Example` each, whose feature `text` is an article. Marks of structure
+(`_START_PARAGRAPH_` …) stay, `_NEWLINE_` too: they are part of what is modelled.
+
+`c4`: lines of JSON, packed with gzip (`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key
+`text` is a page.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.files import reading
+from bigbird_dna.genome.compression import open_handle, read_lines
+from bigbird_dna.strict_json import parse_json
+from bigbird_dna.tokens.protobuf import BYTES, read_fields
+
+LONGEST_RECORD = 1 << 26
+"""Bytes: a hundred times the longest article."""
+
+_MASK = 0xA282EAD8  # TFRecord stores its checksums turned by 15 bits, and this added
+_POLYNOMIAL = 0x82F63B78  # CRC-32C, its bits reversed
+_FEATURES, _FEATURE, _KEY, _VALUE, _BYTES_LIST, _ITEM = 1, 1, 1, 2, 1, 1  # numbers of fields in `Example`
+
+
+def read_wiki40b(path: Path) -> Iterator[bytes]:
+    """The articles of a shard, in its order.
+
+    Raises
+    ------
+    DataError
+        Names file and record: it is not TFRecord, a checksum doesn't fit, or a record isn't an article.
+    """
+    for number, record in enumerate(read_records(path), start=1):
+        try:
+            text = _text_of(record)
+            text.decode()
+        except ValueError as error:
+            raise DataError(f"{path}: record {number}: not an article: {error_text(error)}") from None
+        yield text
+
+
+def read_c4(path: Path) -> Iterator[bytes]:
+    """The pages of a file, plain or gzip, in its order; `DataError` names file and line."""
+    for number, line in read_lines(path):
+        try:
+            values = parse_json(line)
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: not JSON: {error_text(error)}") from None
+        text = values.get("text") if isinstance(values, dict) else None
+        if not isinstance(text, str):
+            raise DataError(f"{path}: line {number}: has no text under the key 'text'")
+        try:
+            yield text.encode()
+        except UnicodeEncodeError:  # half of a pair, which JSON can spell
+            raise DataError(f"{path}: line {number}: its text is not Unicode") from None
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file; `DataError` names file and record."""
+    with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
+        number = 1
+        while True:
+            length = _checked(stream, 8, path, number, may_end=True)
+            if length is None:
+                break
+            (size,) = struct.unpack("<Q", length)
+            if size > LONGEST_RECORD:
+                raise DataError(f"{path}: record {number}: claims {size:,} bytes, above {LONGEST_RECORD:,}")
+            record = _checked(stream, size, path, number)
+            assert record is not None
+            yield record
+            number += 1
+        if number == 1:
+            raise DataError(f"{path}: the file is empty")
+
+
+def _checked(stream: IO[bytes], size: int, path: Path, number: int, *, may_end: bool = False) -> bytes | None:
+    """Bytes with their checksum behind them; none at the end of the file, if it may end there."""
+    data = stream.read(size + 4)
+    if may_end and not data:
+        return None
+    if len(data) < size + 4:
+        raise DataError(f"{path}: record {number}: the file ends within it")
+    (stored,) = struct.unpack("<I", data[size:])
+    if stored != masked_checksum(data[:size]):
+        raise DataError(f"{path}: record {number}: its checksum doesn't fit: damaged, or not TFRecord")
+    return data[:size]
+
+
+def masked_checksum(data: bytes) -> int:
+    """CRC-32C of bytes as TFRecord stores it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+def _table() -> list[int]:
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+_TABLE = _table()
+
+
+def _text_of(example: bytes) -> bytes:
+    """The feature `text` of a message `Example`; `ValueError` where it has none, or more than one."""
+    found = [
+        item
+        for features in _inner(example, _FEATURES)
+        for feature in _inner(features, _FEATURE)
+        if _inner(feature, _KEY) == [b"text"]
+        for value in _inner(feature, _VALUE)
+        for items in _inner(value, _BYTES_LIST)
+        for item in _inner(items, _ITEM)
+    ]
+    if len(found) != 1:
+        raise ValueError(f"it has {len(found)} texts")
+    return found[0]
+
+
+def _inner(message: bytes, number: int) -> list[bytes]:
+    """What a message's fields of a number hold."""
+    return [
+        field.value
+        for field in read_fields(message)
+        if field.number == number and field.wire == BYTES and isinstance(field.value, bytes)
+    ]

@@ -1,0 +1,82 @@
+"""How far information goes: which tokens a token's vector can depend on after some layers.
+
+A layer carries information along the edges of its graph, all heads' together, and a token keeps what it has.
+What a network of several layers reaches is the product of their graphs.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.model.graph import attention_weights
+from bigbird_dna.model.mechanism import attention_pattern
+
+# Axes: L tokens.
+
+MOST_TOKENS = 1024
+"""Of an input, unless more are asked for: a graph has the square of them."""
+
+Graph = npt.NDArray[np.bool_]
+
+
+class Reach(NamedTuple):
+    """What so many layers reach together: `graph` (L, L) says of which tokens a token's vector knows."""
+
+    layers: int
+    graph: Graph
+
+    @property
+    def share(self) -> float:
+        """Of all pairs of tokens."""
+        return float(self.graph.mean())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every token knows of every other."""
+        return bool(self.graph.all())
+
+
+def encoder_reach(encoder: EncoderConfig, tokens: int, most_layers: int | None = None) -> Iterator[Reach]:
+    """What 1, 2, … layers of an encoder reach in an input of `tokens` tokens; at most its own layers.
+
+    With `most_layers` there may be more of them than the encoder has, of the same kind.
+    """
+    layers = most_layers or encoder.layers
+    deeper = encoder.model_copy(update={"layers": layers})
+    return reached(lambda layer: layer_graph(deeper, layer, tokens), layers)
+
+
+def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
+    """Who sees whom in a layer, by any of its heads, (L, L); ETC's extra globals are the first positions.
+
+    Of a mechanism that goes by no block pattern: which weights are above 0, for the random queries and keys
+    of `model.graph.attention_weights`. Where a token's vector decides what it sees, that is one example.
+    """
+    length = tokens + encoder.extra_globals
+    if encoder.attention == "full":
+        heads = np.ones((1, length, length), dtype=bool)
+    elif encoder.attention in OF_PATTERNS:
+        heads = attention_pattern(encoder).mask(length, encoder.heads, layer)
+    else:
+        heads = attention_weights(encoder, layer, tokens).weights > 0
+    seen: Graph = np.logical_or.reduce(heads) | np.eye(length, dtype=bool)
+    return seen
+
+
+def reached(graphs: Callable[[int], Graph], most_layers: int) -> Iterator[Reach]:
+    """What 1, 2, … layers reach, given each layer's graph (L, L) by its number; ends where that is all.
+
+    Row i after l layers: the tokens that the last layer's row i sees, and all that they knew before it.
+    """
+    known: npt.NDArray[np.float32] | None = None
+    for layer in range(most_layers):
+        graph = graphs(layer).astype(np.float32)
+        known = graph if known is None else np.minimum(graph @ known, 1)
+        found = Reach(layer + 1, known > 0)
+        yield found
+        if found.complete:
+            return

@@ -1,0 +1,194 @@
+"""Causal models of bytes: what they may see, what they learn, and the command."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.tasks.density.causal import CausalNetwork
+from bigbird_dna.tasks.density.data import ByteStream, Simple
+from bigbird_dna.tasks.density.training import NextSymbol, bits_per_byte
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import train
+from bigbird_dna.training.state import CheckpointStore
+from tests.cli.command import Run, refused
+from tests.conftest import REPOSITORY
+from tests.tasks.density import public_files as form
+
+CPU = World(0, 1, torch.device("cpu"))
+SMALL = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "positions": 64, "block_size": 4}
+CAUSAL = ("full", "bigbird", "combiner_fixed", "axial", "performer", "longformer", "routing")
+
+
+def network(attention: str, symbols: int = 5, **more: object) -> CausalNetwork:
+    torch.manual_seed(1)
+    return CausalNetwork(EncoderConfig.model_validate({**SMALL, "attention": attention, **more}), symbols)
+
+
+@pytest.mark.parametrize("attention", CAUSAL)
+def test_no_bit_depends_on_the_future(attention: str) -> None:
+    model = network(attention).eval()
+    symbols = torch.randint(0, 5, (2, 48), generator=torch.Generator().manual_seed(2))
+    with torch.inference_mode():
+        whole = model(symbols)
+        for place in (1, 17, 46):
+            other = symbols.clone()
+            other[:, place:] = (other[:, place:] + 1) % 5
+            found = model(other)
+            assert torch.equal(found[:, : place + 1], whole[:, : place + 1])
+            assert not torch.equal(found[:, place + 1], whole[:, place + 1])
+        # Nor on how long the input is.
+        assert torch.allclose(model(symbols[:, :30]), whole[:, :30], atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["bigbird", "combiner_fixed"])
+def test_gradients_reach_no_later_symbol(attention: str) -> None:
+    model, kept = network(attention), []
+
+    def keep(module: torch.nn.Module, inputs: object, output: Tensor) -> None:
+        output.retain_grad()
+        kept.append(output)
+
+    model.encoder.embeddings.register_forward_hook(keep)
+    model(torch.zeros(1, 40, dtype=torch.long))[0, 20].square().sum().backward()
+    (embedded,) = kept
+    assert (embedded.grad[0, 21:] == 0).all()
+    assert (embedded.grad[0, 1:21] != 0).any(-1).sum() > 5  # symbols 0 … 19, behind the first id
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention": "reformer"}, "encoder.attention: reformer has no causal form"),
+        ({"convolution": 3}, "encoder.convolution 3 lets tokens see later ones"),
+        ({"extra_globals": 2}, "encoder.extra_globals 2 lets"),
+    ],
+)
+def test_what_would_look_ahead_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        network(**{"attention": "bigbird", **changes})
+
+
+def source(count: int, length: int, seed: int) -> tuple[ByteStream, float, float]:
+    """Rows of a Markov chain over four greys, with bits per symbol: exactly, and of the marginal."""
+    chain = np.array([[0.85, 0.05, 0.05, 0.05], [0.05, 0.1, 0.8, 0.05], [0.1, 0.8, 0.05, 0.05], [0.25] * 4])
+    rng = np.random.default_rng(seed)
+    rows = np.zeros((count, length), np.uint16)
+    state = rng.integers(0, 4, count)
+    bits = np.full(count, 2.0)
+    rows[:, 0] = state
+    for place in range(1, length):
+        drawn = (rng.random(count)[:, None] > chain[state].cumsum(1)[:, :3]).sum(1)
+        bits -= np.log2(chain[state, drawn])
+        rows[:, place] = state = drawn
+    share = np.bincount(rows.reshape(-1), minlength=4) / rows.size
+    marginal = -(share * np.log2(share)).sum()
+    return ByteStream(rows.reshape(-1), length, True), float(bits.sum() / rows.size), float(marginal)
+
+
+def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_path: Path) -> None:
+    (learnt, _, _), (held_out, exact, marginal) = source(400, 32, 1), source(200, 32, 2)
+    assert exact < marginal - 0.4
+    model = network("bigbird", symbols=4)
+    config = TrainingConfig(
+        **{"steps": 150, "batch_size": 16, "precision": "float32", "evaluate_every": 150},
+        optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=20),
+    )
+    objective = NextSymbol(learnt, held_out, config)
+    train(model, objective, config, CheckpointStore(tmp_path, {}), CPU)
+    with torch.inference_mode():
+        found, low, high = bits_per_byte(model, held_out, CPU)
+    assert low is not None and high is not None and low < found < high
+    assert exact - 0.01 < found < marginal - 0.3
+    # What it says at each place is a distribution: no symbol is told by more than the rest leave.
+    with torch.inference_mode():
+        chances = model(torch.from_numpy(held_out.input(0).astype(np.int64))[None]).softmax(-1)
+    assert torch.allclose(chances.sum(-1), torch.ones(1, 32))
+
+
+def test_bits_of_an_untrained_network_are_those_of_its_logits() -> None:
+    model, (stream, _, _) = network("full", symbols=256).eval(), source(3, 32, 3)
+    rows = torch.from_numpy(stream.symbols.astype(np.int64)).view(3, 32)
+    with torch.inference_mode():
+        told = model(rows).double().log_softmax(-1).gather(2, rows[..., None])
+        found, _, _ = bits_per_byte(model, stream, CPU)
+    assert found == pytest.approx(float(-told.mean()) / math.log(2), rel=1e-5)
+    assert found == pytest.approx(8, abs=0.5)
+
+
+def configured(directory: Path, **density: object) -> Path:
+    path = directory / "run.yaml"
+    section = {
+        "encoder": {**SMALL, "layers": 1, "heads": 1, "hidden": 8, "block_size": 64},
+        "training": {"steps": 2, "batch_size": 1, "precision": "float32"},
+        **density,
+    }
+    path.write_text(yaml.safe_dump({"results": str(directory / "results"), "density": section}))
+    return path
+
+
+def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
+    for name, seed in (("train.bin", 1), ("test.bin", 2)):
+        (tmp_path / name).write_bytes(form.cifar10(form.images(2, 32, seed), [1, 2]))
+    config = configured(
+        tmp_path, format="cifar10", train=[str(tmp_path / "train.bin")], test=[str(tmp_path / "test.bin")]
+    )
+    result = run("train-density", config, "--threads", 1, "--device", "cpu")
+    assert (result.code, result.out) == (0, "")
+    found = json.loads((tmp_path / "results/density/result.json").read_text())
+    assert found["bits_per_byte"] == pytest.approx(8, abs=0.5)  # noise
+    assert found["bits_per_byte_low"] <= found["bits_per_byte"] <= found["bits_per_byte_high"]
+    assert (found["test_inputs"], found["test_bytes"], found["input_symbols"]) == (2, 6144, 3072)
+    assert found["by_frequency"] == pytest.approx(8, abs=0.2)
+    assert not [*(tmp_path / "results/checkpoints/density").glob("*")]
+
+
+def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(form.wiki40b(["to be or not to be, " * 30] * 3))
+    (tmp_path / "b").write_bytes(form.wiki40b(["to be or not to be, " * 10]))
+    files = {"train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]}
+    config = configured(tmp_path, format="wiki40b", sequence_bytes=48, **files)
+    assert run("train-density", config, "--threads", 1, "--device", "cpu").code == 0
+    found = json.loads((tmp_path / "results/density/result.json").read_text())
+    assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (200, 48, 5)
+    assert found["by_frequency_after_a_byte"] < found["by_frequency"] < found["bits_per_byte"]
+
+
+def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("seed: 1\n")
+    refused(run("train-density", tmp_path / "run.yaml"), 2, "density: is missing: it names format and files")
+    config = configured(tmp_path, format="c4", train=["none.json.gz"], test=["other.json.gz"])
+    refused(run("train-density", config), 1, "none.json.gz: no such file")
+    (tmp_path / "a").write_bytes(form.c4(["text"]))
+    (tmp_path / "b").write_bytes(form.c4(["more"]))
+    config = configured(tmp_path, format="c4", train=[str(tmp_path / "a")], test=[str(tmp_path / "b")])
+    wrong = run("train-density", config, "--set", "density.encoder.attention=reformer")
+    refused(wrong, 2, "encoder.attention: reformer has no causal form")
+    assert not (tmp_path / "results/density").exists()
+
+
+def test_a_test_file_is_none_to_learn_from() -> None:
+    with pytest.raises(ConfigError, match="test: 'a' is in train as well"):
+        parse_config({"density": {"format": "c4", "train": ["a"], "test": ["a"]}})
+
+
+@pytest.mark.parametrize("name", ["density_images", "density_text"])
+def test_shipped_settings(name: str) -> None:
+    config = parse_config(yaml.safe_load((REPOSITORY / f"workflow/config/{name}.yaml").read_text()))
+    assert config.density is not None
+    small = config.density.encoder.model_copy(update={"layers": 1, "hidden": 16, "heads": 2})
+    model = CausalNetwork(small.model_copy(update={"positions": 64}), 257)
+    assert model(torch.zeros(1, 20, dtype=torch.long)).shape == (1, 20, 257)
+
+
+def test_frequencies_of_the_source_are_no_worse_than_its_marginal() -> None:
+    (learnt, _, _), (held_out, exact, marginal) = source(400, 32, 1), source(200, 32, 2)
+    order0, _ = Simple.fitted(learnt).bits(held_out)
+    assert exact < order0 < marginal + 0.1

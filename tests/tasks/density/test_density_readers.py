@@ -1,0 +1,147 @@
+"""Readers of CIFAR-10, ImageNet-64, Wiki-40B and C4, on files of their form."""
+
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.tasks.density.data import END, Simple, read_stream
+from bigbird_dna.tasks.density.images import read_cifar10, read_imagenet64
+from bigbird_dna.tasks.density.text import masked_checksum, read_c4, read_wiki40b
+from tests.tasks.density import public_files as form
+
+TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]
+
+
+def put(directory: Path, content: bytes) -> Path:
+    path = directory / "file"
+    path.write_bytes(content)
+    return path
+
+
+def test_cifar10(tmp_path: Path) -> None:
+    drawn = form.images(5, 32)
+    path = put(tmp_path, form.cifar10(drawn, [0, 9, 3, 3, 1]))
+    assert path.stat().st_size == 5 * 3073
+    assert (read_cifar10(path, 9) == drawn.reshape(5, -1)).all()
+    assert (read_cifar10(path, 2) == drawn[:2].reshape(2, -1)).all()
+
+
+def test_imagenet64(tmp_path: Path) -> None:
+    drawn = form.images(3, 64)
+    path = put(tmp_path, form.imagenet64(drawn))
+    assert (read_imagenet64(path, 9) == drawn.reshape(3, -1)).all()
+    assert (read_imagenet64(path, 1) == drawn[:1].reshape(1, -1)).all()
+
+
+def test_checksums_are_the_published_ones() -> None:
+    """Of RFC 3720, App. B.4: 32 zero bytes, 32 of 255, and 0 to 31."""
+    known = {bytes(32): 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E}
+    for data, crc in known.items():
+        turned = (crc >> 15 | crc << 17) & 0xFFFFFFFF
+        assert masked_checksum(data) == (turned + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_wiki40b(tmp_path: Path) -> None:
+    path = put(tmp_path, form.wiki40b(TEXTS))
+    assert [one.decode() for one in read_wiki40b(path)] == TEXTS
+
+
+def test_c4(tmp_path: Path) -> None:
+    packed = form.c4(TEXTS)
+    assert [one.decode() for one in read_c4(put(tmp_path, packed))] == TEXTS
+    assert [one.decode() for one in read_c4(put(tmp_path, gzip.decompress(packed)))] == TEXTS
+
+
+def changed(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+WIKI = form.wiki40b(["one", "two"])
+
+
+WRONG = [
+    (read_cifar10, b"", "has 0 bytes, which are not records of 3,073"),
+    (read_cifar10, bytes(3072), "has 3,072 bytes"),
+    (read_cifar10, bytes(3073) + b"\x0a" + bytes(3072), "image 2: label 10 is not 0 to 9"),
+    (read_imagenet64, b"PK", "not readable as .npz"),
+    (read_imagenet64, npz(labels=np.ones(3)), "has no array 'data'"),
+    (read_imagenet64, npz(data=np.zeros((2, 3072), np.uint8)), "are not images of 12,288 bytes each"),
+    (read_imagenet64, npz(data=np.zeros((2, 12288))), "type float64 are not images"),
+    (read_wiki40b, b"", "the file is empty"),
+    (read_wiki40b, WIKI[:-1], "record 2: the file ends within it"),
+    (read_wiki40b, changed(WIKI, 20), "record 1: its checksum doesn't fit"),
+    (read_wiki40b, changed(WIKI, 0), "record 1: its checksum doesn't fit"),
+    (read_wiki40b, b'{"text": "plain"}\n' * 2, "record 1: its checksum doesn't fit: damaged, or not"),
+    (read_wiki40b, form.tfrecord([form.example(title="x")]), "record 1: not an article: it has 0 texts"),
+    (read_wiki40b, form.tfrecord([b"\xff\xff"]), "record 1: not an article"),
+    (read_c4, b"", "the file is empty"),
+    (read_c4, b'{"text": "a"}\n{"url": "b"}\n', "line 2: has no text under the key 'text'"),
+    (read_c4, b'{"text": 3}\n', "line 1: has no text"),
+    (read_c4, b'{"text": "a"\n', "line 1: not JSON"),
+    (read_c4, b'{"text": "\\ud800"}\n', "line 1: its text is not Unicode"),
+    (read_c4, form.c4(["a" * 100])[:-20], "truncated: the gzip stream ends too early"),
+]
+
+
+@pytest.mark.parametrize(("read", "content", "message"), WRONG, ids=range(len(WRONG)))
+def test_wrong_files(tmp_path: Path, read, content: bytes, message: str) -> None:
+    path = put(tmp_path, content)
+    with pytest.raises(DataError, match=f"{path}: .*{message}"):
+        [*read(path, 5)] if read in (read_cifar10, read_imagenet64) else [*read(path)]
+
+
+def test_a_record_that_claims_the_whole_memory(tmp_path: Path) -> None:
+    length = (1 << 60).to_bytes(8, "little")
+    path = put(tmp_path, length + masked_checksum(length).to_bytes(4, "little"))
+    with pytest.raises(DataError, match="record 1: claims 1,152,921,504,606,846,976 bytes"):
+        [*read_wiki40b(path)]
+
+
+@pytest.mark.parametrize("read", [lambda path: read_cifar10(path, 1), lambda path: [*read_wiki40b(path)]])
+def test_what_is_not_a_file(tmp_path: Path, read) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        read(tmp_path / "none")
+    with pytest.raises(DataError, match="is a directory, not a file"):
+        read(tmp_path)
+
+
+def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
+    path = put(tmp_path, form.c4(["abc", "", "dé"]))
+    stream = read_stream("c4", [path, path], 4, 1000)
+    once = [97, 98, 99, END, 100, 0xC3, 0xA9, END]
+    assert stream.symbols.tolist() == once * 2
+    assert (stream.kinds, stream.inputs, stream.starts) == (257, 4, 13)
+    assert stream.input(1).tolist() == once[4:] and stream.at(2).tolist() == once[2:6]
+    assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [97, 98, 99, END, 100, 0xC3, END]
+    with pytest.raises(DataError, match="holds no text"):
+        read_stream("c4", [put(tmp_path, form.c4([""]))], 4, 5)
+
+
+def test_images_are_read_whole(tmp_path: Path) -> None:
+    drawn = form.images(3, 32)
+    path = put(tmp_path, form.cifar10(drawn, [0, 1, 2]))
+    stream = read_stream("cifar10", [path, path], 99, 4 * 3072 + 5)
+    assert (stream.inputs, stream.starts, stream.length, stream.kinds, stream.lag) == (4, 4, 3072, 256, 3)
+    assert (stream.at(3) == drawn[0].reshape(-1)).all()
+    assert read_stream("cifar10", [path], 99, 1).inputs == 1
+
+
+def test_simple_predictors_by_hand(tmp_path: Path) -> None:
+    path = put(tmp_path, form.c4(["ab" * 400]))
+    stream = read_stream("c4", [path], 50, 10_000)
+    order0, order1 = Simple.fitted(stream).bits(stream)
+    counts = np.bincount(stream.symbols, minlength=257) + 1.0
+    expected = -np.log2(counts / counts.sum())[stream.symbols].sum() / 800
+    assert order0 == pytest.approx(expected, rel=1e-6) and 1 < order0 < 1.6
+    # Certain but for the first byte of each input and the end.
+    assert order1 < 0.2

@@ -1,0 +1,26 @@
+"""A causal model of images or text: the target `density`, which `all` doesn't ask for."""
+
+
+rule density:
+    input:
+        config=PATHS.stage("density"),
+        train=CONFIG.density.train if CONFIG.density else [],
+        test=CONFIG.density.test if CONFIG.density else [],
+    output:
+        directory(PATHS.density),
+    log:
+        PATHS.log("density"),
+    benchmark:
+        PATHS.benchmark("density")
+    threads: 8
+    resources:
+        gpu=1,
+        mem_mb=growing(16000),
+        runtime=2880,
+    params:
+        checkpoints=str(PATHS.checkpoints / "density"),
+        limit=LIMIT,
+        device=DEVICE,
+    shell:
+        "bigbird-dna train-density {input.config:q} -o {output:q} --checkpoints {params.checkpoints:q}"
+        " --threads {threads} {params.limit:q} --device {params.device:q} > {log:q} 2>&1"
