@@ -16,7 +16,13 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     # What is held out for chromatin is held out of pretraining.
     "tokens": ("seed", "genome", "tokens", "chromatin.data.valid_regions", "chromatin.data.test_regions"),
     "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
-    "windows": ("seed", "genome", "splits.similarity", "promoters.windows"),
+    "windows": (
+        "seed",
+        "genome",
+        "splits.similarity",
+        "promoters.windows",
+        "promoters.calibration.negatives",
+    ),
     "promoters": (
         *("seed", "genome", "encoder"),
         *("promoters.windows", "promoters.model", "promoters.training", "promoters.calibration"),
@@ -38,9 +44,11 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# A stage that trains doesn't say these at their default: models of before they were there aren't trained
-# again.
-_DEFAULT_UNSAID: Mapping[str, tuple[str, ...]] = {"promoters": ("promoters.calibration",)}
+# A stage doesn't say these at their default: what was made before they were there isn't made again.
+_DEFAULT_UNSAID: Mapping[str, tuple[str, ...]] = {
+    "windows": ("promoters.calibration.negatives",),
+    "promoters": ("promoters.calibration",),
+}
 
 
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
