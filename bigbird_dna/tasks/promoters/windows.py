@@ -266,5 +266,5 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
         raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
     if not further:
-        chosen &= ~rows["split"].isin(FURTHER.values()).to_numpy()
+        chosen = chosen & ~rows["split"].isin(FURTHER.values()).to_numpy()
     return WindowSet(rows[chosen].reset_index(drop=True), labels[chosen])
