@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.baselines.nearest import NearestWindow
+from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly

@@ -16,7 +16,8 @@ from bigbird_dna.baselines.comparators.interface import Comparator
 from bigbird_dna.baselines.comparators.kmers import PromoterKmers, TrackKmers
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan
-from bigbird_dna.baselines.comparators.names import GC, GKM, KMERS, MOTIFS, check_name
+from bigbird_dna.baselines.comparators.names import GC, GKM, KMERS, MOTIFS, NEAREST, check_name
+from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.baselines.comparators.networks import Build, NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
 
@@ -73,5 +74,7 @@ def make_comparator(
         return GcContent(sizes, balanced=directed)
     if name == GKM:
         return GkmSvm(both_strands=not directed, seed=settings.seed)
+    if name == NEAREST:
+        return NearestWindow(balanced=directed)
     assert name == MOTIFS
     return MotifScan(motifs)
