@@ -95,17 +95,25 @@ def smoothed(labels: NDArray[np.bool_], negative_weight: float = 1.0) -> Floats:
 
 
 def fit_platt(labels: NDArray[np.bool_], probabilities: Floats, negative_weight: float = 1.0) -> Platt:
-    """The line on log-odds of the largest likelihood, by Newton's method.
-
-    Its slope is `LEAST_SLOPE` at least. The logarithm of the likelihood is concave, and strictly so unless
-    all scores are equal.
-    """
-    x, t = log_odds(probabilities), smoothed(labels, negative_weight)
-    weights = np.where(labels, 1.0, negative_weight)
-    slope, intercept = _newton(x, t, weights)
-    if slope < LEAST_SLOPE:
-        slope, intercept = LEAST_SLOPE, _newton(x, t, weights, LEAST_SLOPE)[1]
+    """The line on log-odds of the largest likelihood; its slope is `LEAST_SLOPE` at least."""
+    slope, intercept = fit_line(log_odds(probabilities), labels, LEAST_SLOPE, negative_weight)
     return Platt(slope=slope, intercept=intercept)
+
+
+def fit_line(
+    scores: Floats, labels: NDArray[np.bool_], least_slope: float, negative_weight: float = 1.0
+) -> tuple[float, float]:
+    """Slope, `least_slope` at least, and intercept of the log-odds of labels (N,) by scores (N,).
+
+    They are those of the largest likelihood of smoothed labels, by Newton's method. Its logarithm is concave,
+    and strictly so unless all scores are equal.
+    """
+    t = smoothed(labels, negative_weight)
+    weights = np.where(labels, 1.0, negative_weight)
+    slope, intercept = _newton(scores, t, weights)
+    if slope < least_slope:
+        slope, intercept = least_slope, _newton(scores, t, weights, least_slope)[1]
+    return slope, intercept
 
 
 def _newton(x: Floats, t: Floats, weights: Floats, slope: float | None = None) -> tuple[float, float]:
