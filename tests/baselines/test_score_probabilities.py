@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
@@ -28,6 +28,7 @@ def test_scores_that_tell_classes_apart_have_a_slope_as_well() -> None:
     assert (np.diff(found) > 0).all() and found[:30].max() < 0.1 and found[30:].min() > 0.9
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30), st.integers(0, 1000), st.booleans())
 def test_a_higher_score_is_never_less_likely(labels: list[int], seed: int, same: bool) -> None:
     """Whatever the labels say: of one class, against the scores, or with scores that are all the same."""
