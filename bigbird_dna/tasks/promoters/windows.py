@@ -35,8 +35,15 @@ from bigbird_dna.tasks.homology.leaving_out import without_similar
 from bigbird_dna.tasks.promoters.dinucleotides import shuffle_dinucleotides
 from bigbird_dna.tasks.promoters.negatives import permute, substitute
 from bigbird_dna.tasks.promoters.placing import MAX_N, Place
+from bigbird_dna.tasks.promoters.upstream import FURTHEST
 
 COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
+
+
+_WHY_MISSING = {
+    "genomic": "their split has no more windows far enough from every TSS",
+    "upstream": f"no window without a promoter is left within {FURTHEST:,} bp upstream in their split",
+}
 
 
 class WindowSet(NamedTuple):
@@ -88,6 +95,7 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
         found = place.find(negative_set, owners, settings, (config.seed, 3))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
+            _warn_of_missing(negative_set, owners, found)
         rows += _rows(found, positives, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
@@ -117,6 +125,17 @@ def _rows(
             _, split, name = positives[pair]
             rows.append((*astuple(window), FURTHER[split] if further else split, negative_set, pair, name))
     return rows
+
+
+def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[Interval | None]) -> None:
+    """Say for how many promoters there is no room for a negative; nothing else is said of them."""
+    missing = found.count(None)
+    if missing:
+        bare = len(set(owners) - {pair for pair, window in zip(owners, found, strict=True) if window})
+        log(
+            f"warning: there is no place for {missing:,} of {len(owners):,} {negative_set} negatives: "
+            f"{_WHY_MISSING[negative_set]}; {bare:,} of {len(set(owners)):,} promoters have none, and stay"
+        )
 
 
 def _positives(
