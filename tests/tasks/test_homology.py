@@ -394,6 +394,7 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wi
     prepare_reference(next(yeast.glob("Saccharomyces*.fa.gz")), reference, assembly)
     prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, tmp_path / "loci.tsv", assembly)
     changed = ["promoters.windows.negative_sets=[genomic]", "promoters.windows.negatives=1"]
+    changed.append("promoters.calibration.negatives=3")
     largest, copies = [], []
     for similarity in ("null", "0.5"):
         overrides = [*changed, f"splits.similarity={similarity}"]
