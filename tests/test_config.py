@@ -209,6 +209,7 @@ READERS: dict[str, set[str]] = {
     "promoters.windows": {"windows", "promoters"},
     "promoters.model": {"promoters"},
     "promoters.training": {"promoters"},
+    "promoters.calibration.negatives": {"windows", "promoters"},
     "promoters.calibration": {"promoters"},
     "promoters.evaluation": {"promoter-baseline"},
     "chromatin.data": {"chromatin-data", "chromatin"},
@@ -246,9 +247,16 @@ def test_the_tokens_file_says_nothing_of_chromatin_where_no_region_is_held_out()
 def test_the_promoters_file_says_nothing_of_calibration_at_its_default() -> None:
     """So it is that of earlier versions, and no promoter model is trained again because of it."""
     for values in ({}, {"promoters": {"calibration": {"method": "auto"}}}):
-        assert "calibration" not in stage_values(parse_config(values), "promoters")["promoters"]
+        for stage in ("windows", "promoters"):
+            assert "calibration" not in stage_values(parse_config(values), stage)["promoters"]
     other = {"promoters": {"calibration": {"method": "platt"}}}
     assert stage_values(parse_config(other), "promoters")["promoters"]["calibration"] == {"method": "platt"}
+
+
+def test_sequences_have_no_further_negatives() -> None:
+    values = {"promoters": {"sequences": {"positives": "a.fa"}, "calibration": {"negatives": 1}}}
+    with pytest.raises(ConfigError, match="negatives needs promoters as loci on a genome"):
+        parse_config(values)
 
 
 def test_keys_of_no_stage() -> None:

@@ -128,6 +128,17 @@ class PromoterTrainingConfig(FinetuningConfig):
     jitter: int = Field(default=0, ge=0, description="bp cut at random from each end in training")
 
 
+class PromoterCalibrationConfig(CalibrationConfig):
+    """Calibration on promoter windows."""
+
+    negatives: int = Field(
+        default=0,
+        ge=0,
+        description="further negatives of each set that a held-out promoter has for the calibration and its "
+        "figures alone: all its negatives weigh as much there as the one of other figures",
+    )
+
+
 class PromoterConfig(Section):
     """Promoters: where they come from, which models are made, and a section a stage."""
 
@@ -151,7 +162,7 @@ class PromoterConfig(Section):
     windows: PromoterWindowsConfig = PromoterWindowsConfig()
     model: PromoterModelConfig = PromoterModelConfig()
     training: PromoterTrainingConfig = PromoterTrainingConfig()
-    calibration: CalibrationConfig = CalibrationConfig()
+    calibration: PromoterCalibrationConfig = PromoterCalibrationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="before")
@@ -169,6 +180,8 @@ class PromoterConfig(Section):
     @model_validator(mode="after")
     def _sequences_stand_alone(self) -> Self:
         windows = self.windows
+        if self.sequences is not None and self.calibration.negatives:
+            raise ValueError("calibration.negatives needs promoters as loci on a genome (source)")
         if self.sequences is None:
             # A stage's file has windows and no sequences: their absence says nothing of them.
             if "sequences" in self.model_fields_set:

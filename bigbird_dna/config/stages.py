@@ -17,10 +17,17 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     # What is held out for chromatin is held out of pretraining.
     "tokens": ("seed", "genome", "tokens", "chromatin.data.valid_regions", "chromatin.data.test_regions"),
     "pretraining": ("seed", "genome", "tokens", "encoder", "pretraining"),
-    "windows": ("seed", "genome", "splits.similarity", "promoters.windows"),
+    "windows": (
+        "seed",
+        "genome",
+        "splits.similarity",
+        "promoters.windows",
+        "promoters.calibration.negatives",
+    ),
     "promoters": (
         *("seed", "genome", "encoder"),
-        *("promoters.windows", "promoters.model", "promoters.training", "promoters.calibration"),
+        *("promoters.windows", "promoters.model", "promoters.training"),
+        *("promoters.calibration.method", "promoters.calibration.negatives"),
     ),
     "promoter-baseline": ("seed", "promoters.evaluation"),
     "chromatin-data": ("seed", "genome", "chromatin.data"),
@@ -41,9 +48,11 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# A stage that trains doesn't say these at their default: models of before they were there aren't trained
-# again.
-_DEFAULT_UNSAID: Mapping[str, tuple[str, ...]] = {"promoters": ("promoters.calibration",)}
+# A stage doesn't say these at their default: what was made before they were there isn't made again.
+_DEFAULT_UNSAID: Mapping[str, Mapping[str, Any]] = {
+    "windows": {"promoters.calibration.negatives": 0},
+    "promoters": {"promoters.calibration.method": "auto", "promoters.calibration.negatives": 0},
+}
 
 
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
@@ -69,11 +78,11 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
 
 def _said(config: Config, stage: str) -> list[str]:
     found = {name: attrgetter(name)(config) for name in STAGES[stage]}
-    quiet = _DEFAULT_UNSAID.get(stage, ())
+    quiet = _DEFAULT_UNSAID.get(stage, {})
     return [
         name
         for name, value in found.items()
-        if "." not in name or (value not in ((), None) and (name not in quiet or value != type(value)()))
+        if "." not in name or (value not in ((), None) and (name not in quiet or value != quiet[name]))
     ]
 
 

@@ -9,7 +9,7 @@ from bigbird_dna.config.promoter_sections import NegativeSet
 from bigbird_dna.config.section import Section
 
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
-PromoterComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm"]
+PromoterComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
 TrackComparator = Literal[PromoterComparator, "motifs"]
 Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
 TableStart = Literal["pretrained", "random"]

@@ -13,6 +13,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import shortened
 from bigbird_dna.genome.sources.catalogue import load_sources
+from bigbird_dna.model.calibrated import calibration_file, calibration_of
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.content import METRICS
 from bigbird_dna.model.directory import WEIGHTS
@@ -166,9 +167,26 @@ def _training(model: Model, provenance: Mapping[str, Any], metrics: Mapping[str,
         value = metrics.get(key, _at(metrics, "training", key))
         if type(value) is int:
             yield f"{what}: {value:,}"
+    if calibration_file(model) is not None:
+        yield f"Calibrated, for `--calibrated`, on {_calibrated_on(calibration_of(model).fitted_on)}"
     if came := provenance.get("imported_from"):
         yield f"Imported from the HuggingFace checkpoint {_text(came)}"
     yield "`provenance.json` has the whole configuration, the seeds and the checksums of the data"
+
+
+def _calibrated_on(fitted: Mapping[str, Any]) -> str:
+    parts = [
+        f"{fitted[key]:,} {what}"
+        for key, what in (
+            ("windows", "validation windows"),
+            ("bins", "validation bins"),
+            ("further_negatives", "further negatives"),
+        )
+        if type(fitted.get(key)) is int
+    ]
+    contigs = fitted.get("contigs")
+    of = f" of {_list(contigs)}" if isinstance(contigs, list | tuple) and contigs else ""
+    return (" and ".join(parts) or "validation data") + of
 
 
 def _figures(metrics: Mapping[str, Any], provenance: Mapping[str, Any]) -> Iterator[str]:

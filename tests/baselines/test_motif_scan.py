@@ -97,7 +97,9 @@ def test_the_scan_ranks_windows_by_their_best_match(known: tuple[KnownMotif, ...
     found = model.predict(texts)
     assert np.isnan(found[:, 0]).all()
     scores = best_matches(base_codes(texts), [known[0].log_odds(background)])[:, 0]
-    assert (np.argsort(found[:, 1], kind="stable") == np.argsort(scores, kind="stable")).all()
+    rising = np.argsort(scores, kind="stable")
+    higher, likelier = np.diff(scores[rising]), np.diff(found[rising, 1])
+    assert (likelier >= 0).all() and (likelier[higher > 1e-6] > 0).all()  # float32's last bit aside
 
 
 def test_tracks_of_one_factor_share_a_scan_but_not_their_choice(

@@ -17,13 +17,15 @@ from bigbird_dna.baselines.comparators.deepromoter import DeePromoter
 from bigbird_dna.baselines.comparators.deepsea import DeepSea
 from bigbird_dna.baselines.comparators.gc import GcContent
 from bigbird_dna.baselines.comparators.gkm_svm import GkmSvm
-from bigbird_dna.baselines.comparators.interface import Comparator, all_labels
+from bigbird_dna.baselines.comparators.interface import Comparator, TextWindows, all_labels
 from bigbird_dna.baselines.comparators.kmers import PromoterKmers, TrackKmers
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan
+from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.registry import NETWORKS
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
+from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.metrics.auroc import auroc
 from tests.baselines.planted import (
     LENGTH,
@@ -34,6 +36,7 @@ from tests.baselines.planted import (
     planted_motif,
     planted_pair,
 )
+from tests.toys import random_dna
 
 SMALL = {
     "cnnprom": (CnnProm, {"filters": 24, "dense": 16}),
@@ -104,6 +107,27 @@ NETWORK_LEARNT = (6000, 300, 400)
 ])  # fmt: skip
 def test_a_planted_motif(name: str, least: float, most: float) -> None:
     assert least <= figure(TABLE[name](), task(planted_motif, LEARNT)) <= most
+
+
+def test_the_nearest_window_knows_the_labels_of_relatives_and_nothing_else() -> None:
+    """Labels that no sequence tells: half of the test windows are worn copies of training windows."""
+    rng, length = np.random.default_rng(5), 200
+    learnt = [random_dna(length, seed) for seed in range(300)]
+    labels = rng.integers(0, 2, 300)
+    copies = [
+        "".join(c if rng.random() > 0.1 else rng.choice(list("ACGT")) for c in one) for one in learnt[:80]
+    ]
+    others = [random_dna(length, 1000 + seed) for seed in range(80)]
+    known = TextWindows(learnt, labels)
+    for balanced, share in ((True, 0.5), (False, labels.mean())):
+        model = NearestWindow(balanced=balanced).fit(known, known)
+        near, far = (np.asarray(model.predict(some))[:, 0] for some in (copies, others))
+        assert auroc(labels[:80], near).value == 1 and np.abs(near - share).min() > 0.25
+        assert np.abs(far - share).max() < 0.1
+    # A word that stands in both of two short windows is a relation of theirs, and so is a pair in its order.
+    assert figure(NearestWindow(balanced=True), task(planted_pair, LEARNT)) > 0.9
+    with pytest.raises(DataError, match="nearest: there are no training windows"):
+        NearestWindow().fit(TextWindows([], np.zeros((0, 1))))
 
 
 @pytest.mark.parametrize("name", TABLE)

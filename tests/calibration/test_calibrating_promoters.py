@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,8 +14,9 @@ from bigbird_dna.files import checksum
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.publishing import publish_model
+from bigbird_dna.reporting.promoters.predictions import FURTHER
 from bigbird_dna.tasks.compact import compact_model
-from tests.calibration.sources import write_predictions
+from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
 
 
@@ -64,6 +66,27 @@ def test_it_is_fitted_on_validation_windows_alone(run: Run, model: Path, tmp_pat
     rows.to_parquet(tmp_path / "other.parquet", index=False)
     assert run("calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
     assert (model / FILE).read_bytes() != whole
+
+
+def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_promoters(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    rows = pd.read_parquet(model / "predictions.parquet")
+    own = mixture(4000, 0.5, seed=8)
+    extra = rows[(rows["split"] == "valid") & (rows["label"] == 0)]
+    values = own.raw[own.labels == 0][: 3 * len(extra)]
+    more = pd.concat([extra] * 3).assign(split=FURTHER["valid"], probability=values)
+    pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
+    result = run("calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
+    assert "calibrated on 600 validation windows and 900 further negatives (1 platt)" in result.err
+    found = read_calibration(model / FILE)
+    assert found.fitted_on["further_negatives"] == 900 and found.fitted_on["windows"] == 600
+    (track,) = found.tracks
+    assert (track.positives, track.negatives, track.prior) == (300, 300, 0.5)
+    values = mixture(40_000, 0.5, seed=9)
+    assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
+    # Thresholds go by the windows of all figures.
+    assert run("choose-threshold", model, "--fdr", 0.2).code == 0
 
 
 def test_a_copy_is_a_model_with_the_calibration(run: Run, model: Path, tmp_path: Path) -> None:

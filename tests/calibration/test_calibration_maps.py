@@ -43,6 +43,26 @@ def test_platts_line_is_that_of_a_logistic_regression_on_smoothed_labels() -> No
     )
 
 
+def test_negatives_of_less_weight_stand_for_a_source_with_fewer() -> None:
+    """Four negatives for each positive of the source, which has as many of both."""
+    rows = mixture(20_000, 0.2, seed=3)
+    labels = rows.labels.astype(bool)
+    weight = labels.sum() / (~labels).sum()
+    even = mixture(20_000, 0.5, seed=4)
+    for method in ("platt", "isotonic"):
+        found = fit_map(labels, rows.raw, method, weight)  # type: ignore[arg-type]
+        assert found is not None and found.prior == pytest.approx(0.5, abs=0.001)
+        assert np.abs(found.map(even.raw) - even.true).mean() < 0.015
+    # Each of the line's negatives counts like a part of one row.
+    x, t = log_odds(rows.raw)[:, None], smoothed(labels, weight)
+    each = np.where(labels, 1, weight)
+    oracle = LogisticRegression(C=1e12, tol=1e-10, max_iter=10_000)
+    both = np.concatenate([each * t, each * (1 - t)])
+    oracle.fit(np.concatenate([x, x]), np.repeat([1, 0], len(x)), both)
+    line = fit_platt(labels, rows.raw.astype(float), weight)
+    assert (line.slope, line.intercept) == pytest.approx((oracle.coef_[0, 0], oracle.intercept_[0]), rel=1e-3)
+
+
 @pytest.mark.parametrize("apart", [4.0, 50.0])
 def test_separated_classes_give_a_finite_line(apart: float) -> None:
     labels = np.repeat([True, False], 50)

@@ -103,7 +103,7 @@ def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_
     assert table["auroc"].tolist() == pytest.approx([told["metrics"]["test"]["auroc"]])
 
 
-@pytest.mark.parametrize("name", ["gc", pytest.param("gkm-svm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["gc", "nearest", pytest.param("gkm-svm", marks=pytest.mark.slow)])
 def test_others_of_promoters(run: Run, tiny_config: Path, tmp_path: Path, name: str) -> None:
     assert run(*of_windows(tiny_config, name), "-o", tmp_path / "out").code == 0
     found = pd.read_parquet(tmp_path / "out/predictions.parquet")
@@ -153,6 +153,16 @@ def test_a_network_of_bins_and_its_report(run: Run, chromatin: Path, tmp_path: P
     assert told["window"] == 120 and told["settings"]["both_strands"] and told["tracks_left_out"] == []
     words = ["auc-report", tmp_path / "out/predictions.npy", tmp_path / "out/labels.npz"]
     assert run(*words, "--tracks", tmp_path / "out/tracks.tsv", "-o", tmp_path / "report").code == 0
+
+
+def test_the_nearest_window_of_bins_is_that_of_the_similarity(
+    run: Run, chromatin: Path, tmp_path: Path
+) -> None:
+    words = ["find-nearest-bins", chromatin / "config.yaml", "--data", chromatin / "data", "--window", 40]
+    words += ["--reference", chromatin / "reference.fa.gz", "--predictions", tmp_path / "old.npy"]
+    assert run(*words, "-o", tmp_path / "old.tsv").code == 0
+    assert run(*of_bins(chromatin, "nearest", "--window", 40), "-o", tmp_path / "new").code == 0
+    assert (tmp_path / "new/predictions.npy").read_bytes() == (tmp_path / "old.npy").read_bytes()
 
 
 def test_known_motifs_of_bins(run: Run, chromatin: Path, tmp_path: Path) -> None:

@@ -9,18 +9,25 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import bigbird_dna
+from bigbird_dna.calibration.stored import FILE, read_calibration
 from bigbird_dna.config import load_config
+from bigbird_dna.files import checksum
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.promoter_files import read_promoters
 from bigbird_dna.genome.promoters import place
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.windows import inside, window_around
-from bigbird_dna.model.content import METRICS
+from bigbird_dna.model.catalogue import Published
+from bigbird_dna.model.content import METRICS, list_files
 from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.registry.archive import packed
+from bigbird_dna.reporting.metrics.reliability import calibration_metrics
+from bigbird_dna.reporting.promoters.predictions import Judged, read_predictions
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.tokenize import tokenize
 from bigbird_dna.tokens.store import TokenStore
+from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 
 CONFIG = REPOSITORY / "workflow/config/yeast.yaml"
@@ -48,6 +55,47 @@ def test_bundled_models_score_and_embed_by_their_names() -> None:
     for model in (encoder, promoters):
         vectors = model.embed(sequences(3, 1000))
         assert vectors.shape == (3, 128) and np.isfinite(vectors).all()
+
+
+def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_path: Path) -> None:
+    """So calibrated scores and thresholds are there as soon as the package is."""
+    assert run("calibrate-promoter", PROMOTERS, "-o", tmp_path / "again").code == 0
+    assert (tmp_path / "again" / FILE).read_bytes() == (PROMOTERS / FILE).read_bytes()
+    calibration = read_calibration(PROMOTERS / FILE, checksum(PROMOTERS / "model.safetensors"))
+    assert calibration.fitted_on["contigs"] == ["XI"]
+    predictions = read_predictions(PROMOTERS / "predictions.parquet", further=True)
+    assert set(predictions["contig"]) == {"VII", "XV"}
+    rows = Judged.of(predictions, "test")
+    found = calibration_metrics(
+        rows.labels, calibration(rows.probabilities), groups=rows.pairs, negative_weight=rows.negative_weight
+    )
+    told = json.loads((PROMOTERS / METRICS).read_text())["test"]["calibration"]["calibrated"]
+    assert found._asdict() == pytest.approx(told, rel=1e-6)
+    assert found.ece < 0.03 and found.ece_debiased < 0.03
+    result = run("choose-threshold", PROMOTERS, "--prior", 0.1, "--fdr", 0.5)
+    threshold = float(result.out.splitlines()[-1].split("\t")[2])
+    assert 0.1 < threshold < 0.6
+    fasta = tmp_path / "genome.fa"
+    fasta.write_text(">c\n" + sequences(1, 1000)[0] + "\n")
+    words = ("score-promoters", PROMOTERS, fasta, "--stride", 200, "--device", "cpu")
+    raw, held = (run(*words, *more) for more in ((), ("--calibrated", "--prior", 0.1)))
+    assert (raw.code, held.code) == (0, 0)
+    before, after = (
+        [float(line.split("\t")[4]) for line in one.out.splitlines() if not line.startswith("#")]
+        for one in (raw, held)
+    )
+    assert len(before) == len(after) and before != after
+    assert np.array_equal(np.argsort(before), np.argsort(after))
+
+
+def test_their_entries_are_those_of_their_files() -> None:
+    published = Published(REPOSITORY / "resources/models.yaml")
+    for name, entry in published.models.items():
+        directory = published.bundled(name)
+        assert directory is not None
+        files = {file: directory / file for file in list_files(directory)}
+        assert packed(name, files) == (entry.size, entry.sha256)
+        assert max(path.stat().st_size for path in files.values()) <= 10e6
 
 
 def test_the_encoder_predicts_a_held_out_contig_as_its_figures_say(yeast: Path, tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from bigbird_dna.calibration.fitting import Fitted
+from bigbird_dna.calibration.maps import Platt
+from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import checksum
 from bigbird_dna.model.directory import load
@@ -73,6 +76,23 @@ def test_what_one_task_alone_has(tmp_path: Path) -> None:
     assert "* Tokens seen in training, padding not counted: 3,456" in promoter
     assert "| Tracks | 2: one, a\\|b |" in chromatin
     assert all(len(row) == 2 or len(row) == 3 for row in tables(promoter + chromatin))
+
+
+def test_it_says_what_a_calibration_was_fitted_on(tmp_path: Path) -> None:
+    model = make_toy(tmp_path / "toy", "promoter")
+    assert "Calibrated" not in card(model)
+    fitted = Fitted(Platt(slope=0.6, intercept=-0.8), 40, 60)
+    on = {"split": "valid", "windows": 1100, "contigs": ["c_1", "d"], "further_negatives": 20}
+    write_calibration(model / FILE, Calibration.of({None: fitted}, on), checksum(model / "model.safetensors"))
+    said = (
+        "* Calibrated, for `--calibrated`, on 1,100 validation windows and 20 further negatives of c\\_1, d"
+    )
+    assert said in card(model).splitlines()
+    for odd in ({}, {"windows": None, "contigs": 70}):
+        write_calibration(
+            model / FILE, Calibration.of({None: fitted}, odd), checksum(model / "model.safetensors")
+        )
+        assert "* Calibrated, for `--calibrated`, on validation data" in card(model).splitlines()
 
 
 def test_commands_stand_as_they_are(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
 from bigbird_dna.errors import ModelError
 from bigbird_dna.files import checksum
 from bigbird_dna.reporting.metrics.reliability import calibration_metrics
+from bigbird_dna.reporting.promoters.predictions import FURTHER
 from bigbird_dna.reporting.promoters.table import promoter_report
 from bigbird_dna.reporting.tracks.report import auc_report
 from tests.calibration.sources import mixture
@@ -53,6 +54,23 @@ def test_promoters_are_judged_before_and_after(model: Path, tmp_path: Path) -> N
         assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
     alone = pd.read_csv(tmp_path / "before/calibration.tsv", sep="\t")
     assert alone["probabilities"].tolist() == ["raw"]
+
+
+def test_further_negatives_are_judged_and_change_no_other_figure(model: Path, tmp_path: Path) -> None:
+    promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "before")
+    frame = pd.read_parquet(model / "predictions.parquet")
+    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(split=FURTHER["test"])
+    more = own.assign(probability=np.roll(own["probability"], 1))
+    pd.concat([frame, more]).to_parquet(model / "predictions.parquet", index=False)
+    promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
+    for name in ("promoters.tsv", "roc.svg", "precision_recall.svg", "score_histograms.svg"):
+        assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "report" / name).read_bytes()
+    before, after = (
+        pd.read_csv(tmp_path / name / "calibration.tsv", sep="\t").set_index("probabilities")
+        for name in ("before", "report")
+    )
+    assert (after["n"] == 900).all() and (after["share_positive"] == 0.5).all()
+    assert (after["ece_perfect"] < 0.9 * before["ece_perfect"]).all()
 
 
 def test_a_calibration_of_other_weights_is_no_model_s(model: Path, tmp_path: Path) -> None:

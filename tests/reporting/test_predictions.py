@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of, read_predictions
+from bigbird_dna.reporting.promoters.predictions import (
+    FURTHER,
+    Judged,
+    compare,
+    negative_set_of,
+    read_predictions,
+)
 from tests.toys import predictions
 
 
@@ -21,6 +27,29 @@ def test_reads_one_split(tmp_path):
     assert len(read_predictions(path)) == 12
     assert read_predictions(path, "valid")["contig"].tolist() == ["chr1"]
     assert negative_set_of(path) == "genomic"
+
+
+def further(frame: pd.DataFrame, split: str = "test", times: int = 2) -> pd.DataFrame:
+    """Predictions with so many further negatives of each promoter, of one window."""
+    own = frame[(frame["split"] == split) & (frame["label"] == 0)].assign(split=FURTHER[split])
+    return pd.concat([frame, *[own] * times], ignore_index=True)
+
+
+def test_further_negatives_are_there_for_who_asks_for_them(tmp_path):
+    plain = written(tmp_path / "plain.parquet", predictions())
+    path = written(tmp_path / "p.parquet", further(predictions()))
+    pd.testing.assert_frame_equal(read_predictions(path), read_predictions(plain))
+    assert len(compare("genomic", {"a": path, "b": plain}).labels) == 12
+    rows = read_predictions(path, further=True)
+    judged = Judged.of(rows, "test")
+    assert len(rows) == len(judged.labels) == 24 and judged.further == 12
+    # All negatives together weigh as much as those of other figures.
+    assert judged.negative_weight * (judged.labels == 0).sum() == pytest.approx(6)
+    assert Judged.of(read_predictions(plain, further=True), "test").negative_weight == 1
+    odd = further(predictions())
+    odd.loc[len(odd) - 1, ["label", "negative_set"]] = [1, "positive"]
+    with pytest.raises(DataError, match=f"row {len(odd)}: label 1 is that of a further negative"):
+        read_predictions(written(path, odd))
 
 
 def test_row_order_and_integer_width_do_not_matter(tmp_path):

@@ -76,6 +76,44 @@ def test_the_debiased_error_and_its_interval_hold_where_the_error_is_known(
         assert plain == pytest.approx(np.mean([one.ece_perfect for one in found]), rel=0.1)
 
 
+def test_a_negative_that_stands_there_thrice_for_a_third_each_changes_no_figure() -> None:
+    rows = mixture(300, 0.5, seed=5)
+    times = np.where(rows.labels == 1, 1, 3)
+    groups = np.arange(300)
+    once = calibration_metrics(rows.labels, rows.raw, groups=groups)
+    thrice = calibration_metrics(
+        np.repeat(rows.labels, times),
+        np.repeat(rows.raw, times),
+        groups=np.repeat(groups, times),
+        negative_weight=1 / 3,
+    )
+    for name, value in once._asdict().items():
+        # What bins show by chance is less: it would be, if the three were not the same row.
+        if name == "ece_perfect" or name.startswith("ece_debiased"):
+            continue
+        assert getattr(thrice, name) == pytest.approx(value), name
+
+
+@pytest.mark.parametrize(("slope", "lift"), [(1.0, 0.0), (2.0, 0.5)])
+def test_more_negatives_tell_the_error_of_as_many_of_both_with_less_noise(slope: float, lift: float) -> None:
+    truth, samples, apart = _error(slope, lift, 0.8), 100, 0.8
+    found, even = [], []
+    for seed in range(1, samples + 1):
+        rows = mixture(4000, 0.2, seed, apart=apart, slope=slope, lift=lift)
+        weight = rows.labels.sum() / (rows.labels == 0).sum()
+        found.append(calibration_metrics(rows.labels, rows.raw, negative_weight=weight))
+        fewer = mixture(1600, 0.5, seed, apart=apart, slope=slope, lift=lift)
+        even.append(calibration_metrics(fewer.labels, fewer.raw))
+    assert all(one.share_positive == pytest.approx(0.5) for one in found)
+    inside = np.mean([one.ece_debiased_low <= truth <= one.ece_debiased_high for one in found])
+    assert inside >= 0.87
+    assert np.mean([one.ece_debiased for one in found]) == pytest.approx(truth, abs=0.006)
+    chance, before = (np.mean([one.ece_perfect for one in some]) for some in (found, even))
+    assert chance < 0.85 * before
+    if not truth > 1e-6:
+        assert np.mean([one.ece for one in found]) == pytest.approx(chance, rel=0.1)
+
+
 def test_probabilities_that_hold_have_a_mean_near_the_share() -> None:
     rows = mixture(20_000, 0.1, seed=1)
     found = calibration_metrics(rows.labels, rows.true)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.baselines.codes import base_codes, other_strand
+from bigbird_dna.reporting.promoters.predictions import FURTHER
 
 K = 16
 SHARE = 0.5
@@ -27,6 +28,37 @@ def crossing_overlaps(rows: pd.DataFrame) -> list[tuple[str, int]]:
             if any(furthest > start for other, furthest in ends.items() if other != split):
                 found.append((str(contig), int(start)))
             ends[split] = max(ends.get(split, 0), end)
+    return found
+
+
+def by_split(rows: pd.DataFrame, sequences: Sequence[str]) -> dict[str, list[str]]:
+    """The sequences of each split, further negatives with the others of theirs."""
+    return {
+        split: [sequences[row] for row in own]
+        for split, own in rows.groupby(whole_splits(rows)).indices.items()
+    }
+
+
+def whole_splits(rows: pd.DataFrame) -> pd.Series:
+    """The split of each row; a further negative is in that of its promoter."""
+    return rows["split"].replace({further: split for split, further in FURTHER.items()})
+
+
+def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:
+    """Held-out windows that share `SHARE` of their k-mers with one training window, of either strand."""
+    learnt = list(sequences["train"])
+    words, known = _kmers(learnt)
+    found = 0
+    for split, other, number in near_duplicates(sequences):
+        if other != "train":
+            continue
+        own, own_known = _kmers([sequences[split][number]])
+        shared = (np.isin(words, own[own_known]) & known).sum(axis=1)
+        # Only those that may: a training window of one repeated word has it many times.
+        for row in np.flatnonzero(shared >= SHARE * own_known.sum()).tolist():
+            if np.isin(own[own_known], words[row][known[row]]).mean() >= SHARE:
+                found += 1
+                break
     return found
 
 

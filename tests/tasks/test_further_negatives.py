@@ -1,5 +1,6 @@
 """Negatives that keep dinucleotides, and negatives from upstream of promoters."""
 
+import json
 from collections import Counter
 from itertools import pairwise, permutations
 from pathlib import Path
@@ -162,3 +163,20 @@ def test_every_promoter_has_a_first_negative_before_any_has_a_second(
         rows = read_windows(home, "upstream").rows.query("negative_set == 'upstream'")
         found.append(set(rows.drop_duplicates("pair")[["pair", "start"]].itertuples(index=False, name=None)))
     assert found[0] == found[1]
+
+
+def test_promoters_without_room_upstream_stay_and_are_counted_in_one_warning(
+    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["promoters.windows.negative_sets=[upstream]", "promoters.windows.negatives=60"]
+    config = load_config(tiny_config, changes)
+    prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path)
+    missing = json.loads((tmp_path / "windows.json").read_text())["upstream negatives not found"]
+    rows = read_windows(tmp_path, "upstream").rows
+    promoters = rows[rows["negative_set"] == POSITIVE]
+    wanted = int(promoters["split"].map({"train": 60, "valid": 1, "test": 1}).sum())
+    assert missing == wanted - (len(rows) - len(promoters)) > 0
+    bare = set(promoters["pair"]) - set(rows[rows["negative_set"] == "upstream"]["pair"])
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert f"no place for {missing:,} of {wanted:,} upstream negatives: no window without" in warning
+    assert f"{len(bare):,} of {len(promoters):,} promoters have none, and stay" in warning

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.baselines.nearest import NearestWindow
+from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
@@ -24,12 +24,13 @@ from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.promoters.predictions import COLUMNS, compare
+from bigbird_dna.reporting.promoters.predictions import COLUMNS, FURTHER, compare
 from bigbird_dna.tasks.homology.bins import drop_similar_bins, find_nearest_bins
 from bigbird_dna.tasks.homology.promoters import find_nearest_promoters
 from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from tests.conftest import REPOSITORY
 from tests.genome.homology.test_nearest import mutated
+from tests.tasks.leaks import by_split, crossing_copies, whole_splits
 
 LENGTH, SPACING = 200, 400
 SETS = ("substituted", "permuted", "genomic")
@@ -213,13 +214,15 @@ def most_similar(held_out: list[str], training: list[str]) -> float:
 def scan_promoters(home: Path, directory: Path, threshold: float | None, step: int = 1) -> None:
     """No pair, no overlapping window and, with a threshold, no near-duplicate crosses a split."""
     rows = pd.read_parquet(directory / "windows.parquet")
+    rows["split"] = whole_splits(rows)
     assert (rows.groupby("pair")["split"].nunique() == 1).all()
     assert not overlaps_across(rows)
     if threshold is None:
         return
     for negative_set in SETS:
-        data = read_windows(directory, negative_set)
+        data = read_windows(directory, negative_set, further=True)
         texts = window_sequences(Reference(home / "reference.fa.gz"), data.rows, 1)
+        assert crossing_copies(by_split(data.rows, texts)) == 0
         training = (data.rows["split"] == "train").to_numpy()
         held_out = [texts[row] for row in np.flatnonzero(~training)[::step]]
         assert most_similar(held_out, [texts[row] for row in np.flatnonzero(training)]) < threshold
@@ -391,7 +394,8 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wi
     prepare_reference(next(yeast.glob("Saccharomyces*.fa.gz")), reference, assembly)
     prepare_promoters(yeast / "Sc_EPDnew_002_sacCer3.sga", reference, tmp_path / "loci.tsv", assembly)
     changed = ["promoters.windows.negative_sets=[genomic]", "promoters.windows.negatives=1"]
-    largest = []
+    changed.append("promoters.calibration.negatives=3")
+    largest, copies = [], []
     for similarity in ("null", "0.5"):
         overrides = [*changed, f"splits.similarity={similarity}"]
         config = load_config(REPOSITORY / "workflow/config/yeast.yaml", overrides)
@@ -401,8 +405,15 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wi
         output = tmp_path / f"{similarity}.tsv"
         find_nearest_promoters(config, "genomic", windows=windows, reference=reference, output=output)
         table = pd.read_csv(output, sep="\t")
+        data = read_windows(windows, "genomic", further=True)
+        assert data.rows["split"].isin(FURTHER.values()).any()
+        copies.append(
+            crossing_copies(by_split(data.rows, window_sequences(Reference(reference), data.rows, 1)))
+        )
         promoters = table[(table["split"] == "test") & (table["label"] == 1)]["similarity"]
         assert len(promoters) == 916
         largest.append((table["similarity"].max(), (promoters >= 0.5).sum(), (promoters >= 0.8).sum()))
     assert 8 <= largest[0][1] <= 12 and 6 <= largest[0][2] <= 10
     assert largest[1][0] < 0.5
+    # As other eyes see it, which count words and align nothing.
+    assert copies[0] > 10 and copies[1] == 0

@@ -16,7 +16,14 @@ from bigbird_dna.reporting.promoters.predictions import POSITIVE
 from bigbird_dna.tasks.chromatin.data import prepare_data
 from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from tests.conftest import REPOSITORY
-from tests.tasks.leaks import crossing_overlaps, crossing_pairs, near_duplicates
+from tests.tasks.leaks import (
+    by_split,
+    crossing_copies,
+    crossing_overlaps,
+    crossing_pairs,
+    near_duplicates,
+    whole_splits,
+)
 from tests.toys import Demo, random_dna
 
 SETS = [name for name in NEGATIVE_SETS if name != "given"]
@@ -29,8 +36,9 @@ def windows(
     prepare_windows(config, reference, promoters, home)
     found = {}
     for name in config.promoters.windows.negative_sets:
-        rows = read_windows(home, name).rows
-        found[name] = rows, window_sequences(Reference(reference), rows, config.seed)
+        rows = read_windows(home, name, further=True).rows
+        sequences = window_sequences(Reference(reference), rows, config.seed)
+        found[name] = rows.assign(split=whole_splits(rows)), sequences
     return found
 
 
@@ -42,14 +50,10 @@ def check(rows: pd.DataFrame, sequences: list[str], *, duplicates: bool = True) 
         assert near_duplicates(by_split(rows, sequences)) == []
 
 
-def by_split(rows: pd.DataFrame, sequences: list[str]) -> dict[str, list[str]]:
-    return {split: [sequences[row] for row in own] for split, own in rows.groupby("split").indices.items()}
-
-
 @pytest.mark.parametrize("valid", ["[two]", "['two:1-6,000']"])
 def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Path, valid: str) -> None:
     sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
-    config = load_config(tiny_config, [sets, f"genome.valid={valid}"])
+    config = load_config(tiny_config, [sets, f"genome.valid={valid}", "promoters.calibration.negatives=2"])
     built = windows(config, config.paths.reference, config.paths.promoters, tmp_path / "windows")
     assert set(built) == set(SETS)
     for rows, sequences in built.values():
@@ -121,5 +125,8 @@ def test_what_crosses_is_found() -> None:
     assert crossing_overlaps(rows.assign(contig=["a", "a", "b", "b"])) == [("b", 900)]
     assert near_duplicates({"train": [one], "test": [other], "valid": ["N" * 300]}) == []
     turned = one[:140] + other[:160]
-    found = near_duplicates({"train": [one, other[::-1]], "test": [turned, one[60:] + other[:60]]})
+    texts = {"train": [one, other[::-1]], "test": [turned, one[60:] + other[:60]]}
+    # Half of the first is one's and half the other's, which no one window has.
+    assert crossing_copies(texts) == 1
+    found = near_duplicates(texts)
     assert sorted(found) == [("test", "train", 1), ("train", "test", 0)]

@@ -17,9 +17,9 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.promoter_model import view_cuts
 from bigbird_dna.reporting.metrics.reliability import calibration_metrics
-from bigbird_dna.reporting.promoters.predictions import COLUMNS
+from bigbird_dna.reporting.promoters.predictions import COLUMNS, FURTHER
 from bigbird_dna.tasks.promoters.finetuning import LabelledWindows, PromoterObjective
-from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
+from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.training.distributed import World
 from tests.cli.command import invoke
 
@@ -68,6 +68,31 @@ def test_the_model_is_calibrated_on_its_validation_windows(model: Path) -> None:
     expected = calibration_metrics(test["label"], values, groups=test["pair"])
     assert found["calibrated"]["ece"] == pytest.approx(expected.ece)
     assert found["calibrated"]["brier"] == pytest.approx(expected.brier)
+
+
+def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: Path, tmp_path: Path) -> None:
+    config = load_config(tiny_config, ["promoters.calibration.negatives=2"])
+    prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / "windows")
+    for number, name in ((2, "more"), (0, "none")):
+        invoke(
+            *("finetune-promoter", tiny_config, "--negative-set", "permuted", *SCRATCH),
+            *("-o", tmp_path / name, "--checkpoints", tmp_path / "checkpoints"),
+            *("--windows", tmp_path / "windows", "--set", "promoters.training.steps=2"),
+            *("--set", f"promoters.calibration.negatives={number}"),
+        )
+    more, none = (pd.read_parquet(tmp_path / name / "predictions.parquet") for name in ("more", "none"))
+    beside = more["split"].isin(FURTHER.values())
+    pd.testing.assert_frame_equal(more[~beside].reset_index(drop=True), none)
+    assert beside.sum() == 2 * (none["label"] == 0).sum() and not more["label"][beside].any()
+    metrics, others = (
+        json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("more", "none")
+    )
+    found, other = (values["test"].pop("calibration") for values in (metrics, others))
+    assert metrics["test"] == others["test"] and metrics["valid"] == others["valid"]
+    assert found["raw"]["share_positive"] == pytest.approx(other["raw"]["share_positive"])
+    assert found["raw"]["brier"] != other["raw"]["brier"]
+    fitted = read_calibration(tmp_path / "more" / FILE).fitted_on
+    assert fitted["further_negatives"] == (more["split"] == FURTHER["valid"]).sum()
 
 
 def test_published_predictions_are_those_of_the_published_model(model: Path, tiny_config: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import load_config
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.reporting.promoters.predictions import POSITIVE
+from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
 from bigbird_dna.tasks.promoters.negatives import (
     PARTS,
     draw_candidates,
@@ -21,7 +21,7 @@ from bigbird_dna.tasks.promoters.negatives import (
     permute,
     substitute,
 )
-from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
+from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from tests.tiny_run import MOTIF, UPSTREAM
 
 dna = st.text("ACGTN", min_size=PARTS, max_size=300)
@@ -118,6 +118,38 @@ def test_whole_contigs_have_the_windows_that_they_always_had(tiny_config: Path) 
     rows = pd.read_parquet(Path(load_config(tiny_config).results) / "promoters/windows.parquet")
     found = hashlib.sha256(rows.to_csv(index=False).encode()).hexdigest()
     assert found == "ecbe45184233024b84f2817538e12bad4e512c171b9723968762cb96da531213"
+
+
+def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
+    tiny_config: Path, tmp_path: Path
+) -> None:
+    """Nothing else changes, and who doesn't ask for them doesn't meet them."""
+    config = load_config(tiny_config, ["promoters.calibration.negatives=3"])
+    reference = config.paths.reference
+    prepare_windows(config, reference, config.paths.promoters, tmp_path)
+    plain = pd.read_parquet(Path(config.results) / "promoters/windows.parquet")
+    rows = pd.read_parquet(tmp_path / "windows.parquet")
+    more = rows["split"].isin(FURTHER.values())
+    pd.testing.assert_frame_equal(rows[~more].reset_index(drop=True), plain)
+    held_out = plain[(plain["split"] != "train") & (plain["negative_set"] == POSITIVE)]
+    for negative_set in config.promoters.windows.negative_sets:
+        own = rows[more & (rows["negative_set"] == negative_set)]
+        assert set(own["pair"]) == ({*held_out["pair"]} if negative_set != "upstream" else set())
+        assert (own.groupby("pair").size() == 3).all()
+        few, all_of_them = (read_windows(tmp_path, negative_set, further=asked) for asked in (False, True))
+        assert not few.rows["split"].isin(FURTHER.values()).any()
+        assert len(all_of_them.rows) == len(few.rows) + len(own) and not all_of_them.labels[-len(own) :].any()
+    assert set(rows[more]["negative_set"]) >= {"genomic", "permuted"}
+    contigs = {"valid-further": "two", "test-further": "three"}
+    assert (rows[more]["contig"] == rows[more]["split"].map(contigs)).all()
+    # No two of a promoter are the same, and the first is that of a data set without further ones.
+    data = read_windows(tmp_path, "permuted", further=True)
+    sequences = np.array(window_sequences(Reference(reference), data.rows, config.seed))
+    first = read_windows(Path(config.results) / "promoters", "permuted")
+    kept = ~data.rows["split"].isin(FURTHER.values()).to_numpy()
+    assert sequences[kept].tolist() == window_sequences(Reference(reference), first.rows, config.seed)
+    owned = data.rows["pair"].isin(held_out["pair"])
+    assert (pd.Series(sequences[owned]).groupby(data.rows["pair"][owned].to_numpy()).nunique() == 5).all()
 
 
 def test_genomic_negatives_match_gc_and_look_away_from_promoters(tiny_config: Path) -> None:

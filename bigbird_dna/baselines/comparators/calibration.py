@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.calibration.fitting import smoothed
+from bigbird_dna.calibration.fitting import fit_line
 
 _LEAST_SLOPE = 0.01  # in standard deviations of the scores: a higher score is never a lower probability
 
@@ -31,17 +31,6 @@ def fit_sigmoid(scores: NDArray[np.float64], labels: NDArray[np.uint8]) -> Sigmo
     The labels may be all of one class. The slope is kept above 0, also where higher scores mean fewer
     positives.
     """
-    from sklearn.linear_model import LogisticRegression
-
     mean, spread = float(scores.mean()), max(float(scores.std()), 1e-12)
-    standard = (scores - mean) / spread
-    # Platt's targets, a bit less than sure: what is told apart without error has a slope as well.
-    target = smoothed(labels == 1)
-    x, y = np.concatenate([standard, standard])[:, None], np.repeat([1, 0], len(labels))
-    model = LogisticRegression(C=1e3).fit(x, y, sample_weight=np.concatenate([target, 1 - target]))
-    slope = float(model.coef_[0, 0])
-    offset = float(model.intercept_[0])
-    if slope < _LEAST_SLOPE:
-        slope, share = _LEAST_SLOPE, float(target.mean())
-        offset = float(np.log(share / (1 - share)))
+    slope, offset = fit_line((scores - mean) / spread, labels == 1, _LEAST_SLOPE)
     return Sigmoid(slope / spread, offset - slope * mean / spread)

@@ -25,6 +25,9 @@ from bigbird_dna.genome.sequence import UNKNOWN
 
 LONGEST_WORD = 11
 
+_ONE_PLACE = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
+_TWO_PLACES = np.kron(_ONE_PLACE, _ONE_PLACE)
+
 
 class GappedKmers:
     """The gapped k-mers of words of `length` bases, `known` of which count."""
@@ -100,10 +103,9 @@ class GappedKmers:
 
 def _transformed(values: NDArray[np.float64], places: int) -> NDArray[np.float64]:
     """H, a 4 × 4 Hadamard matrix halved, at each of the places of words, (4^places,); its own inverse."""
-    values = values.copy()
-    for place in range(places):
-        a, b, c, d = np.moveaxis(values.reshape(4**place, 4, -1), 1, 0)
-        ab, cd, a_b, c_d = a + b, c + d, a - b, c - d
-        for row, total in zip((a, b, c, d), (ab + cd, a_b + c_d, ab - cd, a_b - c_d), strict=True):
-            np.multiply(total, 0.5, out=row)
+    # Two places at a time, as a product with a matrix; each product moves its places behind all others, so
+    # that after the last one they stand in their order again.
+    for first in range(0, places, 2):
+        factor = _ONE_PLACE if first + 1 == places else _TWO_PLACES
+        values = (values.reshape(len(factor), -1).T @ factor).ravel()
     return values

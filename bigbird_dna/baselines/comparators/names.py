@@ -5,7 +5,7 @@ from typing import get_args
 from bigbird_dna.config.tables import NetworkComparator, TableStart, Taxon, TrackComparator
 from bigbird_dna.errors import UsageError
 
-KMERS, GC, GKM, MOTIFS = "k-mers", "gc", "gkm-svm", "motifs"
+KMERS, GC, GKM, MOTIFS, NEAREST = "k-mers", "gc", "gkm-svm", "motifs", "nearest"
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
 PROBE = "probe"
 """A regression on what a frozen language model makes of a window; the tables name it by its model."""

@@ -17,7 +17,17 @@ from bigbird_dna.baselines.comparators.interface import Comparator
 from bigbird_dna.baselines.comparators.kmers import PromoterKmers, TrackKmers
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan
-from bigbird_dna.baselines.comparators.names import GC, GKM, KMERS, MOTIFS, PRETRAINED, PROBE, check_name
+from bigbird_dna.baselines.comparators.names import (
+    GC,
+    GKM,
+    KMERS,
+    MOTIFS,
+    NEAREST,
+    PRETRAINED,
+    PROBE,
+    check_name,
+)
+from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.baselines.comparators.networks import Build, NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
 
@@ -86,5 +96,7 @@ def make_comparator(
         return EncoderProbe(
             model, weights or PRETRAINED, size=size, anchor=anchor, seed=settings.seed, device=device
         )
+    if name == NEAREST:
+        return NearestWindow(balanced=directed)
     assert name == MOTIFS
     return MotifScan(motifs)

@@ -17,6 +17,10 @@ positive, whatever the probabilities are worth. So two more figures stand beside
   errors of 0 to 0.13) it covers the error in 89 to 99 % of samples. Of promoters with a negative each, shares
   vary a little less than binomially.
 
+Negatives may weigh less than positives (`negative_weight` w instead of 1), where more of them were drawn
+than the share of positives asks for: bins then have equal weight, and the variance of a share s with the
+weight n in its bin is s (1 − s) ((1 − s) + s w) / n, that of a ratio of sums of rows, to first order.
+
 The **Brier score**, mean squared error of the probabilities, is `miscalibration − discrimination +
 uncertainty`, exactly and without bins (the CORP decomposition: Dimitriadis, Gneiting & Jordan 2021): how much
 the best rising curve would lower it, how much that curve then gains over the mere share of positives, and the
@@ -45,9 +49,10 @@ _HALVINGS = 50
 class Reliability(NamedTuple):
     """Rows by bins of their probability, each (B,); no bin is empty."""
 
-    rows: Counts
+    rows: Floats  # their number, by weight
     probability: Floats  # mean
     share: Floats  # of positives
+    negative_weight: float = 1.0
 
     @property
     def gap(self) -> Floats:
@@ -58,7 +63,7 @@ class Reliability(NamedTuple):
     def spread(self) -> Floats:
         """Standard deviation of the share: binomial, with one more row as the probability has it."""
         share = (self.rows * self.share + self.probability) / (self.rows + 1)
-        return np.sqrt(share * (1 - share) / self.rows)
+        return np.sqrt(share * (1 - share) * (1 - share + share * self.negative_weight) / self.rows)
 
 
 class CalibrationMetrics(NamedTuple):
@@ -83,7 +88,12 @@ NO_ROWS = CalibrationMetrics(*[math.nan] * len(CalibrationMetrics._fields))
 
 
 def calibration_metrics(
-    labels: ArrayLike, probabilities: ArrayLike, *, groups: ArrayLike | None = None, bins: int = BINS
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    bins: int = BINS,
+    negative_weight: float = 1.0,
 ) -> CalibrationMetrics:
     """Judge `probabilities` (N,) against `labels` (N,) of 0 and 1.
 
@@ -92,6 +102,8 @@ def calibration_metrics(
     groups
         Ids (N,) of rows that vary together, such as pair ids, for the interval of the Brier score; None:
         every row by itself.
+    negative_weight
+        What a negative counts, where a positive counts 1, above 0.
 
     Raises
     ------
@@ -101,26 +113,29 @@ def calibration_metrics(
     y, p = _checked(labels, probabilities)
     if not len(y):
         return NO_ROWS
-    curve = _reliability(y, p, bins)
+    weights = _weights(y, negative_weight)
+    curve = _reliability(y, p, bins, negative_weight)
     error = calibration_error(curve)
-    brier = _mean((p - y) ** 2, groups)
-    best = float(((rising_curve(y, p) - y) ** 2).mean())
-    share = float(y.mean())
+    brier = _mean((p - y) ** 2, weights, groups)
+    best = float(np.average((rising_curve(y, p, negative_weight) - y) ** 2, weights=weights))
+    share = float(np.average(y, weights=weights))
     uncertainty = share * (1 - share)
     return CalibrationMetrics(
         plain_error(curve),
         *error,
-        _perfect_error(p, bins),
+        _perfect_error(y, p, bins, negative_weight),
         *brier,
         brier.value - best,
         uncertainty - best,
         uncertainty,
-        float(p.mean()),
+        float(np.average(p, weights=weights)),
         share,
     )
 
 
-def reliability(labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS) -> Reliability:
+def reliability(
+    labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS, negative_weight: float = 1.0
+) -> Reliability:
     """Rows in `bins` bins, at most, of about as many rows of neighbouring probabilities; none of no rows.
 
     Raises
@@ -128,7 +143,7 @@ def reliability(labels: ArrayLike, probabilities: ArrayLike, bins: int = BINS) -
     ValueError
         As of `calibration_metrics`.
     """
-    return _reliability(*_checked(labels, probabilities), bins)
+    return _reliability(*_checked(labels, probabilities), bins, negative_weight)
 
 
 def plain_error(curve: Reliability) -> float:
@@ -147,7 +162,7 @@ def calibration_error(curve: Reliability) -> Estimate:
     return Estimate(*(min(whole * _multiple(seen / whole, side * joint / whole), 1.0) for side in sides))
 
 
-def rising_curve(labels: ArrayLike, probabilities: ArrayLike) -> Floats:
+def rising_curve(labels: ArrayLike, probabilities: ArrayLike, negative_weight: float = 1.0) -> Floats:
     """The share of positives (N,) as the rising function of the probability with the least squares.
 
     It is the reliability curve without bins (Dimitriadis et al. 2021).
@@ -155,9 +170,11 @@ def rising_curve(labels: ArrayLike, probabilities: ArrayLike) -> Floats:
     from scipy.optimize import isotonic_regression
 
     y, p = np.asarray(labels, np.float64), np.asarray(probabilities, np.float64)
-    _, which, counts = np.unique(p, return_inverse=True, return_counts=True)
-    means = np.bincount(which, y) / counts
-    fitted: Floats = isotonic_regression(means, weights=counts).x[which]
+    weights = _weights(y, negative_weight)
+    _, which = np.unique(p, return_inverse=True)
+    together = np.bincount(which, weights)
+    means = np.bincount(which, weights * y) / together
+    fitted: Floats = isotonic_regression(means, weights=together).x[which]
     return fitted
 
 
@@ -172,26 +189,35 @@ def _checked(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Floats, Float
     return y.astype(np.float64), p
 
 
-def _places(p: Floats, bins: int) -> Counts:
+def _weights(y: Floats, negative_weight: float) -> Floats:
+    return np.where(y == 1, 1.0, negative_weight)
+
+
+def _places(p: Floats, weights: Floats, bins: int) -> Counts:
     """The bin of each row (N,), from 0 on without a gap: that which the middle of its ties falls into."""
-    _, which, counts = np.unique(p, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - counts / 2
-    chosen = np.minimum((middle * bins / len(p)).astype(np.int64), bins - 1)
+    _, which = np.unique(p, return_inverse=True)
+    together = np.bincount(which, weights)
+    middle = np.cumsum(together) - together / 2
+    chosen = np.minimum((middle * bins / together.sum()).astype(np.int64), bins - 1)
     _, dense = np.unique(chosen, return_inverse=True)
     places: Counts = dense[which].astype(np.int64)
     return places
 
 
-def _reliability(y: Floats, p: Floats, bins: int) -> Reliability:
-    places = _places(p, bins)
-    count = np.bincount(places)
-    return Reliability(count, np.bincount(places, p) / count, np.bincount(places, y) / count)
+def _reliability(y: Floats, p: Floats, bins: int, negative_weight: float) -> Reliability:
+    weights = _weights(y, negative_weight)
+    places = _places(p, weights, bins)
+    rows: Floats = np.bincount(places, weights)
+    probability, share = (np.bincount(places, weights * values) / rows for values in (p, y))
+    return Reliability(rows, probability, share, negative_weight)
 
 
-def _perfect_error(p: Floats, bins: int) -> float:
+def _perfect_error(y: Floats, p: Floats, bins: int, negative_weight: float) -> float:
     """What bins would show on average if the probabilities held: that of normal errors of their shares."""
-    places = _places(p, bins)
-    return float(np.sqrt(np.bincount(places, p * (1 - p))).sum() / len(p) * math.sqrt(2 / math.pi))
+    weights = _weights(y, negative_weight)
+    variance = weights * p * (1 - p) * (1 - p + p * negative_weight)
+    spreads = np.sqrt(np.bincount(_places(p, weights, bins), variance))
+    return float(spreads.sum() / weights.sum() * math.sqrt(2 / math.pi))
 
 
 def _multiple(seen: float, deviations: float) -> float:
@@ -211,13 +237,13 @@ def _folded(value: float, deviations: float) -> float:
     return mean + deviations * math.sqrt(max(1 + value**2 - mean**2, 0.0))
 
 
-def _mean(values: Floats, groups: ArrayLike | None) -> Estimate:
+def _mean(values: Floats, weights: Floats, groups: ArrayLike | None) -> Estimate:
     """The mean of rows with its 95 % interval, for rows of a group together (normal approximation)."""
-    n, value = len(values), float(values.mean())
-    ids = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    off = np.bincount(ids, values - value)
+    value = float(np.average(values, weights=weights))
+    ids = np.arange(len(values)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    off = np.bincount(ids, weights * (values - value))
     count = len(off)
     if count < FEWEST:
         return Estimate(value)
-    half = Z95 * math.sqrt(float(off @ off) * count / (count - 1)) / n
+    half = Z95 * math.sqrt(float(off @ off) * count / (count - 1)) / float(weights.sum())
     return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))

@@ -15,7 +15,7 @@ from bigbird_dna.reporting.metrics.auroc import Z95
 from bigbird_dna.reporting.metrics.reliability import calibration_metrics, reliability, rising_curve
 from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.promoters.figures import square_panel
-from bigbird_dna.reporting.promoters.predictions import MODEL, Comparison
+from bigbird_dna.reporting.promoters.predictions import Judged, read_predictions
 from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure
 
 if TYPE_CHECKING:
@@ -28,28 +28,35 @@ _WEIGHTS = "model.safetensors"
 
 
 class Held(NamedTuple):
-    """Test windows of a negative set, with their probabilities (N,) by `RAW` and, if known, `CALIBRATED`."""
+    """Test windows of a negative set, with their probabilities (N,) by `RAW` and, if known, `CALIBRATED`.
+
+    Among them are further negatives, if the predictions have any.
+    """
 
     negative_set: str
     labels: NDArray[np.int64]  # (N,)
     pairs: NDArray[np.int64]  # (N,)
+    negative_weight: float
     probabilities: Mapping[str, Floats]
 
 
-def calibrated(comparison: Comparison, predictions: Path) -> Held:
+def calibrated(negative_set: str, predictions: Path) -> Held:
     """The model's probabilities, and calibrated ones if `calibration.json` lies beside its predictions.
 
     Raises
     ------
+    DataError
+        The predictions can't be used, see `read_predictions`.
     ModelError
         That file is damaged, or of other weights than those beside it.
     """
-    raw, beside = comparison.scores[MODEL], predictions.parent
+    rows, beside = Judged.of(read_predictions(predictions, further=True), "test"), predictions.parent
+    raw = rows.probabilities
     versions: dict[str, Floats] = {RAW: raw}
     if (beside / FILE).is_file():
         weights = checksum(beside / _WEIGHTS) if (beside / _WEIGHTS).is_file() else None
         versions[CALIBRATED] = read_calibration(beside / FILE, weights)(raw).astype(np.float64)
-    return Held(comparison.negative_set, comparison.labels, comparison.pairs, versions)
+    return Held(negative_set, rows.labels, rows.pairs, rows.negative_weight, versions)
 
 
 def calibration_table(held: Sequence[Held]) -> pd.DataFrame:
@@ -59,7 +66,9 @@ def calibration_table(held: Sequence[Held]) -> pd.DataFrame:
     rows = []
     for one in held:
         for name, values in one.probabilities.items():
-            figures = calibration_metrics(one.labels, values, groups=one.pairs)._asdict()
+            figures = calibration_metrics(
+                one.labels, values, groups=one.pairs, negative_weight=one.negative_weight
+            )._asdict()
             rows.append(
                 {
                     "negative_set": one.negative_set,
@@ -81,20 +90,22 @@ def calibration_figure(held: Sequence[Held], table: pd.DataFrame, path: Path) ->
         for axis, one in zip(axes, held, strict=True):
             axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
             rows = table[table["negative_set"] == one.negative_set].set_index("probabilities")
-            for name, values in one.probabilities.items():
+            for name in one.probabilities:
                 columns = ["ece_debiased", "ece_debiased_low", "ece_debiased_high"]
                 error = interval(*map(float, rows.loc[name, columns]))
-                _draw(axis, one.labels, values, name, error)
+                _draw(axis, one, name, error)
             axis.set(xlabel="probability", ylabel="share of promoters")
             square_panel(axis, one.negative_set, f"n = {len(one.labels):,}")
             axis.legend(loc="upper left", title="calibration error [95 % CI]", alignment="left")
         save_figure(figure, path)
 
 
-def _draw(axis: Axes, labels: NDArray[np.int64], values: Floats, name: str, error: str) -> None:
+def _draw(axis: Axes, one: Held, name: str, error: str) -> None:
     words, colour = LOOKS[name]
-    curve, order = reliability(labels, values), np.argsort(values, kind="stable")
-    axis.plot(values[order], rising_curve(labels, values)[order], color=colour, linewidth=1.1, alpha=0.6)
+    values = one.probabilities[name]
+    curve = reliability(one.labels, values, negative_weight=one.negative_weight)
+    order, best = np.argsort(values, kind="stable"), rising_curve(one.labels, values, one.negative_weight)
+    axis.plot(values[order], best[order], color=colour, linewidth=1.1, alpha=0.6)
     spread = Z95 * curve.spread
     low, high = np.minimum(spread, curve.share), np.minimum(spread, 1 - curve.share)
     axis.errorbar(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ COLUMNS = ("contig", "start", "end", "strand", "split", "negative_set", "pair", 
 # What makes two files' rows the same example.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
+# The split of further negatives, which are for a calibration and its figures alone.
+FURTHER = {"valid": "valid-further", "test": "test-further"}
 
 # Names of the three predictors that a report compares.
 MODEL, KMER, CONTROL = "model", "k-mer", "control"
@@ -36,8 +38,32 @@ class Comparison:
     scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
 
 
-def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
+class Judged(NamedTuple):
+    """The N windows that a calibration is fitted to, or judged on."""
+
+    labels: NDArray[np.int64]  # (N,)
+    probabilities: NDArray[np.float64]  # (N,) as the model gives them
+    pairs: NDArray[np.int64]  # (N,)
+    negative_weight: float
+    """Of a negative, where a promoter weighs 1: with further negatives the classes' shares stay the same."""
+    further: int  # negatives among the windows that other figures leave out
+
+    @classmethod
+    def of(cls, predictions: pd.DataFrame, split: str) -> Self:
+        """The windows of a split among predictions, and its further negatives."""
+        further = predictions["split"] == FURTHER.get(split)
+        rows = predictions[(predictions["split"] == split) | further]
+        labels, more = rows["label"].to_numpy(np.int64), int(further.sum())
+        negatives = len(labels) - int(labels.sum())
+        weight = (negatives - more) / negatives if negatives else 1.0
+        values = rows["probability"].to_numpy(np.float64)
+        return cls(labels, values, rows["pair"].to_numpy(np.int64), weight, more)
+
+
+def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
     """Rows of `split` of a predictions file, in the order of `KEY`; rows are counted from 1 in errors.
+
+    With `further` its further negatives as well, of which several may be made of one window.
 
     Raises
     ------
@@ -59,11 +85,16 @@ def read_predictions(path: Path, split: str = "test") -> pd.DataFrame:
     _refuse(path, frame, "probability", ~frame["probability"].between(0, 1), "is outside [0, 1]")
     unlike = (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
     _refuse(path, frame, "negative_set", unlike, "does not fit the row's label")
-    _refuse(path, frame, "start", frame.duplicated(KEY), "begins a window that was there before")
+    beside = frame["split"].isin(FURTHER.values())
+    again = frame[~beside].duplicated(KEY).reindex(frame.index, fill_value=False)
+    _refuse(path, frame, "start", again, "begins a window that was there before")
+    _refuse(path, frame, "label", beside & (frame["label"] == 1), "is that of a further negative")
     rows = frame[frame["split"] == split]
     if rows.empty:
         found = ", ".join(sorted(map(str, frame["split"].unique()))) or "no rows"
         raise DataError(f"{path}: no row of split {split!r} (found: {found})")
+    if further:
+        rows = frame[frame["split"].isin([split, FURTHER.get(split)])]
     negative_sets = _negative_sets(rows)
     if len(negative_sets) > 1:
         raise DataError(f"{path}: more than one negative set: {', '.join(negative_sets)}")

@@ -70,7 +70,7 @@ def promoter_report(
         roc_figure(comparisons, table, files / "roc.svg")
         precision_recall_figure(comparisons, table, files / "precision_recall.svg")
         histogram_figure(comparisons, files / "score_histograms.svg")
-        held = [calibrated(one, path) for one, path in zip(comparisons, sets.values(), strict=True)]
+        held = [calibrated(name, path) for name, path in sets.items()]
         calibration = calibration_table(held)
         write_tsv(files / "calibration.tsv", calibration)
         calibration_figure(held, calibration, files / "calibration.svg")

@@ -13,7 +13,7 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.reporting.metrics.reliability import calibration_metrics
-from bigbird_dna.reporting.promoters.predictions import POSITIVE, read_predictions
+from bigbird_dna.reporting.promoters.predictions import POSITIVE, Judged, read_predictions
 from bigbird_dna.tasks.calibrating import described, find_target, install_calibration
 
 PREDICTIONS = "predictions.parquet"
@@ -22,9 +22,13 @@ _MOST_CONTIGS = 50  # that the file names
 
 
 def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Calibration | None:
-    """The calibration that the validation rows among predictions ask for; None if they are too few."""
+    """The calibration that the validation rows among predictions ask for; None if they are too few.
+
+    Their further negatives count too, and all negatives together as much as without these.
+    """
     rows = predictions[predictions["split"] == "valid"]
-    fitted = fit_map(rows["label"].to_numpy(), rows["probability"].to_numpy(), method)
+    judged = Judged.of(predictions, "valid")
+    fitted = fit_map(judged.labels, judged.probabilities, method, judged.negative_weight)
     if fitted is None:
         return None
     contigs = sorted(set(map(str, rows["contig"].unique())))
@@ -36,6 +40,8 @@ def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Cal
         "negative_sets": sets,
         "method": method,
     }
+    if judged.further:
+        fitted_on["further_negatives"] = judged.further
     return Calibration.of({None: fitted}, fitted_on)
 
 
@@ -44,19 +50,19 @@ def calibration_figures(predictions: pd.DataFrame, calibration: Calibration | No
 
     JSON has no NaN: a figure that is not defined is null.
     """
-    rows = predictions[predictions["split"] == "test"]
-    if rows.empty:
+    rows = Judged.of(predictions, "test")
+    if not len(rows.labels):
         return {}
     versions: dict[str, Finish | None] = {RAW: None}
     if calibration is not None:
         versions[CALIBRATED] = calibration
     found = {}
     for name, finish in versions.items():
-        values = rows["probability"].to_numpy()
         figures = calibration_metrics(
-            rows["label"].to_numpy(),
-            values if finish is None else finish(values),
-            groups=rows["pair"].to_numpy(),
+            rows.labels,
+            rows.probabilities if finish is None else finish(rows.probabilities),
+            groups=rows.pairs,
+            negative_weight=rows.negative_weight,
         )
         found[name] = {key: None if math.isnan(one) else one for key, one in figures._asdict().items()}
     return {"calibration": found}
@@ -93,7 +99,7 @@ def calibrate_promoter(
     found = find_target(path, output)
     model = load_promoter_model(found)
     source = found / PREDICTIONS if predictions is None else predictions
-    rows = read_predictions(source, "valid")
+    rows = read_predictions(source, "valid", further=True)
     negative_set = model.settings.negative_set
     for name in sorted(set(map(str, rows["negative_set"].unique())) - {POSITIVE}):
         if negative_set is not None and name != negative_set:
@@ -104,7 +110,9 @@ def calibrate_promoter(
     if calibration is None:
         raise DataError(f"{source}: {too_few(rows)}")
     install_calibration(model, calibration, output)
-    windows = f"{len(rows):,} validation windows"
+    windows = f"{int((rows['split'] == 'valid').sum()):,} validation windows"
+    if further := calibration.fitted_on.get("further_negatives"):
+        windows += f" and {further:,} further negatives"
     log(f"{found if output is None else output}: calibrated on {windows} ({described(calibration)})")
     return calibration
 

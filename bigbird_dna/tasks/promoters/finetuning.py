@@ -163,7 +163,7 @@ def finetune_promoter(
     config.encoder.check_pooling(settings.model.pooling, "promoters.model")
     if origin := read_origin(windows):
         settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
-    data = read_windows(windows, negative_set)
+    data = read_windows(windows, negative_set, further=settings.calibration.negatives > 0)
     learnt = training_windows(data, training.examples, training.seed)
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
     leaked = start.seen(data.rows[data.rows["split"] != "train"]) if world.is_first else []
@@ -295,8 +295,11 @@ def _labelled(data: WindowSet, sequences: list[str]) -> LabelledWindows:
 def held_out_predictions(
     data: WindowSet, sequences: list[str], predict: Callable[[list[str]], npt.NDArray[np.floating]]
 ) -> pd.DataFrame:
-    """The validation and test windows with their labels and what `predict` gives their sequences."""
-    kept = np.flatnonzero(data.rows["split"].isin(["valid", "test"]).to_numpy())
+    """The validation and test windows with their labels and what `predict` gives their sequences.
+
+    With them further negatives, if the data set was read with these.
+    """
+    kept = np.flatnonzero((data.rows["split"] != "train").to_numpy())
     rows = data.rows.drop(columns="name").assign(label=data.labels)
     probabilities = predict([sequences[index] for index in kept])
     return rows.iloc[kept].reset_index(drop=True).assign(probability=probabilities)

@@ -34,7 +34,8 @@ from bigbird_dna.genome.sequences.records import (
 from bigbird_dna.genome.sequences.similarity import similar_groups
 from bigbird_dna.genome.splits import Split
 from bigbird_dna.reporting.promoters.predictions import POSITIVE
-from bigbird_dna.tasks.promoters.windows import COLUMNS, MAX_N, write_windows
+from bigbird_dna.tasks.promoters.placing import MAX_N
+from bigbird_dna.tasks.promoters.windows import COLUMNS, write_windows
 
 _LISTED = 3
 _PLACES = RunPaths(Path())

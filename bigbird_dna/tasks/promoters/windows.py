@@ -5,19 +5,18 @@
 number in `pair` and the split.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.arrays import open_npz
-from bigbird_dna.config import Config, PromoterWindowsConfig
+from bigbird_dna.config import PLACED_SETS, Config
 from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError
@@ -30,23 +29,21 @@ from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
 from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.parquet import check_cells, read_frame
-from bigbird_dna.reporting.promoters.predictions import POSITIVE
+from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
 from bigbird_dna.tasks.examples import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.tasks.homology.leaving_out import without_similar
 from bigbird_dna.tasks.promoters.dinucleotides import shuffle_dinucleotides
-from bigbird_dna.tasks.promoters.negatives import (
-    CANDIDATES_PER_NEGATIVE,
-    draw_candidates,
-    gc_fraction,
-    match_gc,
-    permute,
-    room,
-    substitute,
-)
-from bigbird_dna.tasks.promoters.upstream import find_upstream
+from bigbird_dna.tasks.promoters.negatives import permute, substitute
+from bigbird_dna.tasks.promoters.placing import MAX_N, Place
+from bigbird_dna.tasks.promoters.upstream import FURTHEST
 
 COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
-MAX_N = 0.1
+
+
+_WHY_MISSING = {
+    "genomic": "their split has no more windows far enough from every TSS",
+    "upstream": f"no window without a promoter is left within {FURTHEST:,} bp upstream in their split",
+}
 
 
 class WindowSet(NamedTuple):
@@ -68,10 +65,11 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
     """Write the data set `output` as the sections `genome` and `promoters.windows` say.
 
     It has positives and the named negative sets; also counts of what was left out and why. A training
-    promoter has `negatives` of each set, any other promoter one. Left out are promoters on excluded contigs
-    and regions, those whose window leaves the contig or its split, and those whose window is more than 10 %
-    N; with `splits.similarity` also training windows that are like a held-out one (`without_similar`).
-    `promoters` are loci on the reference, as `prepare-promoters` writes them.
+    promoter has `negatives` of each set, any other promoter one, and for the calibration some further ones
+    (`promoters.calibration.negatives`), whose split is called otherwise (`FURTHER`). Left out are promoters
+    on excluded contigs and regions, those whose window leaves the contig or its split, and those whose
+    window is more than 10 % N; with `splits.similarity` also training windows that are like a held-out one
+    (`without_similar`). `promoters` are loci on the reference, as `prepare-promoters` writes them.
 
     Raises
     ------
@@ -83,27 +81,26 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
     splits = Splits.from_config(config.genome, genome.contigs, find_assembly(config))
     positives, counts = _positives(genome, loci, splits, settings.sides)
-    rows = [_row(window, positives, pair, POSITIVE) for pair, (window, _, _) in enumerate(positives)]
+    held_out = [pair for pair, positive in enumerate(positives) if positive.split != "train"]
     # Only training promoters have several negatives: held-out figures set one against one.
     owners = [
         pair
         for pair, positive in enumerate(positives)
         for _ in range(settings.negatives if positive.split == "train" else 1)
     ]
+    more = [pair for pair in held_out for _ in range(config.promoters.calibration.negatives)]
+    place = Place(genome, loci, [one.window for one in positives], [one.split for one in positives], splits)
+    rows = _rows(place.windows, positives, range(len(positives)), POSITIVE)
     for negative_set in settings.negative_sets:
-        if negative_set == "genomic":
-            found = _genomic(genome, loci, positives, owners, splits, settings, config.seed)
-            counts["genomic negatives not found"] = found.count(None)
-        elif negative_set == "upstream":
-            found = _upstream(genome, loci, positives, owners, splits, settings.sides)
-            counts["upstream negatives not found"] = found.count(None)
-        else:
-            found = [positives[pair].window for pair in owners]
-        rows += [
-            _row(window, positives, pair, negative_set)
-            for pair, window in zip(owners, found, strict=True)
-            if window is not None
-        ]
+        found = place.find(negative_set, owners, settings, (config.seed, 3))
+        if negative_set in PLACED_SETS:
+            counts[f"{negative_set} negatives not found"] = found.count(None)
+            _warn_of_missing(negative_set, owners, found)
+        rows += _rows(found, positives, owners, negative_set)
+        # A promoter's upstream negative is the nearest one: there are no others like it.
+        if more and negative_set != "upstream":
+            found = place.find(negative_set, more, settings, (config.seed, 7))
+            rows += _rows(found, positives, more, negative_set, further=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
     if (threshold := config.splits.similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)
@@ -113,9 +110,32 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
         write_windows(files, table, info)
 
 
-def _row(window: Interval, positives: Sequence[Positive], pair: int, negative_set: str) -> tuple[object, ...]:
-    _, split, name = positives[pair]
-    return *astuple(window), split, negative_set, pair, name
+def _rows(
+    windows: Sequence[Interval | None],
+    positives: Sequence[Positive],
+    owners: Sequence[int],
+    negative_set: str,
+    *,
+    further: bool = False,
+) -> list[tuple[object, ...]]:
+    """Rows of windows by their owners, positives' indices; where there is no window there is no row."""
+    rows = []
+    for pair, window in zip(owners, windows, strict=True):
+        if window is not None:
+            _, split, name = positives[pair]
+            rows.append((*astuple(window), FURTHER[split] if further else split, negative_set, pair, name))
+    return rows
+
+
+def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[Interval | None]) -> None:
+    """Say for how many promoters there is no room for a negative; nothing else is said of them."""
+    missing = found.count(None)
+    if missing:
+        bare = len(set(owners) - {pair for pair, window in zip(owners, found, strict=True) if window})
+        log(
+            f"warning: there is no place for {missing:,} of {len(owners):,} {negative_set} negatives: "
+            f"{_WHY_MISSING[negative_set]}; {bare:,} of {len(set(owners)):,} promoters have none, and stay"
+        )
 
 
 def _positives(
@@ -143,77 +163,6 @@ def _positives(
         raise DataError(f"{reference.path}: no promoter window of {size} lies inside it")
     counts["promoters"] = len(positives)
     return positives, dict(counts)
-
-
-def _genomic(
-    reference: Reference,
-    loci: Sequence[Locus],
-    positives: Sequence[Positive],
-    owners: Sequence[int],
-    splits: Splits,
-    config: PromoterWindowsConfig,
-    seed: int,
-) -> list[Interval | None]:
-    """For each owner, a positive's index, a window of like GC elsewhere in its split; none used twice."""
-    found: list[Interval | None] = [None] * len(owners)
-    upstream, downstream = config.sides
-    for number, split in enumerate(get_args(Split)):
-        rng = np.random.default_rng((seed, 3, number))
-        members = [place for place, pair in enumerate(owners) if positives[pair].split == split]
-        # Read here and once more below: all are measured first, and no genome is held to save 20 s.
-        shares = {stretch: room(reference.fetch(stretch)) for stretch in splits.intervals(split)}
-        together = sum(shares.values()) or 1  # a split without promoters may be all N
-        offers = []
-        for stretch, share in shares.items():
-            offers.append(
-                draw_candidates(
-                    stretch.contig,
-                    reference.fetch(stretch),
-                    np.array([locus.position for locus in loci if locus.contig == stretch.contig], np.int64),
-                    start=stretch.start,
-                    upstream=upstream,
-                    downstream=downstream,
-                    distance=config.distance,
-                    count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * share / together),
-                    rng=rng,
-                )
-            )
-        windows = [window for offer in offers for window in offer.windows]
-        gc = {
-            pair: gc_fraction(reference.fetch(positives[pair].window))
-            for pair in {owners[place] for place in members}
-        }
-        wanted = np.array([gc[owners[place]] for place in members])
-        offered = np.concatenate([offer.gc for offer in offers]) if offers else np.empty(0)
-        for place, choice in zip(members, match_gc(wanted, offered, rng), strict=True):
-            if choice >= 0:
-                found[place] = windows[choice]
-    return found
-
-
-def _upstream(
-    reference: Reference,
-    loci: Sequence[Locus],
-    positives: Sequence[Positive],
-    owners: Sequence[int],
-    splits: Splits,
-    sides: tuple[int, int],
-) -> list[Interval | None]:
-    """For each owner, a positive's index, a window upstream of it in its split; none is used twice."""
-
-    def usable(owner: Interval, negative: Interval) -> bool:
-        whole = inside(negative, reference.contigs) and splits.over(negative) == splits.over(owner)
-        return whole and fraction_n(reference.fetch(negative)) <= MAX_N
-
-    around = [window_around(locus, *sides) for locus in loci]
-    # In rounds: nobody's second negative takes the place of a neighbour's first.
-    turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
-    order = np.argsort(turns, kind="stable")
-    chosen = find_upstream([positives[owners[place]].window for place in order], around, usable)
-    found: list[Interval | None] = [None] * len(owners)
-    for place, negative in zip(order.tolist(), chosen, strict=True):
-        found[place] = negative
-    return found
 
 
 def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
@@ -310,8 +259,11 @@ def read_origin(directory: Path) -> Origin | None:
     return Origin(up, down, sources if isinstance(sources, dict) else {})
 
 
-def read_windows(directory: Path, negative_set: str) -> WindowSet:
-    """Positives and the negatives of one set, in file order."""
+def read_windows(directory: Path, negative_set: str, *, further: bool = False) -> WindowSet:
+    """Positives and the negatives of one set, in file order.
+
+    With `further` also those negatives of held-out promoters that are for the calibration alone.
+    """
     path = directory / "windows.parquet"
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
@@ -332,4 +284,6 @@ def read_windows(directory: Path, negative_set: str) -> WindowSet:
         made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
         raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
+    if not further:
+        chosen = chosen & ~rows["split"].isin(FURTHER.values()).to_numpy()
     return WindowSet(rows[chosen].reset_index(drop=True), labels[chosen])

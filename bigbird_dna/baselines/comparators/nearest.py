@@ -13,18 +13,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.comparators.interface import Windows, blocks
+from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, blocks
+from bigbird_dna.errors import DataError
 from bigbird_dna.genome.homology import nearest
 from bigbird_dna.genome.homology.nearest import Pairs, aligned_pairs
 
 # Axes: N windows learnt from, n windows predicted, T labels of each.
 
-Probabilities = NDArray[np.float64]
-
 _AT_ONCE = 65_536  # windows whose labels are in memory
 
 
-class NearestWindow:
+class NearestWindow(Comparator):
     """Predicts the labels of the nearest window, as surely as that is similar.
 
     Parameters
@@ -37,16 +36,24 @@ class NearestWindow:
     def __init__(self, *, balanced: bool = False) -> None:
         self.balanced = balanced
         self._learnt: Windows | None = None
-        self._shares: Probabilities = np.zeros(0)
+        self._shares: NDArray[np.float64] = np.zeros(0)
 
     def fit(self, learnt: Windows, held_out: Windows | None = None) -> Self:
-        """Learn windows by heart; nothing is chosen, so that those held out aren't looked at."""
+        """Learn windows by heart; nothing is chosen, so that those held out aren't looked at.
+
+        Raises
+        ------
+        DataError
+            There are no windows to learn.
+        """
         count, labels = learnt.shape
+        if not count:
+            raise DataError("nearest: there are no training windows")
         total = np.zeros(labels)
         for rows in blocks(count, _AT_ONCE):
             total += learnt.labels(rows).sum(axis=0)
         self._learnt = learnt
-        self._shares = np.full(labels, 0.5) if self.balanced else total / max(count, 1)
+        self._shares = np.full(labels, 0.5) if self.balanced else total / count
         return self
 
     def pairs(self, sequences: Sequence[str]) -> Pairs:

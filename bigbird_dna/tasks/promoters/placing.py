@@ -1,0 +1,118 @@
+"""Where the negatives of promoters lie: each set's windows on a genome, by promoter."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+
+from bigbird_dna.config import PromoterWindowsConfig
+from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.genome.splits import Split, Splits
+from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.tasks.promoters.negatives import (
+    CANDIDATES_PER_NEGATIVE,
+    draw_candidates,
+    gc_fraction,
+    match_gc,
+    room,
+)
+from bigbird_dna.tasks.promoters.upstream import find_upstream
+
+MAX_N = 0.1
+"""Share of a window's letters that may be N."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A genome with its promoters, for whose windows negatives are found.
+
+    Parameters
+    ----------
+    loci
+        All promoters, those without a window too: no genomic negative is near one.
+    windows, owner_splits
+        The window of each promoter that has one, and the split that all of it belongs to.
+    """
+
+    reference: Reference
+    loci: Sequence[Locus]
+    windows: Sequence[Interval]
+    owner_splits: Sequence[Split]
+    splits: Splits
+
+    def find(
+        self, negative_set: str, owners: Sequence[int], config: PromoterWindowsConfig, seed: tuple[int, int]
+    ) -> list[Interval | None]:
+        """For each owner, an index of `windows`, the window of a negative; None where there is none.
+
+        Sets that are made of a promoter's own sequence have its window.
+        """
+        if negative_set == "genomic":
+            return self._genomic(owners, config, seed)
+        if negative_set == "upstream":
+            return self._upstream(owners, config.sides)
+        return [self.windows[pair] for pair in owners]
+
+    def _genomic(
+        self, owners: Sequence[int], config: PromoterWindowsConfig, seed: tuple[int, int]
+    ) -> list[Interval | None]:
+        """A window of like GC elsewhere in the owner's split; none is used twice."""
+        found: list[Interval | None] = [None] * len(owners)
+        reference = self.reference
+        upstream, downstream = config.sides
+        for number, split in enumerate(get_args(Split)):
+            rng = np.random.default_rng((*seed, number))
+            members = [place for place, pair in enumerate(owners) if self.owner_splits[pair] == split]
+            # Read here and once more below: all are measured first, and no genome is held to save 20 s.
+            shares = {stretch: room(reference.fetch(stretch)) for stretch in self.splits.intervals(split)}
+            together = sum(shares.values()) or 1  # a split without promoters may be all N
+            offers = []
+            for stretch, share in shares.items():
+                positions = [locus.position for locus in self.loci if locus.contig == stretch.contig]
+                offers.append(
+                    draw_candidates(
+                        stretch.contig,
+                        reference.fetch(stretch),
+                        np.array(positions, np.int64),
+                        start=stretch.start,
+                        upstream=upstream,
+                        downstream=downstream,
+                        distance=config.distance,
+                        count=math.ceil(len(members) * CANDIDATES_PER_NEGATIVE * share / together),
+                        rng=rng,
+                    )
+                )
+            windows = [window for offer in offers for window in offer.windows]
+            gc = {
+                pair: gc_fraction(reference.fetch(self.windows[pair]))
+                for pair in {owners[place] for place in members}
+            }
+            wanted = np.array([gc[owners[place]] for place in members])
+            offered = np.concatenate([offer.gc for offer in offers]) if offers else np.empty(0)
+            for place, choice in zip(members, match_gc(wanted, offered, rng), strict=True):
+                if choice >= 0:
+                    found[place] = windows[choice]
+        return found
+
+    def _upstream(self, owners: Sequence[int], sides: tuple[int, int]) -> list[Interval | None]:
+        """A window upstream of the owner in its split; none is used twice."""
+        reference, splits = self.reference, self.splits
+
+        def usable(owner: Interval, negative: Interval) -> bool:
+            whole = inside(negative, reference.contigs) and splits.over(negative) == splits.over(owner)
+            return whole and fraction_n(reference.fetch(negative)) <= MAX_N
+
+        around = [window_around(locus, *sides) for locus in self.loci]
+        # In rounds: nobody's second negative takes the place of a neighbour's first.
+        turns = pd.DataFrame({"pair": owners}).groupby("pair").cumcount()
+        order = np.argsort(turns, kind="stable")
+        chosen = find_upstream([self.windows[owners[place]] for place in order], around, usable)
+        found: list[Interval | None] = [None] * len(owners)
+        for place, negative in zip(order.tolist(), chosen, strict=True):
+            found[place] = negative
+        return found
