@@ -10,6 +10,7 @@ from bigbird_dna.cli import (
     comparators,
     exchange,
     homology,
+    nlp,
     pages,
     predict,
     prepare,
