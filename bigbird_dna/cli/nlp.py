@@ -44,7 +44,7 @@ def pretrain(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Pretrain an encoder on the documents of a task of kind pretraining; resumes and stops as pretrain does."""
+    """Pretrain on the documents of a task of kind pretraining; resumes and stops as pretrain does."""
     from bigbird_dna.nlp.commands import train_task
 
     train_task(
@@ -60,7 +60,7 @@ def finetune(
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Fine-tune a model for a task of kind classification, qa or summaries; resumes and stops as pretrain does."""
+    """Fine-tune for a task of kind classification, qa or summaries; resumes and stops as pretrain does."""
     from bigbird_dna.nlp.commands import train_task
 
     train_task(

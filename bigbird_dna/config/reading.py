@@ -118,7 +118,7 @@ def _text(path: Path, name: str) -> str:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set the key of a `section.key=value` override in place; `ConfigError` names an override that is none."""
+    """Set the key of a `section.key=value` override in place; `ConfigError` names a faulty one."""
     source = f"--set {shown(override)}"
     key, equals, text = override.partition("=")
     if not equals or not key:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.nlp.records import Kind, Record
 from bigbird_dna.nlp.sections import GeneratedConfig, TextTask
 from bigbird_dna.training.distributed import World
@@ -18,11 +18,11 @@ from bigbird_dna.training.distributed import World
 S = TypeVar("S", bound=TextTask, contravariant=True)
 
 _PLACES: Mapping[str, str] = {
+    "pretraining": "bigbird_dna.nlp.pretraining.task",
     "classification": "bigbird_dna.nlp.classification.task",
     "qa": "bigbird_dna.nlp.answers.task",
     "summaries": "bigbird_dna.nlp.summaries.task",
 }
-KINDS = tuple(_PLACES)
 
 
 class Task(Protocol[S]):
@@ -51,12 +51,15 @@ class Task(Protocol[S]):
     def predict(
         self, settings: S, model: Path, records: Path, output: Path, device: str, batch_size: int
     ) -> None:
-        """Write the predictions of a model for a file of records, whole or not at all."""
+        """Write the predictions of a model for a file of records, whole or not at all.
 
-    def evaluate(self, settings: S, records: Path, predictions: Path) -> dict[str, float]:
+        For masked tokens, `UsageError`: nothing is predicted there.
+        """
+
+    def evaluate(self, settings: S, records: Path, predictions: Path) -> dict[str, Any]:
         """Figures by metric of predictions, by the official definitions; they need no model.
 
-        `DataError` if a record has no prediction, or a prediction no record.
+        `DataError` if a record has no prediction, or a prediction no record (`matched`).
         """
 
 
@@ -69,8 +72,6 @@ def find_task(kind: str) -> Task[Any]:
 
 def matched(records: Mapping[str, Record], predictions: Mapping[str, Any], source: Path) -> list[str]:
     """The ids that both have, in the records' order; `DataError` names the first that only one has."""
-    from bigbird_dna.errors import DataError
-
     for name in records:
         if name not in predictions:
             raise DataError(f"{source}: has no prediction for record {name!r}")
