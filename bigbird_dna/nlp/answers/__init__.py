@@ -1,1 +1,1 @@
-"""Question answering: answers, supporting facts and candidates in long documents (App. E.2)."""
+"""Question answering in long documents (App. E): HotpotQA, Natural Questions, TriviaQA and WikiHop."""
