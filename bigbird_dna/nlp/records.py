@@ -85,6 +85,16 @@ class Fact(BaseModel):
     sentence: int = Field(ge=0)
 
 
+class Annotation(BaseModel):
+    """What one of several annotators found (Natural Questions); nothing: that there is no answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    answers: tuple[Answer, ...] = ()
+    long_answer: int | None = Field(default=None, ge=0)
+    type: Literal["null", "yes", "no", "short", "long"] | None = None
+
+
 class QuestionRecord(Record):
     """A question with its context, and what is known of the answer.
 
@@ -100,6 +110,9 @@ class QuestionRecord(Record):
     candidates: tuple[str, ...] = ()
     long_answer: int | None = Field(default=None, ge=0, description="number of the paragraph that it is")
     type: Literal["null", "yes", "no", "short", "long", "span"] | None = None
+    annotations: tuple[Annotation, ...] = Field(
+        default=(), description="of several annotators, which predictions are judged by"
+    )
 
     @model_validator(mode="after")
     def _places_are_there(self) -> "QuestionRecord":

@@ -29,6 +29,9 @@ class AnswersTask(TextTask):
     unanswerable: bool = Field(
         default=False, description="form span: a document may have no answer, which is then the empty one"
     )
+    hops: Literal[1, 2] = Field(
+        default=1, description="generated documents: facts from the question to the answer"
+    )
     facts_weight: float = Field(
         default=1.0, ge=0, description="of the supporting facts' loss, beside that of the answer"
     )
