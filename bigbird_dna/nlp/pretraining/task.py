@@ -158,7 +158,7 @@ class _Pretraining:
 
 
 def _curve(log: Path) -> list[tuple[int, float]]:
-    """Steps and bits per character on the documents to watch, of a training's log; none where there is none."""
+    """Steps and bits per character on the documents to watch, of a training log; none where there is none."""
     if not log.is_file():
         return []
     lines = (values for _, values in read_objects(log))
