@@ -1,6 +1,7 @@
 """What the commands of the tasks on text do, on the files that a configuration names."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bigbird_dna.checks import check_at_least_one
@@ -8,9 +9,10 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_json
 from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.nlp.answers.sections import AnswersTask
 from bigbird_dna.nlp.config import AnyTask, read_config
 from bigbird_dna.nlp.extra import check_extra
-from bigbird_dna.nlp.loading import write_splits
+from bigbird_dna.nlp.loading import Read, write_splits
 from bigbird_dna.nlp.sections import TextPaths
 from bigbird_dna.nlp.task import find_task
 from bigbird_dna.outputs import check_output
@@ -22,12 +24,18 @@ def prepare_task(config: Path, overrides: Sequence[str], name: str) -> None:
     """Write a task's records, in three splits."""
     settings, paths = _task(config, overrides, name)
     task = find_task(settings.kind)
+    read: Read | None = None
+    if isinstance(settings, AnswersTask) and settings.public:
+        from bigbird_dna.nlp.answers.public import read_public
+
+        read = partial(read_public, settings.form)
     write_splits(
         settings.data,
         task.kind,
         lambda row: task.record(settings, row),
         lambda generated, split: task.generate(settings, generated, split),
         paths.data,
+        read,
     )
 
 

@@ -11,15 +11,21 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError, error_text
 from bigbird_dna.nlp.extra import extra
 from bigbird_dna.nlp.pretraining.installed import installed_documents
-from bigbird_dna.nlp.records import RECORDS, Kind, checked, read_records, write_objects
+from bigbird_dna.nlp.records import RECORDS, Kind, Record, checked, read_records, write_objects
 from bigbird_dna.nlp.sections import SPLITS, DataConfig, GeneratedConfig, HubConfig
 
 ToRecord = Callable[[Mapping[str, Any]], dict[str, Any] | None]
+Read = Callable[[Path], Iterator[Record]]
 Generate = Callable[[GeneratedConfig, str], Iterator[dict[str, Any]]]
 
 
 def write_splits(
-    data: DataConfig, kind: Kind, to_record: ToRecord, generate: Generate, directory: Path
+    data: DataConfig,
+    kind: Kind,
+    to_record: ToRecord,
+    generate: Generate,
+    directory: Path,
+    read: Read | None = None,
 ) -> dict[str, int]:
     """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, every record checked; how many each has.
 
@@ -29,6 +35,8 @@ def write_splits(
         Makes a record of a row of the public data set; none: the row is left out.
     generate
         Makes the records of a split.
+    read
+        Reads a file of one's own; none: it is one of records.
 
     Raises
     ------
@@ -39,18 +47,24 @@ def write_splits(
     counts = {}
     for split in SPLITS:
         counts[split] = write_objects(
-            directory / f"{split}.jsonl", _records(data, kind, to_record, generate, split)
+            directory / f"{split}.jsonl", _records(data, kind, to_record, generate, split, read)
         )
         log(f"{directory / f'{split}.jsonl'}: {counts[split]:,} records")
     return counts
 
 
 def _records(
-    data: DataConfig, kind: Kind, to_record: ToRecord, generate: Generate, split: str
+    data: DataConfig,
+    kind: Kind,
+    to_record: ToRecord,
+    generate: Generate,
+    split: str,
+    read: Read | None,
 ) -> Iterator[dict[str, Any]]:
     form = RECORDS[kind]
     if data.files is not None:
-        for record in read_records(Path(getattr(data.files, split)), form):
+        path = Path(getattr(data.files, split))
+        for record in read(path) if read else read_records(path, form):
             yield record.model_dump(exclude_unset=True) | {"id": record.id}
         return
     if data.generated is not None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from bigbird_dna.nlp.answers.text_metrics import ARTICLES, without_punctuation
+from bigbird_dna.nlp.answers.text_metrics import ARTICLES
 
 _WORD = re.compile(r"\S+")
 
@@ -22,8 +22,8 @@ class Place(NamedTuple):
 def places_of(answers: Iterable[str], text: str, most_words: int) -> list[Place]:
     """All places of answers of at most `most_words` words, in the text's order, each once.
 
-    Words are compared in lower case, without punctuation; articles count nowhere. A place begins and ends at
-    the letters that were compared: marks around it are left out.
+    Words are compared in lower case, by their letters and digits alone; articles count nowhere. A place begins and ends at
+    letters that were compared: marks around it are left out.
     """
     sought: dict[str, set[tuple[str, ...]]] = {}
     for answer in answers:
@@ -43,8 +43,8 @@ def places_of(answers: Iterable[str], text: str, most_words: int) -> list[Place]
 def _words(text: str) -> Iterator[tuple[str, Place]]:
     """Words as they are compared, with the characters that they were made of."""
     for match in _WORD.finditer(text):
-        bare = without_punctuation(match.group().lower())
+        letters = [place for place, one in enumerate(match.group()) if one.isalnum()]
+        bare = "".join(match.group()[place] for place in letters).lower()
         if not bare or bare in ARTICLES:
             continue
-        letters = [place for place, one in enumerate(match.group()) if without_punctuation(one)]
         yield bare, Place(match.start() + letters[0], match.start() + letters[-1] + 1)

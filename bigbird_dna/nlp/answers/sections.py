@@ -22,6 +22,9 @@ class AnswersTask(TextTask):
         description="what is asked for and how it is judged: span (an answer that stands in the text), or as "
         "one of the data sets",
     )
+    public: bool = Field(
+        default=False, description="data.files are the data set's own files, not files of records"
+    )
     length: int = Field(default=4096, ge=32, description="tokens of an input, the question included")
     stride: int = Field(default=2048, ge=1, description="tokens from an input to the next, of long documents")
     question_tokens: int = Field(default=64, ge=1, description="of a question; what is further on isn't read")
@@ -47,6 +50,8 @@ class AnswersTask(TextTask):
                 f"question_tokens {self.question_tokens} leave none of the encoder.extra_globals "
                 f"{self.encoder.extra_globals} for paragraphs"
             )
+        if self.public and (self.form == "span" or self.data.files is None):
+            raise ValueError("public needs data.files, and the form of a data set")
         if self.unanswerable and self.form != "span":
             raise ValueError(f"unanswerable goes with form span, not {self.form}")
         return self

@@ -30,11 +30,6 @@ class Overlap(NamedTuple):
 NOTHING = Overlap(0.0, 0.0, 0.0, 0.0)
 
 
-def without_punctuation(text: str) -> str:
-    """The text without ASCII punctuation and the quotation marks that TriviaQA leaves out."""
-    return "".join(letter for letter in text if letter not in _PUNCTUATION and letter not in _CURLY)
-
-
 def normalised(text: str, *, marks_are_blanks: bool = False) -> str:
     """An answer as it is compared.
 
