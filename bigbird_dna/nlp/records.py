@@ -187,8 +187,10 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, values
 
 
-def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str) -> R:
-    """A record of an object; `DataError` names `path`, line `number` and the key at fault."""
+def checked(
+    values: dict[str, Any], kind: type[R], number: int, path: Path | str, unit: str = "line"
+) -> R:
+    """A record of an object; `DataError` names `path`, line (or `unit`) `number` and the key at fault."""
     try:
         # By way of JSON: lists are tuples, and numbers are what they are in a file.
         record = kind.model_validate_json(json.dumps(values))
@@ -198,10 +200,10 @@ def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str
         return record if record.id else record.model_copy(update={"id": str(number)})
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        raise DataError(f"{path}: line {number}: unknown key {shortened(repr(key))}")
+        raise DataError(f"{path}: {unit} {number}: unknown key {shortened(repr(key))}")
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
     raise DataError(
-        f"{path}: line {number}: {key}: {message}" if key else f"{path}: line {number}: {message}"
+        f"{path}: {unit} {number}: {key}: {message}" if key else f"{path}: {unit} {number}: {message}"
     )
 
 

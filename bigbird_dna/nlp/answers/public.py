@@ -70,7 +70,7 @@ def read_public(form: Form, path: Path) -> Iterator[QuestionRecord]:
             raise DataError(f"{path}: record {number}: {error}") from None
         if values is not None:
             found = True
-            yield checked(values, QuestionRecord, number, path)
+            yield checked(values, QuestionRecord, number, path, "record")
     if not found:
         raise DataError(f"{path}: holds no record")
 
