@@ -144,6 +144,9 @@ def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
     with pytest.raises(DataError, match=r"some/thing \(validation\): can't be had: no network; name files"):
         write_splits(data, "pretraining", record, record, tmp_path)  # type: ignore[arg-type]
     assert asked == [("some/thing", "en", "train"), ("some/thing", "en", "validation")]
+    assert not list(tmp_path.glob("*.jsonl"))  # all or none
+    whole = DataConfig(hub=HubConfig(name="some/thing", valid="train", test="train"))
+    assert write_splits(whole, "pretraining", record, record, tmp_path)["train"] == 2  # type: ignore[arg-type]
     assert [record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)] == ["a", "b"]
 
 

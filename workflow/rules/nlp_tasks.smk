@@ -63,8 +63,11 @@ rule nlp_records:
     benchmark:
         NLP_RESULTS / "benchmarks/records-{task}.tsv"
     localrule: True
+    params:
+        directory=subpath(output[0], parent=True),
     shell:
-        "bigbird-dna nlp prepare {input.config:q} --task {wildcards.task:q} > {log:q} 2>&1"
+        "bigbird-dna nlp prepare {input.config:q} --task {wildcards.task:q}"
+        " -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule nlp_train:
@@ -89,8 +92,8 @@ rule nlp_train:
         limit=LIMIT,
         device=DEVICE,
     shell:
-        "bigbird-dna nlp {params.command:q} {input.config:q} --task {wildcards.task:q} {params.limit:q}"
-        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+        "bigbird-dna nlp {params.command:q} {input.config:q} --task {wildcards.task:q} -o {output:q}"
+        " {params.limit:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule nlp_predict:
