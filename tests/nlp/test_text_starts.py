@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
@@ -17,8 +18,6 @@ from bigbird_dna.nlp.sections import TextStartConfig
 from bigbird_dna.nlp.starting import TextStart, make_text_start
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.nlp.conftest import TEXT, shuffle_weights
-
-import transformers  # isort: skip  (conftest skips where it is missing)
 
 TOLERANCE = 1e-4
 
@@ -116,9 +115,7 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
     assert (found - expected).abs().max() < TOLERANCE and expected.std() > 0.1
 
 
-def test_a_model_of_ours_is_taken_with_more_positions(
-    tmp_path: Path, text_tokenizer: JsonTokenizer
-) -> None:
+def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
     config = EncoderConfig(
         vocabulary=text_tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=16
     )
@@ -126,7 +123,9 @@ def test_a_model_of_ours_is_taken_with_more_positions(
     first = make_model(build_network(config, settings).eval(), text_tokenizer, config, settings)
     save(tmp_path / "model", first, {}, {}, {})
     start = make_text_start(
-        TextStartConfig(model=str(tmp_path / "model")), EncoderConfig(positions=128, window_blocks=1), no_texts
+        TextStartConfig(model=str(tmp_path / "model")),
+        EncoderConfig(positions=128, window_blocks=1),
+        no_texts,
     )
     assert (start.config.positions, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
     assert start.sha256 == load(tmp_path / "model").sha256
