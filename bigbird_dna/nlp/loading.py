@@ -58,12 +58,7 @@ def write_splits(
 
 
 def _records(
-    data: DataConfig,
-    kind: Kind,
-    to_record: ToRecord,
-    generate: Generate,
-    split: str,
-    read: Read | None,
+    data: DataConfig, kind: Kind, to_record: ToRecord, generate: Generate, split: str, read: Read | None
 ) -> Iterator[dict[str, Any]]:
     form = RECORDS[kind]
     if data.files is not None:

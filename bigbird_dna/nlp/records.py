@@ -187,9 +187,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, values
 
 
-def checked(
-    values: dict[str, Any], kind: type[R], number: int, path: Path | str, unit: str = "line"
-) -> R:
+def checked(values: dict[str, Any], kind: type[R], number: int, path: Path | str, unit: str = "line") -> R:
     """A record of an object; `DataError` names `path`, line (or `unit`) `number` and the key at fault."""
     try:
         # By way of JSON: lists are tuples, and numbers are what they are in a file.

@@ -12,7 +12,7 @@ from bigbird_dna.nlp.answers.settings import LongAnswersSettings
 BEGINNINGS = 20
 """Tokens of a window where an answer is tried to begin: those that score best."""
 
-Scores = NDArray[np.float32]
+Scores = NDArray[np.floating]
 
 
 @dataclass(eq=False)

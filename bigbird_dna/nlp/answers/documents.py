@@ -52,7 +52,8 @@ class Document:
 
     def text(self, span: Span) -> str:
         """What stands at a span, as the source has it."""
-        return self.texts[self.paragraph[span.first]][self.start[span.first] : self.end[span.last]]
+        text = self.texts[int(self.paragraph[span.first])]
+        return text[int(self.start[span.first]) : int(self.end[span.last])]
 
     def span(self, paragraph: int, start: int, end: int) -> Span | None:
         """The tokens that hold characters of a paragraph; none if there are none."""

@@ -4,13 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bigbird_dna.nlp.answers.sections import Form
-from bigbird_dna.nlp.answers.text_metrics import (
-    NOTHING,
-    Overlap,
-    best_overlap,
-    normalised,
-    whole_or_nothing,
-)
+from bigbird_dna.nlp.answers.text_metrics import NOTHING, Overlap, best_overlap, normalised, whole_or_nothing
 from bigbird_dna.nlp.records import QuestionRecord
 
 Records = Mapping[str, QuestionRecord]
@@ -52,9 +46,7 @@ def span_figures(records: Records, predictions: Predictions) -> dict[str, float]
 def trivia_figures(records: Records, predictions: Predictions) -> dict[str, float]:
     """TriviaQA's exact match and F1: the best over all aliases."""
     found = [
-        best_overlap(
-            _answer(predictions[name]), [one.text for one in record.answers], marks_are_blanks=True
-        )
+        best_overlap(_answer(predictions[name]), [one.text for one in record.answers], marks_are_blanks=True)
         for name, record in records.items()
     ]
     return {"exact_match": _mean(one.exact for one in found), "f1": _mean(one.f1 for one in found)}
@@ -72,10 +64,8 @@ def hotpot_figures(records: Records, predictions: Predictions) -> dict[str, floa
         told = {(one.paragraph, one.sentence) for one in record.facts}
         facts.append(_sets({(fact[0], fact[1]) for fact in predictions[name].get("facts", ())}, told))
         precision, recall = (getattr(answers[-1], part) * getattr(facts[-1], part) for part in _PARTS)
-        joint.append(
-            Overlap(answers[-1].exact * facts[-1].exact, _f1(precision, recall), precision, recall)
-        )
-    figures = {}
+        joint.append(Overlap(answers[-1].exact * facts[-1].exact, _f1(precision, recall), precision, recall))
+    figures: dict[str, float] = {}
     for prefix, found in (("", answers), ("facts_", facts), ("joint_", joint)):
         figures |= {
             f"{prefix}exact_match": _mean(one.exact for one in found),
@@ -92,8 +82,7 @@ _PARTS = ("precision", "recall")
 def candidate_figures(records: Records, predictions: Predictions) -> dict[str, float]:
     """WikiHop's accuracy: the right candidate was chosen."""
     right = [
-        bool(record.answers)
-        and normalised(_answer(predictions[name])) == normalised(record.answers[0].text)
+        bool(record.answers) and normalised(_answer(predictions[name])) == normalised(record.answers[0].text)
         for name, record in records.items()
     ]
     return {"accuracy": _mean(map(float, right))}
@@ -126,7 +115,7 @@ def natural_figures(records: Records, predictions: Predictions) -> dict[str, flo
         judged["long"].append(_judged(given, longs, said.get("long_score")))
         shorts = [_short(one.type, one.answers) for one in known]
         judged["short"].append(_judged(_said_short(said), shorts, said.get("score")))
-    figures = {}
+    figures: dict[str, float] = {}
     for word, found in judged.items():
         precision, recall, f1 = precision_recall(found)
         figures |= {f"{word}_f1": f1, f"{word}_precision": precision, f"{word}_recall": recall}

@@ -51,7 +51,10 @@ def _record(rng: np.random.Generator, words: int, form: Form, hops: int, null: b
     told = [
         [f"{names[chain]} is {values[chain]}."]
         if hops == 1
-        else [f"{names[chain]} knows {names[chains + chain]}.", f"{names[chains + chain]} is {values[chain]}."]
+        else [
+            f"{names[chain]} knows {names[chains + chain]}.",
+            f"{names[chains + chain]} is {values[chain]}.",
+        ]
         for chain in range(chains)
     ]
     count = max(words // 3, 2 * chains * hops)  # sentences, of three words each
@@ -68,9 +71,7 @@ def _record(rng: np.random.Generator, words: int, form: Form, hops: int, null: b
 def _paragraphs(sentences: list[str]) -> list[dict[str, Any]]:
     return [
         {"sentences": [one if number == 0 else " " + one for number, one in enumerate(part)]}
-        for part in (
-            sentences[first : first + PARAGRAPH] for first in range(0, len(sentences), PARAGRAPH)
-        )
+        for part in (sentences[first : first + PARAGRAPH] for first in range(0, len(sentences), PARAGRAPH))
     ]
 
 

@@ -12,20 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigbird_dna.nlp.answers.documents import TITLE, Document, Window, header
-from bigbird_dna.nlp.answers.network import (
-    CANDIDATE,
-    CLS,
-    PARAGRAPH,
-    QUESTION,
-    SENTENCE,
-    UNUSED,
-    AnswerInput,
-)
+from bigbird_dna.nlp.answers.network import CANDIDATE, CLS, PARAGRAPH, QUESTION, SENTENCE, UNUSED, AnswerInput
 from bigbird_dna.nlp.answers.settings import LongAnswersSettings
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.micro_batches import Batch, take_rows
 
 MOST_ANCHORS = 4096
+
 
 @dataclass(eq=False)
 class Row:

@@ -22,8 +22,8 @@ class Place(NamedTuple):
 def places_of(answers: Iterable[str], text: str, most_words: int) -> list[Place]:
     """All places of answers of at most `most_words` words, in the text's order, each once.
 
-    Words are compared in lower case, by their letters and digits alone; articles count nowhere. A place begins and ends at
-    letters that were compared: marks around it are left out.
+    Words are compared in lower case, by their letters and digits alone; articles count nowhere. A place
+    begins and ends at letters that were compared: marks around it are left out.
     """
     sought: dict[str, set[tuple[str, ...]]] = {}
     for answer in answers:

@@ -93,9 +93,7 @@ class AnswersObjective:
         """The official figures on records to watch, equal on every process."""
         own = self.valid[self.world.rank :: self.world.size]
         batch_size = min(64, self.config.batch_size)
-        lines = [
-            *predictions(network, own, self.tokenizer, self.settings, self.world.device, batch_size)
-        ]
+        lines = [*predictions(network, own, self.tokenizer, self.settings, self.world.device, batch_size)]
         said = {line["id"]: line for part in self.world.gather(lines) for line in part}
         return figures_of(self.settings.form, {record.id: record for record in self.valid}, said)
 

@@ -195,7 +195,9 @@ def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[st
     for page in pages:
         name = Path(page["Filename"])
         if evidence is None or name.is_absolute() or ".." in name.parts:
-            raise DataError(f"its document {page['Filename']!r:.80} is not the name of a file of the evidence")
+            raise DataError(
+                f"its document {page['Filename']!r:.80} is not the name of a file of the evidence"
+            )
         path = evidence / kind / name
         with reading(path, "not readable as text", UnicodeDecodeError), path.open(encoding="utf-8") as stream:
             text = stream.read(LONGEST_LINE + 1)

@@ -49,7 +49,10 @@ def _scored(
     while some := [*islice(each, batch_size)]:
         rows = [make_row(document, window, tokenizer, settings, extra) for window in some]
         batch = on_device(collate(rows, tokenizer.pad_id), device)
-        found = [None if part is None else part.float().cpu().numpy() for part in network.read(network_input(batch))]
+        found = [
+            None if part is None else part.float().cpu().numpy()
+            for part in network.read(network_input(batch))
+        ]
         marks, types, anchors = found
         assert marks is not None
         for number, (window, row) in enumerate(zip(some, rows, strict=True)):

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.errors import ConfigError, DataError, ModelError
@@ -20,13 +18,34 @@ from bigbird_dna.nlp.answers.public import public_record
 from bigbird_dna.nlp.answers.reading import predictions
 from bigbird_dna.nlp.answers.sections import AnswersTask
 from bigbird_dna.nlp.answers.settings import LongAnswersSettings
-from bigbird_dna.nlp.records import Kind, QuestionRecord, read_objects, read_records, write_objects
+from bigbird_dna.nlp.records import (
+    Kind,
+    QuestionRecord,
+    Record,
+    checked,
+    read_objects,
+    read_records,
+    write_objects,
+)
 from bigbird_dna.nlp.sections import GeneratedConfig
 from bigbird_dna.nlp.starting import make_text_start
 from bigbird_dna.nlp.task import matched
 from bigbird_dna.nlp.vocabulary import texts_of
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.training.distributed import World
+
+
+class Prediction(Record):
+    """A line of a file of predictions; what a record's form doesn't ask for is left out."""
+
+    answer: str
+    paragraph: int | None = None
+    start: int | None = None
+    score: float | None = None
+    type: str | None = None
+    facts: tuple[tuple[int, int], ...] = ()
+    long_answer: int | None = None
+    long_score: float | None = None
 
 
 class _Answers:
@@ -43,13 +62,7 @@ class _Answers:
         return generate_questions(generated, split, settings.form, settings.hops, settings.unanswerable)
 
     def train(
-        self,
-        settings: AnswersTask,
-        train: Path,
-        valid: Path,
-        output: Path,
-        checkpoints: Path,
-        world: World,
+        self, settings: AnswersTask, train: Path, valid: Path, output: Path, checkpoints: Path, world: World
     ) -> dict[str, Any]:
         """Train, or go on training, and publish a model of long answers; see `Task.train`."""
         check_directory(output, [train, valid, checkpoints])
@@ -93,22 +106,12 @@ class _Answers:
         if not world.is_first:
             return dict(figures)
         metrics = {**figures, "split": "valid", "steps": progress.step, "tokens_seen": progress.tokens}
-        provenance = {
-            "configuration": settings.model_dump(mode="json"),
-            "data": data,
-            **start.identity(),
-        }
+        provenance = {"configuration": settings.model_dump(mode="json"), "data": data, **start.identity()}
         run.publish(output, provenance, metrics)
         return metrics
 
     def predict(
-        self,
-        settings: AnswersTask,
-        model: Path,
-        records: Path,
-        output: Path,
-        device: str,
-        batch_size: int,
+        self, settings: AnswersTask, model: Path, records: Path, output: Path, device: str, batch_size: int
     ) -> None:
         """Write each record's answer, its place in the source, and what else its form asks for."""
         loaded = load(model)
@@ -127,12 +130,12 @@ class _Answers:
         true = {record.id: record for record in read_questions(records, settings)}
         predicted: dict[str, Any] = {}
         for number, values in read_objects(predictions):
-            name = values.get("id")
-            if not isinstance(name, str) or not isinstance(values.get("answer"), str):
+            if not isinstance(values.get("id"), str) or not isinstance(values.get("answer"), str):
                 raise DataError(f"{predictions}: line {number}: has no id or no answer")
-            if name in predicted:
-                raise DataError(f"{predictions}: line {number}: record {name!r} is predicted twice")
-            predicted[name] = values
+            said = checked(values, Prediction, number, predictions)
+            if said.id in predicted:
+                raise DataError(f"{predictions}: line {number}: record {said.id!r} is predicted twice")
+            predicted[said.id] = said.model_dump()
         matched(true, predicted, predictions)
         return figures_of(settings.form, true, predicted)
 

@@ -24,9 +24,7 @@ def texts(*answers: str) -> dict[str, Any]:
 
 def judged(form: Any, truths: list[QuestionRecord], said: list[dict[str, Any]]) -> dict[str, float]:
     names = [str(number) for number in range(len(truths))]
-    return figures_of(
-        form, dict(zip(names, truths, strict=True)), dict(zip(names, said, strict=True))
-    )
+    return figures_of(form, dict(zip(names, truths, strict=True)), dict(zip(names, said, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -156,9 +154,13 @@ def test_natural_questions_need_two_annotators_and_any_of_them_is_right() -> Non
         record(**annotations(1, 1, 1, 0, None)),  # long right by the fourth, no short answer
         record(**annotations(1, 1, 1, 1, 1)),  # long wrong
     ]
-    figures = judged("natural_questions", truths, [{**said, **scores}] * 3 + [{**said, "type": "null", **scores}])
+    figures = judged(
+        "natural_questions", truths, [{**said, **scores}] * 3 + [{**said, "type": "null", **scores}]
+    )
     # long: three have one, three are given, two of these right
-    assert figures["long_precision"] == pytest.approx(2 / 3) and figures["long_recall"] == pytest.approx(2 / 3)
+    assert figures["long_precision"] == pytest.approx(2 / 3) and figures["long_recall"] == pytest.approx(
+        2 / 3
+    )
     # short: one has one, three are given, one right
     assert figures["short_precision"] == pytest.approx(1 / 3) and figures["short_recall"] == 1
     assert figures["short_f1"] == pytest.approx(0.5)
@@ -196,5 +198,7 @@ def test_the_best_threshold_gives_ties_together() -> None:
 
 def test_wikihop_is_judged_by_the_candidate() -> None:
     truth = record(**texts("New York"), candidates=["new york", "Boston"])
-    figures = judged("wikihop", [truth, truth, truth], [{"answer": "New York"}, {"answer": "Boston"}, {"answer": ""}])
+    figures = judged(
+        "wikihop", [truth, truth, truth], [{"answer": "New York"}, {"answer": "Boston"}, {"answer": ""}]
+    )
     assert figures["accuracy"] == pytest.approx(1 / 3)

@@ -10,8 +10,8 @@ from torch import Tensor
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder, Globals
-from bigbird_dna.nlp.answers.labels import packed
 from bigbird_dna.nlp.answers.documents import Span
+from bigbird_dna.nlp.answers.labels import packed
 from bigbird_dna.nlp.answers.losses import allowed_tokens, candidate_loss, facts_loss, span_loss
 from bigbird_dna.nlp.answers.network import AnswerInput, AnswerNetwork
 from bigbird_dna.nlp.answers.settings import LongAnswersSettings
@@ -124,9 +124,7 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     with torch.inference_mode():
         dense, blocked = (network.read(given) for network in networks)
         cut = [part[1:, :61] if part.shape[1] == 100 else part[1:] for part in given if part.dim() > 1]  # type: ignore[union-attr]
-        alone = networks[1].read(
-            AnswerInput(cut[0], torch.tensor([61]), given.asked[1:], *cut[1:])
-        )
+        alone = networks[1].read(AnswerInput(cut[0], torch.tensor([61]), given.asked[1:], *cut[1:]))
         moved = given._replace(owners=(given.owners + 1).clamp(max=11))  # type: ignore[operator]
         other = networks[1].read(moved)
         asked = networks[1].read(given._replace(global_ids=given.global_ids.roll(1, 1)))  # type: ignore[union-attr]
@@ -172,9 +170,7 @@ def test_the_noisy_span_loss_is_the_sum_over_all_spans() -> None:
 def test_facts_and_candidates_that_are_not_there_count_nothing() -> None:
     scores = torch.tensor([[2.0, -1.0, 9.0], [0.5, 0.0, 3.0]], requires_grad=True)
     labels = torch.tensor([[1, 0, -1], [0, 0, 1]])
-    expected = sum(
-        float(torch.nn.functional.softplus(torch.tensor(x))) for x in (-2.0, -1.0, 0.5, 0.0, -3.0)
-    )
+    expected = sum(float(torch.nn.functional.softplus(torch.tensor(x))) for x in (-2.0, -1.0, 0.5, 0.0, -3.0))
     assert facts_loss(scores, labels).item() == pytest.approx(expected)
     chosen = candidate_loss(scores, torch.tensor([[1, 0, -1], [0, 0, -1]]))
     assert chosen.item() == pytest.approx(-float(torch.tensor([2.0, -1.0]).log_softmax(0)[0]))

@@ -122,7 +122,9 @@ def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, h
     for values in made:
         record = QuestionRecord.model_validate_json(json.dumps(values))
         text = " ".join("".join(one.sentences) for one in record.paragraphs)
-        told = dict(part.rstrip(".").split(f" {verb} ") for verb in ("is", "knows") for part in _told(text, verb))
+        told = dict(
+            part.rstrip(".").split(f" {verb} ") for verb in ("is", "knows") for part in _told(text, verb)
+        )
         assert sum(1 for _ in _told(text, "is")) == TOLD[hops]
         assert min(text.index(f" {verb} ") for verb in ("is", "knows") if f" {verb} " in text) > len(text) / 4
         if not record.answers:
@@ -144,9 +146,7 @@ def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, h
 
 def _told(text: str, verb: str) -> list[str]:
     words = text.split()
-    return [
-        f"{words[n - 1]} {verb} {words[n + 1]}" for n in range(1, len(words) - 1) if words[n] == verb
-    ]
+    return [f"{words[n - 1]} {verb} {words[n + 1]}" for n in range(1, len(words) - 1) if words[n] == verb]
 
 
 def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
@@ -172,6 +172,8 @@ def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path
     said = tmp_path / "results/qa/predictions.jsonl"
     for text, told in (
         ('{"id": "2", "answer": ""}', "has no prediction for record '1'"),
+        ('{"id": "1", "answer": "", "facts": [3]}', "line 1: facts"),
+        ('{"id": "1", "answer": "", "fact": 3}', "line 1: unknown key 'fact'"),
         ('{"id": "1"}', "line 1: has no id or no answer"),
         ('{"id": "1", "answer": ""}\n' * 2, "line 2: record '1' is predicted twice"),
     ):

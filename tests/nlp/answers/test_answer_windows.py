@@ -32,14 +32,7 @@ RECORD: dict[str, Any] = {
 
 def settings(**values: Any) -> LongAnswersSettings:
     return LongAnswersSettings(
-        **{
-            "form": "hotpotqa",
-            "length": 48,
-            "stride": 10,
-            "question_tokens": 8,
-            "answer_words": 3,
-            **values,
-        }
+        **{"form": "hotpotqa", "length": 48, "stride": 10, "question_tokens": 8, "answer_words": 3, **values}
     )
 
 
@@ -204,7 +197,7 @@ def test_an_answer_without_a_place_stands_wherever_its_words_do(text_tokenizer: 
     assert [document.text(span) for span in known.spans] == ["fox", "worst of times"]
     text = "A Cat, a cat; the CAT. Catalogue “cat”?"
     assert [text[one.start : one.end] for one in places_of(["the cat"], text, 3)] == [
-        *("Cat", "cat", "CAT", "cat"),
+        *("Cat", "cat", "CAT", "cat")
     ]
     assert places_of(["cat a dog"], "cat dog", 1) == [] and places_of(["the", ""], "the a", 3) == []
 
@@ -213,9 +206,7 @@ def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(
     text_tokenizer: JsonTokenizer,
 ) -> None:
     given = settings(form="wikihop")
-    document = read_document(
-        record(candidates=["fox", "Dog"], answers=[{"text": "dog"}]), text_tokenizer, 4
-    )
+    document = read_document(record(candidates=["fox", "Dog"], answers=[{"text": "dog"}]), text_tokenizer, 4)
     window = Window(0, len(document.ids))
     row = make_row(document, window, text_tokenizer, given, 0)
     assert [int(row.ids[place]) for place in row.anchors] == [int(one[0]) for one in document.candidates]
