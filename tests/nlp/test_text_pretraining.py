@@ -50,7 +50,7 @@ def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) ->
     path = tmp_path / "spiece.model"
     path.write_bytes(text_model("the cat sat on the mat", 40))
     tokenizer = open_tokenizer(path)
-    text = "the cat sat"
+    text = "the é cat ☃ sat"
     pieces = tokenizer.text_pieces(text)
     assert pieces.ids.tolist() == tokenizer.encode(text).tolist()
     assert characters(pieces, len(text)).sum() == len(text)
