@@ -182,6 +182,7 @@ def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3000)
 def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, tmp_path: Path) -> None:
     """As the demo trains them: an answer, and the sentence that supports it, among four of each."""
     config = REPOSITORY / "workflow/config/nlp.yaml"
