@@ -14,6 +14,7 @@ from bigbird_dna.cli import (
     generate,
     homology,
     long_range,
+    nlp,
     pages,
     predict,
     prepare,
@@ -49,6 +50,6 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 # The panels of `--help` appear in this order.
 for group in (
     *(predict, generate, reports, homology, pages, study, tables, ablation, theory, prepare, tokens),
-    *(long_range, density, chromatin, training, comparators, exchange, publishing, benchmark),
+    *(long_range, density, chromatin, training, comparators, exchange, nlp, publishing, benchmark),
 ):
     group.register(app)

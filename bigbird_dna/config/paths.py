@@ -150,6 +150,7 @@ class RunPaths:
     def ablation_bits(self, part: str) -> Path:
         """What the models of a part make of hidden tokens."""
         return self.results / f"ablation/{part}.npz"
+
     def long_range_data(self, task: str) -> Path:
         """Directory of a task's generated sequences."""
         return self.results / f"long_range/data/{task}"

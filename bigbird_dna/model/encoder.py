@@ -8,7 +8,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -226,6 +226,24 @@ class Packed(Protocol):
         """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
 
 
+class Globals(NamedTuple):
+    """What the extra globals of each sequence stand for; without it all sequences have the same ones.
+
+    `content` (B, G, D) is added to their learnt vectors. `owners` (B, L) says which of them stands for a
+    token, -1 for none; relative labels alone look at it.
+    """
+
+    content: Tensor
+    owners: Tensor
+
+
+class Encoded(NamedTuple):
+    """Hidden states of the extra globals (B, G, D) and of the tokens (B, L, D)."""
+
+    globals: Tensor
+    tokens: Tensor
+
+
 class Encoder(nn.Module):
     """Token ids to hidden states.
 
@@ -274,6 +292,19 @@ class Encoder(nn.Module):
         -------
         Hidden states (B, L, D); those of padding hold no meaning.
         """
+        return self.encode(ids, lengths, segments).tokens
+
+    def encode(
+        self,
+        ids: Tensor,
+        lengths: Tensor | None = None,
+        segments: Tensor | None = None,
+        given: Globals | None = None,
+    ) -> Encoded:
+        """Hidden states of extra globals and tokens; arguments as of `forward`.
+
+        `given` says what the extra globals stand for; none: for even parts of the sequence.
+        """
         if ids.shape[1] > self.config.positions:
             raise ValueError(
                 f"{ids.shape[1]} tokens are more than the encoder's {self.config.positions} positions"
@@ -285,25 +316,29 @@ class Encoder(nn.Module):
         extra, owners = self.config.extra_globals, None
         if extra:
             if self.config.relative_radius:
-                owners = token_owners(lengths, len(ids), ids.shape[1], extra)
+                if given is None:
+                    owners = token_owners(lengths, len(ids), ids.shape[1], extra)
+                else:
+                    owners = F.pad(given.owners, (extra, 0), value=-1)
                 owners = owners.to(ids.device, non_blocking=True)
             lengths = None if lengths is None else lengths + extra
         if self.training and not goes_by_pattern(self.config):
             begin_pass(self)
-        x = self.embeddings(ids, segments, true_lengths)
+        x = self.embeddings(ids, segments, true_lengths, None if given is None else given.content)
         turns = self._turns(x)
         packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
         if packed is not None and packed.take(x, lengths):
-            return packed.run(x, turns)
+            x = packed.run(x, turns)
+            return Encoded(x[:, :extra], x[:, extra:])
         if self.norm is not None:
             x = self.norm(reversible_layers(self.layers, x, (lengths, turns, owners)))
-            return x[:, extra:]  # type: ignore[no-any-return]
+            return Encoded(x[:, :extra], x[:, extra:])
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
                 x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)
             else:
                 x = layer(x, lengths, turns, owners)
-        return x[:, extra:]  # type: ignore[no-any-return]
+        return Encoded(x[:, :extra], x[:, extra:])
 
     def turns(self, tokens: int, device: torch.device) -> Rotation | None:
         """The turns of so many positions; none where positions are learnt."""

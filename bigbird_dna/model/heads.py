@@ -180,11 +180,16 @@ class QuestionAnswerer(nn.Module):
         """
         asked = torch.arange(ids.shape[1], device=ids.device) < question_lengths[:, None]  # (B, L)
         hidden = self.encoder(ids, lengths, (~asked).long() if segments is None else segments)
+        start, end = self.scores(hidden, asked).unbind(-1)
+        return SpanOutput(start, end)
+
+    def scores(self, hidden: Tensor, asked: Tensor) -> Tensor:
+        """Scores of hidden states (B, L, D), (B, L, 2); `asked` (B, L) is true where the question stands."""
         inner = self.activation(self.intermediate(self.dropout(hidden)))  # (B, L, I)
         scores = self.spans(self.norm(self.dropout(self.output(inner)) + hidden))  # (B, L, 2)
-        asked[:, 0] = False
-        start, end = (scores - asked[..., None] * QUESTION_PENALTY).unbind(-1)
-        return SpanOutput(start, end)
+        first = torch.zeros_like(asked)
+        first[:, 0] = True
+        return scores - (asked & ~first)[..., None] * QUESTION_PENALTY  # type: ignore[no-any-return]
 
 
 def question_lengths(ids: Tensor, sep_id: int) -> Tensor:

@@ -30,12 +30,18 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self, ids: Tensor, segments: Tensor | None, lengths: Tensor | None = None, first: int = 0
+        self,
+        ids: Tensor,
+        segments: Tensor | None,
+        lengths: Tensor | None = None,
+        content: Tensor | None = None,
+        first: int = 0,
     ) -> Tensor:
         """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
 
-        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them. `first` is
-        the position of the first id, where those before it were embedded earlier.
+        `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them. `content`
+        (B, G, D) is added to the vectors of the extra globals. `first` is the position of the first id, where
+        those before it were embedded earlier.
         """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:
@@ -46,7 +52,8 @@ class Embeddings(nn.Module):
         if self.convolution is not None:
             x = x + self.convolution(x, lengths)
         if self.extra is not None:
-            x = torch.cat([self.extra.weight.expand(len(x), -1, -1), x], dim=1)
+            extra = self.extra.weight.expand(len(x), -1, -1)
+            x = torch.cat([extra if content is None else extra + content, x], dim=1)
         return self.norm(self.dropout(x))  # type: ignore[no-any-return]
 
 

@@ -45,6 +45,14 @@ class Encoded(NamedTuple):
     offsets: NDArray[np.int64]  # (n + 1,), bp from the start of the sequence
 
 
+class TextPieces(NamedTuple):
+    """Tokens of a text: piece i stands for `text[starts[i]:ends[i]]`, white space before a word included."""
+
+    ids: NDArray[np.int32]  # (n,)
+    starts: NDArray[np.int64]  # (n,) characters
+    ends: NDArray[np.int64]  # (n,) characters
+
+
 class Tokenizer(ABC):
     """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable.
 
@@ -100,6 +108,13 @@ class Tokenizer(ABC):
         ids = self.encode(sequence)
         return Encoded(ids, self.offsets(ids))
 
+    def text_pieces(self, text: str) -> TextPieces:
+        """`encode`, with the characters that each token stands for; for tokenizers of ordinary text.
+
+        `ModelError` from a tokenizer of DNA.
+        """
+        raise ModelError(f"{self.source} is one of DNA, not of ordinary text")
+
     def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
         """Base offsets (n + 1,) of ids (n,): 0, then cumulative lengths of the pieces, bp."""
         offsets = np.zeros(len(ids) + 1, np.int64)
@@ -117,6 +132,16 @@ class Tokenizer(ABC):
         """Ids of the pieces made of A, C, G and T alone, ascending. Read-only."""
         require_dna(self)
         return _frozen(i for i, text in enumerate(self._letters) if text and set(text) <= set(BASES))
+
+    @cached_property
+    def hidden_ids(self) -> NDArray[np.int32]:
+        """Ids that masked-token training hides, ascending: `base_ids`; of ordinary text all but specials.
+
+        Read-only.
+        """
+        if self.is_dna:
+            return self.base_ids
+        return _frozen(i for i, piece in enumerate(self.pieces) if piece and i not in self.specials)
 
     def description(self) -> dict[str, int]:
         """What `load_tokenizer` needs besides the file: {} if the file says everything."""

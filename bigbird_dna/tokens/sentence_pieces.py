@@ -9,10 +9,13 @@ import sentencepiece as spm
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ModelError, error_text
+from bigbird_dna.tokens.interface import TextPieces
 from bigbird_dna.tokens.piece_model import PieceModel, read_piece_model
+from bigbird_dna.tokens.protobuf import read_fields
 
 LONGEST_LINE = 50_000  # SentencePiece drops or refuses training lines above 65,535 letters
 LONGEST_PIECE = 512  # of SentencePiece
+_PIECES, _ID_BEGIN_END = 2, (2, 4, 5)  # fields of its messages
 
 
 def open_model(content: bytes, source: str) -> tuple[Any, PieceModel]:
@@ -36,6 +39,25 @@ def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[
         return []
     rows = processor.encode(list(texts), num_threads=threads)
     return [np.array(row, np.int32) for row in rows]
+
+
+def encode_with_places(processor: Any, text: str) -> TextPieces:
+    """Token ids of a text, without specials, and the characters that each stands for.
+
+    SentencePiece counts bytes of UTF-8; what it says is a message `SentencePieceText`, whose form is the same
+    in all its versions.
+    """
+    message = processor.encode(text, out_type="serialized_proto")
+    columns = []
+    for field in read_fields(message):
+        if field.number == _PIECES and isinstance(field.value, bytes):
+            piece = {one.number: one.value for one in read_fields(field.value)}
+            columns.append([int(piece.get(number, 0)) for number in _ID_BEGIN_END])
+    ids, *sides = np.array(columns, np.int64).reshape(-1, 3).T
+    leads = np.frombuffer(text.encode(), np.uint8) & 0xC0 != 0x80  # first bytes of characters
+    before = np.concatenate([[0], np.cumsum(leads)])
+    starts, ends = (before[side] for side in sides)
+    return TextPieces(ids.astype(np.int32), starts, ends)
 
 
 def learn_model(

@@ -13,11 +13,10 @@ from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.rows import pad
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.sampling import Sampler, sampler
+from bigbird_dna.tasks.pretraining.sampling import Sampler, Tokens, sampler
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, Masked, mask_tokens
 from bigbird_dna.tokens.next_tokens import next_tokens
-from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.micro_batches import take_rows
@@ -34,13 +33,15 @@ class PretrainingObjective:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        train: TokenStore,
-        valid: TokenStore,
+        train: Tokens,
+        valid: Tokens,
         config: PretrainingConfig,
         world: World,
         *,
         causal: bool = False,
+        widths: NDArray[np.int64] | None = None,
     ) -> None:
+        """`widths` are those of `valid`, as `HeldOut.draw` takes them."""
         self.tokenizer = tokenizer
         self.config = config
         self.causal = causal
@@ -56,6 +57,7 @@ class PretrainingObjective:
             config.evaluation_sequences,
             pairs=config.next_sentence,
             causal=causal,
+            widths=widths,
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
 

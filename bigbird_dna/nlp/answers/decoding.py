@@ -1,0 +1,114 @@
+"""The best answer over the windows of a document."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.nlp.answers.documents import TITLE, Document, Span, Window
+from bigbird_dna.nlp.answers.inputs import Row
+from bigbird_dna.nlp.answers.settings import LongAnswersSettings
+
+BEGINNINGS = 20
+"""Tokens of a window where an answer is tried to begin: those that score best."""
+
+Scores = NDArray[np.floating]
+
+
+@dataclass(eq=False)
+class WindowScores:
+    """What the network says of a window, as its output without padding."""
+
+    window: Window
+    row: Row
+    marks: Scores  # (L, 2 or 4)
+    types: Scores  # (types,)
+    anchors: Scores  # (A,)
+
+
+@dataclass(eq=False)
+class Said:
+    """A prediction; scores are sums of logits above those of [CLS], which stands for no answer."""
+
+    span: Span | None = None
+    score: float = -np.inf
+    long: int | None = None
+    long_score: float = -np.inf
+    type: str | None = None
+    facts: list[tuple[int, int]] = field(default_factory=list)
+    candidate: int | None = None
+
+
+def best_span(
+    document: Document, window: Window, start: Scores, end: Scores, most_words: int
+) -> tuple[Span, float] | None:
+    """The best span of a window's context, of one paragraph and at most `most_words` words; with its score.
+
+    `start` and `end` are scores of the context's tokens alone; of equal ones the first counts. None: the
+    window holds titles alone.
+    """
+    here = slice(window.begin, window.end)
+    paragraph, words = document.paragraph[here], document.last_word[here]
+    first_word = document.first_word[here]
+    open_ = document.sentence[here] != TITLE
+    if not open_.any():
+        return None
+    starts = np.where(open_, start, -np.inf)
+    best: tuple[Span, float] | None = None
+    for first in np.argsort(-starts, kind="stable")[:BEGINNINGS]:
+        if not open_[first]:
+            break
+        far = np.flatnonzero(
+            (paragraph[first:] != paragraph[first]) | (words[first:] - first_word[first] >= most_words)
+        )
+        stop = first + int(far[0]) if len(far) else len(starts)
+        if stop == first:  # a word of more pieces than one, of which this is a later one
+            continue
+        last = first + int(end[first:stop].argmax())
+        score = float(starts[first] + end[last])
+        if best is None or score > best[1]:
+            best = Span(window.begin + int(first), window.begin + last), score
+    return best
+
+
+def answer(document: Document, scored: list[WindowScores], settings: LongAnswersSettings) -> Said:
+    """What all windows of a document say together: the best span, facts by their best score, and so on."""
+    said = Said()
+    sums: dict[tuple[int, int], list[float]] = {}
+    types = np.zeros(len(settings.types))
+    for one in scored:
+        for name, value in zip(one.row.anchor_of, one.anchors, strict=True):
+            sums.setdefault(name, []).append(float(value))
+        if settings.form == "hotpotqa":
+            types += one.types
+        _marked(document, one, settings, said)
+    if settings.form == "hotpotqa":
+        said.type = settings.types[int(types.argmax())]
+        said.facts = sorted(name for name, values in sums.items() if max(values) > 0)
+    if settings.form == "wikihop" and sums:
+        said.candidate = max(sums, key=lambda name: sum(sums[name]))[0]
+    if settings.unanswerable and said.score < 0:
+        said.span = None
+    return said
+
+
+def _marked(document: Document, one: WindowScores, settings: LongAnswersSettings, said: Said) -> None:
+    """Keep a window's best span, and its best long answer, where they are better than those before."""
+    if settings.form == "wikihop" or not len(one.marks):
+        return
+    first, size = one.row.asked, one.window.end - one.window.begin
+    marks, nothing = one.marks[first : first + size].astype(np.float64), one.marks[0].astype(np.float64)
+    found = best_span(document, one.window, marks[:, 0], marks[:, 1], settings.answer_words)
+    if found is not None and (score := found[1] - float(nothing[0] + nothing[1])) > said.score:
+        said.span, said.score = found[0], score
+    if settings.form != "natural_questions":
+        return
+    for paragraph in np.unique(document.paragraph[one.window.begin : one.window.end]):
+        tokens = np.flatnonzero((document.paragraph == paragraph) & (document.sentence != TITLE))
+        if not len(tokens) or tokens[0] < one.window.begin or tokens[-1] >= one.window.end:
+            continue
+        shift = one.window.begin
+        score = float(marks[tokens[0] - shift, 2] + marks[tokens[-1] - shift, 3] - nothing[2] - nothing[3])
+        if score > said.long_score:
+            said.long, said.long_score = int(paragraph), score
+            said.type = settings.types[int(one.types.argmax())]

@@ -1,0 +1,166 @@
+"""A record as tokens that know what characters they stand for, and the windows that it is read in.
+
+Axes: N tokens of the context.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.nlp.records import Paragraph, QuestionRecord
+from bigbird_dna.tokens.interface import TextPieces, Tokenizer
+
+Ids = NDArray[np.int32]
+Places = NDArray[np.int64]
+CANDIDATE_TOKENS = 16
+TITLE = -1
+"""Sentence of a title's tokens; no answer stands there."""
+
+
+class Span(NamedTuple):
+    """Tokens `first … last` of the context, both included."""
+
+    first: int
+    last: int
+
+
+class Window(NamedTuple):
+    """Tokens `begin … end` of the context, without `end`."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """A tokenised record; offsets are characters of the paragraph that a token belongs to."""
+
+    record: QuestionRecord
+    texts: tuple[str, ...]  # of the paragraphs
+    question: Ids
+    candidates: tuple[Ids, ...]
+    ids: Ids  # (N,)
+    paragraph: Places  # (N,)
+    sentence: Places  # (N,) of its paragraph, or `TITLE`
+    start: Places  # (N,) white space before a word is left out
+    end: Places  # (N,)
+    first_word: Places  # (N,) number of the word that a token begins in, counted over the whole context
+    last_word: Places  # (N,)
+
+    def text(self, span: Span) -> str:
+        """What stands at a span, as the source has it."""
+        text = self.texts[int(self.paragraph[span.first])]
+        return text[int(self.start[span.first]) : int(self.end[span.last])]
+
+    def span(self, paragraph: int, start: int, end: int) -> Span | None:
+        """The tokens that hold characters of a paragraph; none if there are none."""
+        inside = (self.paragraph == paragraph) & (self.sentence != TITLE)
+        found = np.flatnonzero(inside & (self.start < end) & (self.end > start))
+        return Span(int(found[0]), int(found[-1])) if len(found) else None
+
+    def sentences(self, window: Window) -> list[tuple[int, int, int]]:
+        """Paragraph, sentence (or `TITLE`) and first token of all that begins in, or runs into, a window."""
+        parts = self.paragraph[window.begin : window.end], self.sentence[window.begin : window.end]
+        if not len(parts[0]):
+            return []
+        changes = np.append(True, (np.diff(parts[0]) != 0) | (np.diff(parts[1]) != 0))
+        return [
+            (int(parts[0][place]), int(parts[1][place]), window.begin + int(place))
+            for place in np.flatnonzero(changes)
+        ]
+
+
+def read_document(record: QuestionRecord, tokenizer: Tokenizer, question_tokens: int) -> Document:
+    """Tokenise a record; a question longer than `question_tokens` is cut."""
+    texts = tuple("".join(paragraph.sentences) for paragraph in record.paragraphs)
+    parts = [part for one in enumerate(record.paragraphs) for part in _paragraph(*one, tokenizer)]
+    columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
+    # Words are counted over the whole context.
+    counted, before = [], 0
+    for part in parts:
+        counted.append(np.full(len(part[0]), before))
+        before += int(part[6].max(initial=-1)) + 1
+    shift = np.concatenate(counted).astype(np.int64)
+    ids, paragraph, sentence, start, end, first_word, last_word = columns
+    return Document(
+        record,
+        texts,
+        _pieces(tokenizer, record.question).ids[:question_tokens],
+        tuple(_pieces(tokenizer, text).ids[:CANDIDATE_TOKENS] for text in record.candidates),
+        ids.astype(np.int32),
+        paragraph,
+        sentence,
+        start,
+        end,
+        first_word + shift,
+        last_word + shift,
+    )
+
+
+def header(document: Document, tokenizer: Tokenizer) -> tuple[Ids, list[int], list[int]]:
+    """[CLS], question, [SEP], each candidate with a [SEP]; the candidates' first tokens and their ends."""
+    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+    parts, firsts, ends = [cls, document.question, sep], [], []
+    length = len(document.question) + 2
+    for candidate in document.candidates:
+        parts += [candidate, sep]
+        firsts.append(length)
+        length += len(candidate) + 1
+        ends.append(length)
+    return np.concatenate(parts), firsts, ends
+
+
+def windows(document: Document, length: int, stride: int, header_tokens: int) -> list[Window]:
+    """The windows of a context, each with room for the header and a [SEP]; at least one.
+
+    One begins every `stride` tokens, or where the one before it ends, until the end is read.
+    """
+    room = max(1, length - header_tokens - 1)
+    return [*_windows(len(document.ids), room, min(stride, room))]
+
+
+def _windows(tokens: int, room: int, step: int) -> Iterator[Window]:
+    begin = 0
+    while begin + room < tokens:
+        yield Window(begin, begin + room)
+        begin += step
+    yield Window(begin, tokens)
+
+
+def _pieces(tokenizer: Tokenizer, text: str) -> TextPieces:
+    """Pieces of a text that begins with a word, which tokenizers know by the white space before it."""
+    return tokenizer.text_pieces(text if text[:1].isspace() else " " + text)
+
+
+def _paragraph(
+    number: int, paragraph: Paragraph, tokenizer: Tokenizer
+) -> Iterator[tuple[NDArray[np.integer], ...]]:
+    """Columns of a title's tokens, then of the sentences'."""
+    if paragraph.title:
+        yield _columns(number, paragraph.title, None, tokenizer)
+    yield _columns(number, "".join(paragraph.sentences), paragraph.sentences, tokenizer)
+
+
+def _columns(
+    number: int, text: str, sentences: tuple[str, ...] | None, tokenizer: Tokenizer
+) -> tuple[NDArray[np.integer], ...]:
+    shift = 0 if text[:1].isspace() else 1
+    ids, starts, ends = _pieces(tokenizer, text)
+    space = np.array([letter.isspace() for letter in text], bool)
+    starts, ends = np.clip(starts - shift, 0, len(text)), np.clip(ends - shift, 0, len(text))
+    # The next character, from each on, that is no white space.
+    following = np.append(np.where(space, len(text), np.arange(len(text))), len(text))
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    starts = np.minimum(following[starts], ends)
+    kept = ends > starts  # a piece of white space alone is nobody's answer
+    ids, starts, ends = ids[kept], starts[kept], ends[kept]
+    words = np.cumsum(~space & np.append(True, space[:-1])) - 1 if len(text) else np.zeros(0, np.int64)
+    if sentences is None:
+        sentence = np.full(len(ids), TITLE)
+    else:
+        borders = np.cumsum([len(one) for one in sentences])
+        sentence = np.searchsorted(borders, starts, side="right")
+    return ids, np.full(len(ids), number), sentence, starts, ends, words[starts], words[ends - 1]

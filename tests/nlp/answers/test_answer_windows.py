@@ -1,0 +1,226 @@
+"""Documents keep their places, windows cover them, and the best answer is the best of all there are."""
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigbird_dna.nlp.answers.decoding import WindowScores, answer, best_span
+from bigbird_dna.nlp.answers.documents import TITLE, Span, Window, header, read_document, windows
+from bigbird_dna.nlp.answers.inputs import collate, make_row, network_input, some_rows
+from bigbird_dna.nlp.answers.labels import known_of, labels_of, unpacked
+from bigbird_dna.nlp.answers.matching import places_of
+from bigbird_dna.nlp.answers.network import PARAGRAPH, QUESTION, SENTENCE
+from bigbird_dna.nlp.answers.settings import LongAnswersSettings
+from bigbird_dna.nlp.records import QuestionRecord
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+
+RECORD: dict[str, Any] = {
+    "id": "7",
+    "question": "What then?",
+    "paragraphs": [
+        {"title": "Dogs", "sentences": ["The quick brown fox  jumps.", " Over\tthe lazy dog, naïve café!"]},
+        {"sentences": [" It was the best of times, ", "it was the worst of times — “paid” $3.50."]},
+        {"title": "Empty", "sentences": [" "]},
+    ],
+    "answers": [{"text": "naïve café", "paragraph": 0, "start": 47}],
+    "facts": [{"paragraph": 0, "sentence": 1}, {"paragraph": 1, "sentence": 0}],
+}
+
+
+def settings(**values: Any) -> LongAnswersSettings:
+    return LongAnswersSettings(
+        **{"form": "hotpotqa", "length": 48, "stride": 10, "question_tokens": 8, "answer_words": 3, **values}
+    )
+
+
+def record(**values: Any) -> QuestionRecord:
+    return QuestionRecord.model_validate_json(json.dumps({**RECORD, **values}))
+
+
+def test_every_token_stands_for_its_characters(text_tokenizer: JsonTokenizer) -> None:
+    document = read_document(record(), text_tokenizer, 8)
+    for token in range(len(document.ids)):
+        number, sentence = document.paragraph[token], document.sentence[token]
+        text = RECORD["paragraphs"][number]["title"] if sentence == TITLE else document.texts[number]
+        piece = text[document.start[token] : document.end[token]]
+        assert piece and piece == piece.strip()
+        if piece.isascii():
+            assert text_tokenizer.decode([document.ids[token]]).strip() == piece
+    whole = document.span(0, 47, 57)
+    assert whole is not None and document.text(whole) == "naïve café"
+    assert document.sentence[whole.first] == 1
+    words = document.last_word[whole.last] - document.first_word[whole.first] + 1
+    assert words == 2
+    first = document.span(0, 0, len(document.texts[0]))
+    assert first is not None and document.text(first) == document.texts[0]
+    assert document.last_word[first.last] - document.first_word[first.first] + 1 == len(
+        document.texts[0].split()
+    )
+    assert document.span(2, 0, 1) is None  # a paragraph of white space
+
+
+@pytest.mark.parametrize(("length", "stride"), [(20, 3), (20, 100), (14, 1), (500, 250)])
+def test_windows_cover_every_token_and_hold_what_is_shorter_than_their_overlap(
+    text_tokenizer: JsonTokenizer, length: int, stride: int
+) -> None:
+    document = read_document(record(), text_tokenizer, 4)
+    taken = len(header(document, text_tokenizer)[0])
+    found = windows(document, length, stride, taken)
+    room = length - taken - 1
+    assert found[0].begin == 0 and found[-1].end == len(document.ids)
+    for one, following in itertools.pairwise(found):
+        assert one.end - one.begin == room
+        assert one.begin < following.begin <= one.end < following.end
+    overlap = room - min(stride, room)
+    for first in range(len(document.ids) - overlap):
+        assert any(w.begin <= first and first + overlap <= w.end for w in found)
+    for window in found:
+        assert len(make_row(document, window, text_tokenizer, settings(), 0).ids) <= length
+
+
+def test_the_best_span_is_the_best_of_all(
+    text_tokenizer: JsonTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = read_document(record(), text_tokenizer, 4)
+    monkeypatch.setattr("bigbird_dna.nlp.answers.decoding.BEGINNINGS", len(document.ids))
+    rng = np.random.default_rng(1)
+    size = len(document.ids)
+    for _ in range(20):
+        begin, end = sorted(rng.integers(0, size + 1, 2).tolist())
+        start, last = rng.normal(size=(2, end - begin)).astype(np.float32)
+        expected = None
+        for a in range(begin, end):
+            for b in range(a, end):
+                fits = document.paragraph[a] == document.paragraph[b]
+                fits &= document.sentence[a] != TITLE and document.sentence[b] != TITLE
+                fits &= document.last_word[b] - document.first_word[a] < 3
+                score = start[a - begin] + last[b - begin]
+                if fits and (expected is None or score > expected[1]):
+                    expected = Span(a, b), score
+        found = best_span(document, Window(begin, end), start, last, 3)
+        if expected is None:
+            assert found is None
+        else:
+            assert found is not None and found[0] == expected[0] and found[1] == pytest.approx(expected[1])
+
+
+def test_of_several_windows_the_one_that_is_surest_answers(text_tokenizer: JsonTokenizer) -> None:
+    document = read_document(record(), text_tokenizer, 4)
+    wanted = document.span(0, 47, 57)
+    assert wanted is not None
+    given = settings(length=32, form="span")
+    taken = len(header(document, text_tokenizer)[0])
+    scored, expected = [], None
+    for number, window in enumerate(windows(document, 32, 5, taken)):
+        row = make_row(document, window, text_tokenizer, given, 0)
+        marks = np.zeros((len(row.ids), 2), np.float32)
+        marks[0] = 2.0  # no answer here
+        if window.begin <= wanted.first and wanted.last < window.end:
+            marks[row.asked + wanted.first - window.begin, 0] = 4 + number
+            marks[row.asked + wanted.last - window.begin, 1] = 4
+            expected = 4 + number + 4 - 2 - 2
+        else:
+            marks[0], marks[row.asked :] = 30.0, 20.0  # higher scores, below those of no answer
+        nothing = np.zeros(0, np.float32)
+        scored.append(WindowScores(window, row, marks, nothing, nothing))
+    said = answer(document, scored, given)
+    assert said.span == wanted and said.score == expected
+    doubtful = settings(form="span", unanswerable=True)
+    assert answer(document, scored, doubtful).span == wanted
+    unsure = answer(document, scored[-1:], doubtful)
+    assert unsure.span is None and unsure.score == -20
+
+
+def test_extra_globals_stand_for_question_paragraphs_and_sentences(text_tokenizer: JsonTokenizer) -> None:
+    document = read_document(record(), text_tokenizer, 4)
+    whole = Window(0, len(document.ids))
+    row = make_row(document, whole, text_tokenizer, settings(), 20)
+    asked = len(document.question)
+    kinds = row.global_kinds.tolist()
+    assert kinds[1 : asked + 1] == [QUESTION] * asked
+    assert row.global_ids[1 : asked + 1].tolist() == document.question.tolist()
+    rest = [kind for kind in kinds[asked + 1 :] if kind]
+    assert rest == [PARAGRAPH, SENTENCE, SENTENCE, PARAGRAPH, SENTENCE, SENTENCE, PARAGRAPH]
+    assert row.anchor_of == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for slot, (paragraph, sentence) in zip(row.anchors, row.anchor_of, strict=True):
+        own = np.flatnonzero(row.owners == slot) - row.asked
+        same = (document.paragraph == paragraph) & (document.sentence == sentence)
+        assert own.tolist() == np.flatnonzero(same).tolist()
+    titles = np.flatnonzero(document.sentence == TITLE) + row.asked
+    assert all(kinds[row.owners[place]] == PARAGRAPH for place in titles)
+    assert (row.owners[row.asked :] < len(kinds)).all() and row.owners[-1] == -1
+    few = make_row(document, whole, text_tokenizer, settings(), asked + 3)
+    assert few.anchor_of == [(0, 0)] and few.anchors == [asked + 2]
+    paragraphs = make_row(document, whole, text_tokenizer, settings(form="triviaqa"), 20)
+    assert [kind for kind in paragraphs.global_kinds[asked + 1 :] if kind] == [PARAGRAPH] * 3
+    inner = make_row(document, whole, text_tokenizer, settings(), 0)
+    assert [int(inner.ids[place]) for place in inner.anchors] == [
+        int(document.ids[np.flatnonzero((document.paragraph == p) & (document.sentence == s))[0]])
+        for p, s in inner.anchor_of
+    ]
+
+
+def test_labels_are_where_the_answer_stands_or_on_cls(text_tokenizer: JsonTokenizer) -> None:
+    given = settings()
+    document = read_document(record(type="span"), text_tokenizer, 4)
+    known = known_of(document, given)
+    taken = len(header(document, text_tokenizer)[0])
+    rows = [
+        (make_row(document, window, text_tokenizer, given, 0), known, window)
+        for window in windows(document, 30, 5, taken)
+    ]
+    batch = labels_of(rows, given)
+    firsts, lasts = unpacked(batch["spans"])
+    for number, (row, _, window) in enumerate(rows):
+        span = known.spans[0]
+        inside = window.begin <= span.first and span.last < window.end
+        first, last = int(firsts[number, 0]), int(lasts[number, 0])
+        if inside:
+            assert row.ids[first : last + 1].tolist() == document.ids[span.first : span.last + 1].tolist()
+        else:
+            assert (first, last) == (0, 0)
+        facts = [label for label in batch["anchor_labels"][number].tolist() if label >= 0]
+        assert facts == [int(name in {(0, 1), (1, 0)}) for name in row.anchor_of]
+    assert 0 < sum(int(one) > 0 for one in firsts[:, 0]) < len(rows)
+    whole = {**collate([row for row, *_ in rows], 0), **batch}
+    part = some_rows(whole, batch["types"].new_tensor([len(rows) - 1]))
+    assert part["ids"].shape[1] == len(rows[-1][0].ids) and network_input(part).owners is None
+
+
+def test_an_answer_without_a_place_stands_wherever_its_words_do(text_tokenizer: JsonTokenizer) -> None:
+    answers = [{"text": "Worst, of times"}, {"text": "the fox"}, {"text": "best of all times"}]
+    document = read_document(record(answers=answers), text_tokenizer, 4)
+    known = known_of(document, settings(form="triviaqa"))
+    assert [document.text(span) for span in known.spans] == ["fox", "worst of times"]
+    text = "A Cat, a cat; the CAT. Catalogue “cat”?"
+    assert [text[one.start : one.end] for one in places_of(["the cat"], text, 3)] == [
+        *("Cat", "cat", "CAT", "cat")
+    ]
+    assert places_of(["cat a dog"], "cat dog", 1) == [] and places_of(["the", ""], "the a", 3) == []
+
+
+def test_the_right_candidate_and_the_paragraph_of_a_long_answer_are_labels(
+    text_tokenizer: JsonTokenizer,
+) -> None:
+    given = settings(form="wikihop")
+    document = read_document(record(candidates=["fox", "Dog"], answers=[{"text": "dog"}]), text_tokenizer, 4)
+    window = Window(0, len(document.ids))
+    row = make_row(document, window, text_tokenizer, given, 0)
+    assert [int(row.ids[place]) for place in row.anchors] == [int(one[0]) for one in document.candidates]
+    labels = labels_of([(row, known_of(document, given), window)], given)
+    assert labels["anchor_labels"].tolist() == [[0, 1]]
+    given = settings(form="natural_questions")
+    document = read_document(record(long_answer=1, answers=[], type="long"), text_tokenizer, 4)
+    known = known_of(document, given)
+    assert known.long is not None and document.text(known.long) == document.texts[1].strip()
+    row = make_row(document, window, text_tokenizer, given, 0)
+    labels = labels_of([(row, known, window)], given)
+    first, last = unpacked(labels["long_spans"])
+    assert (int(first[0, 0]) - row.asked, int(last[0, 0]) - row.asked) == known.long
+    assert labels["spans"].tolist() == [[0]] and labels["types"].tolist() == [4]
+    early = Window(0, known.long.last)
+    labels = labels_of([(make_row(document, early, text_tokenizer, given, 0), known, early)], given)
+    assert labels["types"].tolist() == [0]

@@ -1,0 +1,73 @@
+"""The rules of the tasks on text: every published setting has a plan, and genomes' runs don't know them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bigbird_dna.nlp.config import NlpConfig, read_config
+from tests.conftest import REPOSITORY
+from tests.workflow.test_workflow import dry_run, jobs, snakemake
+
+SHIPPED = REPOSITORY / "workflow/config/nlp.yaml"
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The dry run of all tasks of the shipped configuration."""
+    targets = [f"results/nlp/{name}/evaluation.json" for name in read_config(SHIPPED).tasks]
+    return dry_run(tmp_path_factory.mktemp("text"), "--configfile", SHIPPED, "--", *targets)
+
+
+def configurations(text: str) -> dict[str, dict[str, Any]]:
+    """What each task's file will hold, by the task's name, from the commands of a dry run."""
+    written = re.findall(r"printf '%s\\n' '(\{.*?\n\})' > \S*/config/([\w-]+)\.yaml", text, re.DOTALL)
+    return {task: json.loads(values) for values, task in written}
+
+
+def test_every_setting_has_a_plan_and_a_file_of_its_own(plan: str) -> None:
+    config = read_config(SHIPPED)
+    count = len(config.tasks)
+    judged = sum(task.kind != "pretraining" for task in config.tasks.values())
+    assert jobs(plan) == {
+        **dict.fromkeys(("nlp_config", "nlp_records", "nlp_train", "nlp_evaluate"), count),
+        "nlp_predict": judged,
+    }
+    found = configurations(plan)
+    assert set(found) == set(config.tasks)
+    for name, values in found.items():
+        # What is written is read as the same task.
+        assert NlpConfig.model_validate_json(json.dumps(values)).tasks == {name: config.tasks[name]}
+
+
+def test_what_is_published_is_named_and_the_demo_is_not() -> None:
+    config = read_config(SHIPPED)
+    assert config.demo and config.results == "results/nlp"
+    for name, task in config.tasks.items():
+        small = task.encoder.hidden < 512
+        assert small == (task.start.model is None) == (not task.published), name
+        # The demo runs anywhere: it fetches nothing.
+        assert name not in config.demo or (task.data.hub is None and task.data.files is None)
+
+
+def test_the_demo_is_the_default_of_its_configuration_and_a_target(tmp_path: Path) -> None:
+    by_target = dry_run(tmp_path, "nlp_demo")
+    by_file = dry_run(tmp_path, "--configfile", SHIPPED)
+    assert jobs(by_target) == jobs(by_file)
+    assert jobs(by_target)["nlp_report"] == 1
+    assert jobs(by_target)["nlp_train"] == len(read_config(SHIPPED).demo)
+
+
+def test_a_run_of_a_genome_has_none_of_them(tmp_path: Path) -> None:
+    assert not [name for name in jobs(dry_run(tmp_path)) if name.startswith("nlp")]
+
+
+def test_a_faulty_configuration_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"tasks": {"a": {"kind": "classification", "data": {}, "lenght": 3}}}))
+    outcome = snakemake(tmp_path, "--dry-run", "--configfile", path)
+    assert outcome.returncode != 0 and "Traceback" not in outcome.stderr
+    assert "bigbird-dna: error: configuration: tasks.a.data: name one of files, hub" in outcome.stderr
