@@ -71,3 +71,23 @@ def test_a_faulty_configuration_is_one_sentence(tmp_path: Path) -> None:
     outcome = snakemake(tmp_path, "--dry-run", "--configfile", path)
     assert outcome.returncode != 0 and "Traceback" not in outcome.stderr
     assert "bigbird-dna: error: configuration: tasks.a.data: name one of files, hub" in outcome.stderr
+
+
+@pytest.mark.slow
+def test_small_tasks_run_to_their_page(tmp_path: Path) -> None:
+    tiny = {"layers": 1, "hidden": 16, "heads": 2, "positions": 96, "block_size": 16}
+    steps = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
+    masked = {"sequence_tokens": 64, "evaluation_sequences": 8, "ngram_order": 2}
+    far = {"generated": {"train": 12, "valid": 4, "test": 8, "words": 40}}
+    python = {"installed": {"text": "python", "valid": ["import"], "test": ["objects"]}}
+    start = {"start": {"vocabulary": 400}, "encoder": tiny}
+    tasks = {
+        "far": {"kind": "classification", "data": far, "length": 96, "training": steps, **start},
+        "text": {"kind": "pretraining", "data": python, "training": {**steps, **masked}, **start},
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"results": "results/mine", "demo": ["far", "text"], "tasks": tasks}))
+    outcome = snakemake(tmp_path, "--configfile", path)
+    assert outcome.returncode == 0, outcome.stderr
+    page = (tmp_path / "results/mine/report.html").read_text()
+    assert "accuracy" in page and "bits per character" in page
