@@ -1,0 +1,141 @@
+"""Checkpoints of BigBirdPegasus give the logits and the summaries that HuggingFace's library gives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bigbird_dna.errors import ModelError
+from bigbird_dna.nlp.summaries.importing import Imported, import_pegasus
+from bigbird_dna.nlp.summaries.pegasus import pegasus_positions
+from bigbird_dna.nlp.summaries.search import search_summaries
+from bigbird_dna.nlp.summaries.settings import SearchConfig, SpecialIds
+
+transformers = pytest.importorskip("transformers")
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 60,
+    "max_position_embeddings": 160,
+    "encoder_layers": 2,
+    "encoder_ffn_dim": 24,
+    "encoder_attention_heads": 2,
+    "decoder_layers": 3,
+    "decoder_ffn_dim": 20,
+    "decoder_attention_heads": 4,
+    "d_model": 16,
+    "block_size": 4,
+    "num_random_blocks": 2,
+}
+
+
+def theirs(seed: int, **changes: Any) -> Any:
+    """A model of HuggingFace's with random weights, large enough for its summaries to differ."""
+    torch.manual_seed(seed)
+    config = transformers.BigBirdPegasusConfig(**SIZES | changes)
+    model = transformers.BigBirdPegasusForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
+        model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias))
+    return model
+
+
+def ours(model: Any, directory: Path, **options: Any) -> Imported:
+    model.save_pretrained(directory)
+    return import_pegasus(directory, **options)
+
+
+def documents(*lengths: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids padded with 0 on the right, what isn't padding, and the lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, 60, (len(lengths), max(lengths)), generator=generator)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return ids * mask, mask.long(), torch.tensor(lengths)
+
+
+@pytest.mark.parametrize("attention", ["original_full", "block_sparse"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"activation_function": "relu", "scale_embedding": False, "use_bias": True}],
+    ids=["defaults", "relu, unscaled, biases"],
+)
+def test_logits_are_those_of_huggingface(tmp_path: Path, attention: str, changes: dict[str, Any]) -> None:
+    model = theirs(1, attention_type=attention, **changes)
+    found = ours(model, tmp_path)
+    for length in (3, 36, 37, 63, 64, 157):
+        ids, _, lengths = documents(length, seed=length)
+        targets = torch.randint(3, 60, (1, 9))
+        # After a short input it would never be sparse again.
+        model.model.encoder.set_attention_type(attention)
+        with torch.no_grad():
+            wanted = model(input_ids=ids, decoder_input_ids=targets).logits
+            logits = found.network(ids, lengths, targets)
+        torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)
+        assert wanted.std() > 0.5
+
+
+def test_a_file_of_pytorch_gives_what_safetensors_give(tmp_path: Path) -> None:
+    model = theirs(2)
+    found = ours(model, tmp_path / "safe").network.state_dict()
+    (tmp_path / "pickled").mkdir()
+    torch.save(model.state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
+    (tmp_path / "pickled" / "config.json").write_bytes((tmp_path / "safe" / "config.json").read_bytes())
+    pickled = import_pegasus(tmp_path / "pickled").network.state_dict()
+    assert found.keys() == pickled.keys()
+    assert all(torch.equal(found[name], pickled[name]) for name in found)
+
+
+GRID: list[dict[str, Any]] = [
+    {"beams": 1},
+    {"beams": 1, "no_repeat": 2, "min_length": 9},
+    {"beams": 2, "early_stopping": True, "length_penalty": 0.7},
+    {"beams": 3, "early_stopping": False, "length_penalty": 0.0},
+    {"beams": 4, "early_stopping": "never", "length_penalty": 2.0, "no_repeat": 1},
+    {"beams": 5, "early_stopping": True, "length_penalty": 0.8, "min_length": 6, "no_repeat": 3},
+    {"beams": 5, "early_stopping": "never", "length_penalty": -1.0},
+    {"beams": 5, "early_stopping": False, "length_penalty": 1.0, "min_length": 12},
+]
+FORCED: list[dict[str, int]] = [{}, {"forced_last": 1}, {"forced_first": 7, "forced_last": 1}]
+
+
+def generated(model: Any, ids: Any, mask: Any, search: SearchConfig, special: SpecialIds) -> list[list[int]]:
+    """What HuggingFace's library finds, cut as ours is."""
+    rows = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        num_beams=search.beams,
+        max_length=search.max_length,
+        min_length=search.min_length,
+        no_repeat_ngram_size=search.no_repeat,
+        forced_bos_token_id=special.forced_first,
+        forced_eos_token_id=special.forced_last,
+        do_sample=False,
+        **(
+            {"length_penalty": search.length_penalty, "early_stopping": search.early_stopping}
+            if search.beams > 1
+            else {}
+        ),
+    )
+    cut = [row[1:].tolist() for row in rows]
+    return [row[: row.index(special.end) + 1] if special.end in row else row for row in cut]
+
+
+@pytest.mark.parametrize("options", GRID, ids=lambda options: "-".join(map(str, options.values())))
+def test_summaries_are_those_of_huggingface(tmp_path: Path, options: dict[str, Any]) -> None:
+    lengths_seen = set()
+    for seed in range(6):
+        model = theirs(seed, attention_type="original_full")
+        with torch.no_grad():
+            model.final_logits_bias[0, 1] += 2.0 * (seed % 3)  # summaries that end, and some that don't
+        found = ours(model, tmp_path / str(seed))
+        ids, mask, lengths = documents(40, 23, 31, seed=seed)
+        search = SearchConfig(max_length=18, **options)
+        special = found.special.model_copy(update=FORCED[seed % 3])
+        wanted = generated(model, ids, mask, search, special)
+        hidden = found.network.encode(ids, lengths)
+        summaries = search_summaries(found.network, hidden, lengths, search, special)
+        assert summaries == wanted
+        lengths_seen |= {len(summary) for summary in summaries}
+    assert len(lengths_seen) > 1 or options.get("no_repeat") or options.get("min_length", 0) > 8
