@@ -10,6 +10,7 @@ from bigbird_dna.cli import (
     comparators,
     exchange,
     homology,
+    nlp,
     pages,
     predict,
     prepare,
@@ -44,6 +45,6 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 # The panels of `--help` appear in this order.
 for group in (
     *(predict, reports, homology, pages, study, tables, prepare, tokens),
-    *(chromatin, training, comparators, exchange, publishing, benchmark),
+    *(chromatin, training, comparators, exchange, nlp, publishing, benchmark),
 ):
     group.register(app)

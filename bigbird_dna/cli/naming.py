@@ -8,12 +8,13 @@ import typer
 
 from bigbird_dna.console import log
 
-USE, LOOK, PREPARE, TRAIN, EXCHANGE = (
+USE, LOOK, PREPARE, TRAIN, EXCHANGE, TEXT = (
     "Use a model",
     "Look at results",
     "Prepare data",
     "Train",
     "Exchange and change models",
+    "Tasks on text",
 )
 """The panels of `--help`, in this order."""
 

@@ -65,7 +65,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """
     values = read_values(path)
     for override in overrides:
-        _apply(values, override)
+        apply_override(values, override)
     return parse_config(values, named(path))
 
 
@@ -117,7 +117,8 @@ def _text(path: Path, name: str) -> str:
         raise ConfigError(f"{name}: not readable: line {line} is not UTF-8") from None
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set the key of a `section.key=value` override in place; `ConfigError` names a faulty one."""
     source = f"--set {shown(override)}"
     key, equals, text = override.partition("=")
     if not equals or not key:

@@ -36,6 +36,7 @@ from bigbird_dna.model.settings import (
     SETTINGS,
     ChromatinSettings,
     ClassificationSettings,
+    OtherSettings,
     PretrainingSettings,
     PromoterSettings,
     QuestionAnsweringSettings,
@@ -85,6 +86,8 @@ def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
             return Classifier(config, outputs=settings.outputs, pooling=settings.pooling)
         case QuestionAnsweringSettings():
             return QuestionAnswerer(config)
+        case OtherSettings():
+            return settings.build(config)  # type: ignore[no-any-return]
         case _:
             return BareEncoder(config)
 
@@ -200,7 +203,7 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
 def _layers(config: EncoderConfig, settings: Settings) -> int:
     if isinstance(settings, ChromatinSettings):
         return settings.members * (config.layers + settings.bin_layers)
-    return config.layers
+    return settings.layers(config) if isinstance(settings, OtherSettings) else config.layers
 
 
 def _extended(path: Path, network: nn.Module, positions: int, method: Extension) -> EncoderConfig:

@@ -30,6 +30,8 @@ MADE_FOR: dict[Task, str] = {
     "classification": "classes of sequences, by HuggingFace's BigBird",
     "question-answering": "answers in a text",
     "encoder": "embeddings alone",
+    "long-answers": "answers in long documents",
+    "summaries": "summaries",
 }
 """What a model of each task serves, in the words of messages."""
 

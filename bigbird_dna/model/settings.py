@@ -4,14 +4,23 @@
 HuggingFace's form and back without a change.
 """
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.tracks import Track
 
-Task = Literal["pretraining", "promoter", "chromatin", "classification", "question-answering", "encoder"]
+Task = Literal[
+    "pretraining",
+    "promoter",
+    "chromatin",
+    "classification",
+    "question-answering",
+    "encoder",
+    "long-answers",
+    "summaries",
+]
 Pooling = Literal["cls", "mean"]
 Head = Literal["dense", "linear"]
 BinPooling = Literal["cls", "bin"]
@@ -31,6 +40,18 @@ class Settings(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """The keys that were given, as `config.json` has them."""
         return self.model_dump(mode="json", exclude_unset=True)
+
+
+class OtherSettings(Settings):
+    """Of a task whose network a package further up builds; `register_settings` makes it known."""
+
+    def build(self, config: EncoderConfig) -> Any:
+        """The network (`torch.nn.Module`) with fresh weights, drawn from torch's generator."""
+        raise NotImplementedError
+
+    def layers(self, config: EncoderConfig) -> int:
+        """How many layers it has, in all its parts."""
+        return config.layers
 
 
 class QuestionAnsweringSettings(Settings):
@@ -116,7 +137,7 @@ class ChromatinSettings(Settings):
         return [Track(track.track, track.group) for track in self.tracks]
 
 
-SETTINGS: Mapping[str, type[Settings]] = {
+SETTINGS: dict[str, type[Settings]] = {
     kind.task: kind
     for kind in (
         Settings,
@@ -127,4 +148,9 @@ SETTINGS: Mapping[str, type[Settings]] = {
         ChromatinSettings,
     )
 }
-"""Task → the type of its settings."""
+"""Task → the type of its settings; see `register_settings` for those of further packages."""
+
+
+def register_settings(kind: type[OtherSettings]) -> None:
+    """Let model directories of a task of a package further up be built and loaded, from its import on."""
+    SETTINGS[kind.task] = kind

@@ -45,6 +45,14 @@ class Encoded(NamedTuple):
     offsets: NDArray[np.int64]  # (n + 1,), bp from the start of the sequence
 
 
+class TextPieces(NamedTuple):
+    """Tokens of a text: piece i stands for `text[starts[i]:ends[i]]`, white space before a word included."""
+
+    ids: NDArray[np.int32]  # (n,)
+    starts: NDArray[np.int64]  # (n,) characters
+    ends: NDArray[np.int64]  # (n,) characters
+
+
 class Tokenizer(ABC):
     """Encodes DNA, or text, as token ids and back; immutable, shared between threads, picklable.
 
@@ -99,6 +107,13 @@ class Tokenizer(ABC):
         require_dna(self)
         ids = self.encode(sequence)
         return Encoded(ids, self.offsets(ids))
+
+    def text_pieces(self, text: str) -> TextPieces:
+        """`encode`, with the characters that each token stands for; for tokenizers of ordinary text.
+
+        `ModelError` from a tokenizer of DNA.
+        """
+        raise ModelError(f"{self.source} is one of DNA, not of ordinary text")
 
     def offsets(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
         """Base offsets (n + 1,) of ids (n,): 0, then cumulative lengths of the pieces, bp."""

@@ -19,6 +19,7 @@ from bigbird_dna.errors import DataError, ModelError, error_text, shortened
 from bigbird_dna.tokens.interface import (
     Encoded,
     Specials,
+    TextPieces,
     Tokenizer,
     check_vocabulary,
     find_specials,
@@ -78,6 +79,14 @@ class JsonTokenizer(Tokenizer):
         if self.is_dna:
             return self.encode_with_offsets(sequence).ids
         return np.array(self._encode(sequence), np.int32)
+
+    def text_pieces(self, text: str) -> TextPieces:
+        """Token ids of a text, with the characters that each stands for."""
+        if self.is_dna:
+            return super().text_pieces(text)
+        found = self._called(partial(self._library.encode, add_special_tokens=False), text)
+        spans = np.array(found.offsets, np.int64).reshape(-1, 2)
+        return TextPieces(np.array(found.ids, np.int32), spans[:, 0], spans[:, 1])
 
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
         """`encode` of every sequence, one after the other: the library's own threads break `fork`."""

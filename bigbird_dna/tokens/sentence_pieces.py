@@ -9,6 +9,7 @@ import sentencepiece as spm
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ModelError, error_text
+from bigbird_dna.tokens.interface import TextPieces
 from bigbird_dna.tokens.piece_model import PieceModel, read_piece_model
 
 LONGEST_LINE = 50_000  # SentencePiece drops or refuses training lines above 65,535 letters
@@ -36,6 +37,14 @@ def encode_rows(processor: Any, texts: Sequence[str], threads: int = 1) -> list[
         return []
     rows = processor.encode(list(texts), num_threads=threads)
     return [np.array(row, np.int32) for row in rows]
+
+
+def encode_with_places(processor: Any, text: str) -> TextPieces:
+    """Token ids of a text, without specials, and the characters that each stands for."""
+    pieces = processor.encode(text, out_type="immutable_proto").pieces
+    columns = [(piece.id, piece.begin, piece.end) for piece in pieces]
+    ids, starts, ends = np.array(columns, np.int64).reshape(-1, 3).T
+    return TextPieces(ids.astype(np.int32), starts, ends)
 
 
 def learn_model(

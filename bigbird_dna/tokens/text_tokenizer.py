@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.tokens.interface import Specials, Tokenizer, check_vocabulary, find_specials
-from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
+from bigbird_dna.tokens.interface import Specials, TextPieces, Tokenizer, check_vocabulary, find_specials
+from bigbird_dna.tokens.sentence_pieces import encode_rows, encode_with_places, open_model
 
 
 class TextTokenizer(Tokenizer):
@@ -41,6 +41,10 @@ class TextTokenizer(Tokenizer):
     def encode(self, sequence: str) -> NDArray[np.int32]:
         """Token ids (n,) of a text, no specials added."""
         return encode_rows(self._processor, [sequence])[0]
+
+    def text_pieces(self, text: str) -> TextPieces:
+        """Token ids of a text, with the characters that each stands for."""
+        return encode_with_places(self._processor, text)
 
     def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
         """`encode` of every text, over threads."""

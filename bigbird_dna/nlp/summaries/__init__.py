@@ -1,1 +1,1 @@
-"""Summaries of long documents: a sparse encoder, a decoder with full attention, and beam search (App. E.5)."""
+"""Summarisation: a sparse encoder, a decoder with full attention, and beam search (App. E.5)."""

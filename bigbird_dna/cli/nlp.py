@@ -1,0 +1,109 @@
+"""Commands of the tasks on text: `bigbird-dna nlp …`, by the extra `nlp`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigbird_dna.cli.naming import TEXT
+from bigbird_dna.cli.options import BatchSize, Device, Set, Threads, TimeLimit, argument, option, output
+
+TextConfig = Annotated[
+    Path, argument("Configuration of tasks on text (YAML), as workflow/config/nlp.yaml.", "CONFIG")
+]
+TaskName = Annotated[str, option("NAME", "Name of a task of CONFIG, as imdb.", "", "--task")]
+Records = Annotated[
+    Path | None, option("FILE", "Records (JSON lines).", "the task's test records", "--records")
+]
+TextModel = Annotated[Path | None, option("MODEL_DIR", "The task's model.", "RESULTS/NAME/model", "--model")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands to the application, as one command with commands of its own."""
+    group = typer.Typer(no_args_is_help=True, help="Pretrain and fine-tune on text, with the extra nlp.")
+    for command in (prepare, pretrain, finetune, predict, evaluate):
+        group.command(command.__name__)(command)
+    app.add_typer(group, name="nlp", rich_help_panel=TEXT)
+
+
+def prepare(config: TextConfig, task: TaskName, overrides: Set = None) -> None:
+    """Write a task's records, RESULTS/NAME/data/train.jsonl, valid.jsonl and test.jsonl.
+
+    They come from files, from a public data set, which needs a network, or are made.
+    """
+    from bigbird_dna.nlp.commands import prepare_task
+
+    prepare_task(config, overrides or (), task)
+
+
+def pretrain(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Set = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Pretrain on the documents of a task of kind pretraining; resumes and stops as pretrain does."""
+    from bigbird_dna.nlp.commands import train_task
+
+    train_task(
+        config, overrides or (), task, pretraining=True, limit=time_limit, device=device, threads=threads
+    )
+
+
+def finetune(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Set = None,
+    time_limit: TimeLimit = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Fine-tune for a task of kind classification, qa or summaries; resumes and stops as pretrain does."""
+    from bigbird_dna.nlp.commands import train_task
+
+    train_task(
+        config, overrides or (), task, pretraining=False, limit=time_limit, device=device, threads=threads
+    )
+
+
+def predict(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Set = None,
+    model: TextModel = None,
+    records: Records = None,
+    output: Annotated[
+        Path | None, output("FILE", "Predictions to write (JSON lines).", "RESULTS/NAME/predictions.jsonl")
+    ] = None,
+    batch_size: BatchSize = 8,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Predict records with a task's model."""
+    from bigbird_dna.nlp.commands import predict_task
+
+    predict_task(config, overrides or (), task, model, records, output, batch_size, device, threads)
+
+
+def evaluate(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Set = None,
+    model: TextModel = None,
+    records: Records = None,
+    predictions: Annotated[
+        Path | None,
+        option("FILE", "Predictions of these records.", "RESULTS/NAME/predictions.jsonl", "--predictions"),
+    ] = None,
+    output: Annotated[
+        Path | None, output("FILE", "Figures to write (JSON).", "RESULTS/NAME/evaluation.json")
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Judge predictions by the task's official measures, or a pretrained model on held-out documents."""
+    from bigbird_dna.nlp.commands import evaluate_task
+
+    evaluate_task(config, overrides or (), task, model, records, predictions, output, device, threads)

@@ -1,0 +1,1 @@
+"""Question answering: answers, supporting facts and candidates in long documents (App. E.2)."""

@@ -1,0 +1,1 @@
+"""Classification of documents and of pairs of sentences, from [CLS] (App. E.4)."""

@@ -1,0 +1,82 @@
+"""The configuration of tasks on text: a YAML file of its own, `workflow/config/nlp.yaml`.
+
+`tasks` maps names, such as `imdb`, to sections, each with its `kind` and that kind's keys. It is read by the
+same rules as the configuration of a genome's run: data alone, unknown keys refused, one line about a fault.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from bigbird_dna.config import Section
+from bigbird_dna.config.names import DirectoryName
+from bigbird_dna.config.plain import key_shown, plain, shortened, shown
+from bigbird_dna.config.reading import apply_override, named, read_values
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.nlp.answers.sections import AnswersTask
+from bigbird_dna.nlp.classification.sections import ClassificationTask
+from bigbird_dna.nlp.pretraining.sections import PretrainingTask
+from bigbird_dna.nlp.sections import TextPaths
+from bigbird_dna.nlp.summaries.sections import SummariesTask
+
+AnyTask = PretrainingTask | ClassificationTask | AnswersTask | SummariesTask
+
+
+def _name(text: str) -> str:
+    if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii() or text[0] in "-_":
+        raise ValueError("a task's name has letters, digits, '-' and '_', and begins with a letter or digit")
+    return text
+
+
+class NlpConfig(Section):
+    """All tasks, by name."""
+
+    results: DirectoryName = Field(default="results/nlp", description="directory of every output")
+    tasks: dict[Annotated[str, AfterValidator(_name)], Annotated[AnyTask, Field(discriminator="kind")]] = (
+        Field(default={}, description="sections by a name of one's own")
+    )
+    demo: tuple[str, ...] = Field(default=(), description="tasks that the target nlp_demo runs")
+
+    def task(self, name: str) -> AnyTask:
+        """A task's section; `ConfigError` with the names that there are."""
+        if name not in self.tasks:
+            raise ConfigError(f"task {shown(name)} is not one of {', '.join(self.tasks) or '(none)'}")
+        return self.tasks[name]
+
+    def paths(self, name: str) -> TextPaths:
+        """The names of a task's files."""
+        return TextPaths(Path(self.results), name)
+
+
+def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:
+    """Read a configuration of tasks on text, with `key=value` overrides as `tasks.imdb.training.steps=10`.
+
+    Raises
+    ------
+    ConfigError
+        Names the file, and the first key at fault with its value.
+    """
+    values = read_values(path)
+    for one in overrides:
+        apply_override(values, one)
+    source = named(path)
+    try:
+        config = NlpConfig.model_validate(plain(values, source))
+    except ValidationError as error:
+        first = error.errors()[0]
+    else:
+        for name in config.demo:
+            config.task(name)
+        return config
+    # The discriminator's tag stands in the place, behind the task's name: no key of the file.
+    place = [str(part) for part in first["loc"]]
+    if place[:1] == ["tasks"] and len(place) > 3:
+        del place[2]
+    key = ".".join(place) or "(top level)"
+    if first["type"] == "extra_forbidden":
+        raise ConfigError(f"{source}: unknown key {shown(key)}")
+    message = shortened(first["msg"].removeprefix("Value error, "), 300)
+    value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
+    raise ConfigError(f"{source}: {key_shown(key)}: {message}{value}")

@@ -1,0 +1,83 @@
+"""Splits of a task as records: from files of one's own, from a public data set, or generated.
+
+Public data sets come by the library `datasets`, which needs a network, or its cache filled by one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.nlp.extra import extra
+from bigbird_dna.nlp.records import RECORDS, Kind, checked, read_records, write_objects
+from bigbird_dna.nlp.sections import SPLITS, DataConfig, GeneratedConfig, HubConfig
+
+ToRecord = Callable[[Mapping[str, Any]], dict[str, Any] | None]
+Generate = Callable[[GeneratedConfig, str], Iterator[dict[str, Any]]]
+
+
+def write_splits(
+    data: DataConfig, kind: Kind, to_record: ToRecord, generate: Generate, directory: Path
+) -> dict[str, int]:
+    """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, every record checked; how many each has.
+
+    Parameters
+    ----------
+    to_record
+        Makes a record of a row of the public data set; none: the row is left out.
+    generate
+        Makes the records of a split.
+
+    Raises
+    ------
+    DataError
+        A record is not one of `kind`: the text names file or data set, and line or row. The public data set
+        can't be had.
+    """
+    counts = {}
+    for split in SPLITS:
+        counts[split] = write_objects(
+            directory / f"{split}.jsonl", _records(data, kind, to_record, generate, split)
+        )
+        log(f"{directory / f'{split}.jsonl'}: {counts[split]:,} records")
+    return counts
+
+
+def _records(
+    data: DataConfig, kind: Kind, to_record: ToRecord, generate: Generate, split: str
+) -> Iterator[dict[str, Any]]:
+    form = RECORDS[kind]
+    if data.files is not None:
+        for record in read_records(Path(getattr(data.files, split)), form):
+            yield record.model_dump(exclude_unset=True) | {"id": record.id}
+        return
+    if data.generated is not None:
+        source, rows = "generated", generate(data.generated, split)
+    else:
+        assert data.hub is not None
+        source = f"{data.hub.name} ({split})"
+        rows = (one for row in hub_rows(data.hub, split) if (one := to_record(row)) is not None)
+    number = 0
+    for number, values in enumerate(rows, 1):
+        record = checked(values, form, number, source)
+        yield record.model_dump(exclude_unset=True) | {"id": record.id}
+    if not number:
+        raise DataError(f"{source}: holds no record")
+
+
+def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:
+    """Rows of a public data set's split, one after the other; `DataError` if it can't be had.
+
+    No code of a data set is run.
+    """
+    datasets = extra("datasets")
+    name = getattr(hub, split)
+    try:
+        found = datasets.load_dataset(hub.name, hub.subset, split=name, streaming=False)
+    except Exception as error:  # whatever the library, or the network, has to say
+        raise DataError(
+            f"data set {hub.name} ({name}): can't be had: {error_text(error)}; name files of your own in "
+            "data.files, or run where there is a network"
+        ) from None
+    yield from found

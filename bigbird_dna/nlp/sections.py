@@ -1,0 +1,128 @@
+"""Sections that the configurations of all tasks on text have in common; see `config`."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bigbird_dna.config import EncoderConfig, Section, TrainingConfig
+from bigbird_dna.config.names import FileName
+from bigbird_dna.config.section import WATCHING
+
+SPLITS = ("train", "valid", "test")
+
+
+class HubConfig(Section):
+    """A public data set that the library `datasets` fetches, where there is a network."""
+
+    name: str = Field(description="of the data set")
+    subset: str | None = Field(default=None, description="of the data set; none: it has one only")
+    train: str = Field(default="train", description="its split to learn from")
+    valid: str = Field(default="validation", description="its split to watch")
+    test: str = Field(default="test", description="its split to judge on")
+
+
+class GeneratedConfig(Section):
+    """Records made here, whose answer is known, further from its question than any window sees."""
+
+    train: int = Field(default=2000, ge=1, description="records to learn from")
+    valid: int = Field(default=200, ge=1, description="records to watch")
+    test: int = Field(default=200, ge=1, description="records to judge on")
+    words: int = Field(default=400, ge=20, description="of a document")
+    seed: int = Field(default=1, ge=0, lt=2**32, description="of what is drawn")
+
+
+class FilesConfig(Section):
+    """Files of one's own, in the form of docs/formats.md."""
+
+    train: FileName = Field(description="records to learn from")
+    valid: FileName = Field(description="records to watch")
+    test: FileName = Field(description="records to judge on")
+
+
+class DataConfig(Section):
+    """Where records come from: exactly one of the three."""
+
+    files: FilesConfig | None = Field(default=None, description="files of one's own")
+    hub: HubConfig | None = Field(default=None, description="a public data set")
+    generated: GeneratedConfig | None = Field(default=None, description="records made here")
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        given = [key for key in type(self).model_fields if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"name one of files, hub and generated, not {' and '.join(given) or 'none'}")
+        return self
+
+
+class TextStartConfig(Section):
+    """Weights and tokenizer to begin with."""
+
+    model: FileName | None = Field(
+        default=None,
+        description="a model directory, or a HuggingFace checkpoint of RoBERTa or BigBird (or Pegasus, for "
+        "summaries); none: random weights",
+    )
+    tokenizer: FileName | None = Field(
+        default=None,
+        description="tokenizer.json or a SentencePiece model; none: the model's, or one learnt from the text",
+    )
+    vocabulary: int = Field(default=2000, ge=300, description="pieces of a tokenizer that is learnt")
+    compatibility: Literal["huggingface", "none"] = Field(
+        default="none",
+        description="of a checkpoint's attention; huggingface: as its evaluation computes it; none: the "
+        "paper's",
+    )
+
+
+class TextTrainingConfig(TrainingConfig):
+    """Training on text; the paper counts in epochs and shares of them."""
+
+    epochs: float | None = Field(
+        default=None, gt=0, description="passes over the training records, in place of steps"
+    )
+    warmup_share: float | None = Field(
+        default=None, ge=0, le=1, description="of the steps, in place of optimizer.warmup_steps"
+    )
+    evaluation_records: Annotated[int, WATCHING] = Field(
+        default=1000, ge=1, description="of the valid split that are watched, at most"
+    )
+
+    def for_records(self, count: int) -> Self:
+        """The same with the steps that `epochs` of `count` records are, and their warm-up."""
+        steps = (
+            self.steps if self.epochs is None else max(1, math.ceil(self.epochs * count / self.batch_size))
+        )
+        optimizer = self.optimizer
+        if self.warmup_share is not None:
+            optimizer = optimizer.model_copy(update={"warmup_steps": round(self.warmup_share * steps)})
+        return self.model_copy(update={"steps": steps, "optimizer": optimizer})
+
+
+class TextTask(Section):
+    """What the configuration says of a task, whatever its kind."""
+
+    data: DataConfig = Field(description="records, in three splits")
+    start: TextStartConfig = TextStartConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    training: TextTrainingConfig = TextTrainingConfig()
+    published: dict[str, float] = Field(
+        default={}, description="the paper's figures by metric, which the report marks as published"
+    )
+
+
+class TextPaths:
+    """The names of a task's files, under `results` and the task's name."""
+
+    def __init__(self, results: Path, name: str) -> None:
+        self.directory = results / name
+        self.data = self.directory / "data"
+        self.model = self.directory / "model"
+        self.predictions = self.directory / "predictions.jsonl"
+        self.evaluation = self.directory / "evaluation.json"
+        self.checkpoints = self.directory / "checkpoints"
+
+    def split(self, split: str) -> Path:
+        """The records of a split."""
+        return self.data / f"{split}.jsonl"
