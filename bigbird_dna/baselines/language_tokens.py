@@ -110,7 +110,7 @@ def _choose(
     orders: dict[bool, tuple[int, int]] | None = None,
 ) -> dict[bool, TokenModels]:
     """Fit one order after the other, in both directions; `orders` are those to keep, None: the best."""
-    candidates = tokenizer.base_ids.astype(np.int64)
+    candidates = tokenizer.hidden_ids.astype(np.int64)
     best = {told: (_Best[KneserNey](), _Best[Product]()) for told in (False, True)}
     unigram: KneserNey | None = None
     for forward, backward in zip(*_both_ways(training, tokenizer.vocabulary, longest), strict=True):

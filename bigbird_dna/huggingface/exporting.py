@@ -121,7 +121,7 @@ def _exported_architecture(model: Model, remembered: Mapping[str, Any], path: Pa
         raise ModelError(
             f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird classifies by [CLS] only"
         )
-    if isinstance(settings, PromoterSettings) and settings.head != "dense":
+    if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
         raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird classifies by two layers")
     if isinstance(settings, PretrainingSettings):
         trained = settings.next_sentence

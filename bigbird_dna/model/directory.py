@@ -83,7 +83,7 @@ def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
         case PromoterSettings():
             return Classifier(config, outputs=1, pooling=settings.pooling, head=settings.head)
         case ClassificationSettings():
-            return Classifier(config, outputs=settings.outputs, pooling=settings.pooling)
+            return Classifier(config, outputs=settings.outputs, pooling=settings.pooling, head=settings.head)
         case QuestionAnsweringSettings():
             return QuestionAnswerer(config)
         case OtherSettings():

@@ -68,12 +68,15 @@ class PretrainingSettings(Settings):
 
 
 class ClassificationSettings(Settings):
-    """Of an imported classifier."""
+    """Of a classifier of text, or an imported one."""
 
     task: ClassVar[Task] = "classification"
     outputs: int = Field(ge=1)
     labels: tuple[str, ...] = ()
     pooling: Pooling
+    head: Head = Field(
+        default="dense", description="linear: no layer between the pooled vector and the output"
+    )
 
 
 class PromoterSettings(Settings):

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
-from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.errors import ConfigError, DataError, error_text
 from bigbird_dna.nlp.extra import extra
+from bigbird_dna.nlp.pretraining.installed import installed_documents
 from bigbird_dna.nlp.records import RECORDS, Kind, checked, read_records, write_objects
 from bigbird_dna.nlp.sections import SPLITS, DataConfig, GeneratedConfig, HubConfig
 
@@ -54,6 +55,10 @@ def _records(
         return
     if data.generated is not None:
         source, rows = "generated", generate(data.generated, split)
+    elif data.installed is not None:
+        if kind != "pretraining":
+            raise ConfigError(f"data.installed: is text to pretrain on, and the task is of kind {kind}")
+        source, rows = f"the text {data.installed.text}", installed_documents(data.installed, split)
     else:
         assert data.hub is not None
         source = f"{data.hub.name} ({split})"

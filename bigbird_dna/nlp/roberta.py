@@ -57,6 +57,9 @@ def write_bigbird(directory: Path, output: Path, positions: int) -> None:
     # RoBERTa's own defaults, where they aren't BigBird's.
     defaults: dict[str, Any] = {"vocab_size": 50265, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
     kept = defaults | kept
+    for key in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        if key in values:
+            kept[key] = values[key]
     kept |= {
         "model_type": "big_bird",
         "architectures": ["BigBirdForMaskedLM"],
@@ -67,7 +70,6 @@ def write_bigbird(directory: Path, output: Path, positions: int) -> None:
         "num_random_blocks": 3,
         "use_bias": True,
         "rescale_embeddings": False,
-        **{key: values[key] for key in ("pad_token_id", "bos_token_id", "eos_token_id") if key in values},
         "sep_token_id": values.get("eos_token_id", 2),
     }
     write_json(output / "config.json", kept)

@@ -41,18 +41,33 @@ class FilesConfig(Section):
     test: FileName = Field(description="records to judge on")
 
 
+class InstalledConfig(Section):
+    """English text to pretrain on that is on the machine already."""
+
+    text: Literal["bible", "python"] = Field(
+        description="bible: the King James Bible of Debian's bible-kjv; python: Python's own documentation"
+    )
+    valid: tuple[str, ...] = Field(min_length=1, description="books or topics to watch")
+    test: tuple[str, ...] = Field(min_length=1, description="books or topics to judge on")
+
+
 class DataConfig(Section):
-    """Where records come from: exactly one of the three."""
+    """Where records come from: exactly one of the four."""
 
     files: FilesConfig | None = Field(default=None, description="files of one's own")
     hub: HubConfig | None = Field(default=None, description="a public data set")
     generated: GeneratedConfig | None = Field(default=None, description="records made here")
+    installed: InstalledConfig | None = Field(
+        default=None, description="text on this machine, to pretrain on"
+    )
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
         given = [key for key in type(self).model_fields if getattr(self, key) is not None]
         if len(given) != 1:
-            raise ValueError(f"name one of files, hub and generated, not {' and '.join(given) or 'none'}")
+            raise ValueError(
+                f"name one of files, hub, generated and installed, not {' and '.join(given) or 'none'}"
+            )
         return self
 
 

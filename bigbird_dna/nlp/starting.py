@@ -47,7 +47,7 @@ class TextStart(NamedTuple):
         """Give a network the weights of the same names and shapes; others stay as they were drawn.
 
         Of the model all that has a name in `network` is taken: the encoder, and a masked-token head where
-        both have one. Relative labels and extra globals, which an ETC encoder has beyond a checkpoint's, stay.
+        both have one. Relative labels and extra globals, which an ETC encoder has beyond that, stay.
         """
         if self.model is None:
             return

@@ -133,6 +133,16 @@ class Tokenizer(ABC):
         require_dna(self)
         return _frozen(i for i, text in enumerate(self._letters) if text and set(text) <= set(BASES))
 
+    @cached_property
+    def hidden_ids(self) -> NDArray[np.int32]:
+        """Ids that masked-token training hides, ascending: `base_ids`; of ordinary text all but specials.
+
+        Read-only.
+        """
+        if self.is_dna:
+            return self.base_ids
+        return _frozen(i for i, piece in enumerate(self.pieces) if piece and i not in self.specials)
+
     def description(self) -> dict[str, int]:
         """What `load_tokenizer` needs besides the file: {} if the file says everything."""
         return {**self.specials._asdict(), "vocabulary": self.vocabulary}

@@ -35,7 +35,8 @@ def mask_tokens(
 
     In each sequence exactly `round(fraction × candidates)` tokens are chosen, and at least one if there
     is a candidate. Candidates are the pieces made of bases: specials, padding among them, and pieces of
-    N are never chosen, since predicting a gap teaches nothing about DNA. Of the chosen tokens 80 % become
+    N are never chosen, since predicting a gap teaches nothing about DNA; of ordinary text all but specials
+    are. Of the chosen tokens 80 % become
     [MASK], 10 % a piece of bases drawn uniformly (which may be the same one), and 10 % stay.
 
     Parameters
@@ -58,7 +59,7 @@ def mask_tokens(
         return Masked(np.where(chosen, ids.dtype.type(tokenizer.mask_id), ids), labels)
     originals = ids[chosen]
     fate = rng.random(originals.size)
-    drawn = rng.choice(tokenizer.base_ids, originals.size)
+    drawn = rng.choice(tokenizer.hidden_ids, originals.size)
     inputs = np.array(ids)
     inputs[chosen] = np.select(
         [fate < MASKED, fate < MASKED + REPLACED], [tokenizer.mask_id, drawn], originals
@@ -67,9 +68,9 @@ def mask_tokens(
 
 
 def _candidates(ids: NDArray[np.integer], tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    is_base = np.zeros(tokenizer.vocabulary, np.bool_)
-    is_base[tokenizer.base_ids] = True
-    candidates: NDArray[np.bool_] = is_base[ids]
+    is_candidate = np.zeros(tokenizer.vocabulary, np.bool_)
+    is_candidate[tokenizer.hidden_ids] = True
+    candidates: NDArray[np.bool_] = is_candidate[ids]
     return candidates
 
 

@@ -18,4 +18,8 @@ class ClassificationTask(TextTask):
     positive: str | None = Field(
         default=None, description="class whose F1 is f1; none: the last by name, of two classes"
     )
+    head: Literal["linear", "dense"] = Field(
+        default="linear",
+        description="linear: one layer on [CLS], as in the paper; dense: another before it, as HuggingFace's",
+    )
     metric: Metric = Field(default="accuracy", description="the one that the report shows first")

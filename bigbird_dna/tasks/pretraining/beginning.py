@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from bigbird_dna.console import log
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.initial_weights import initial_deviation
-from bigbird_dna.tasks.pretraining.sampling import document_bounds
-from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tasks.pretraining.sampling import Tokens, document_bounds
 
 LARGEST_VOCABULARY = 4096  # of which all pairs are counted: a matrix of 256 MB, and a minute
 COUNTED = 20_000_000  # tokens, from the store's start
@@ -25,7 +24,7 @@ _UNSEEN = 0.5  # added to every count
 Floats = NDArray[np.float64]
 
 
-def begin_with_counts(network: PretrainingNetwork, store: TokenStore) -> None:
+def begin_with_counts(network: PretrainingNetwork, store: Tokens) -> None:
     """Set the token embeddings and the output's biases from a store's tokens; changes the network in place.
 
     Components that are zero in all tokens, where heads look for positions, stay so; so do embeddings of

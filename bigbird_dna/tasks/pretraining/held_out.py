@@ -13,10 +13,9 @@ from torch.nn import functional as F
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.rows import pad
 from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
-from bigbird_dna.tasks.pretraining.sampling import Example, document_bounds, joined
+from bigbird_dna.tasks.pretraining.sampling import Example, Tokens, document_bounds, joined
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
-from bigbird_dna.tokens.store import TokenStore
 
 MASKED = 0.15  # of an input's tokens, hidden: whatever training hides, so that all are measured on the same
 _SEED = 20_200_728  # of the masks: no training's, so that all are measured on the same tokens
@@ -39,13 +38,14 @@ class HeldOut(NamedTuple):
     @classmethod
     def draw(
         cls,
-        store: TokenStore,
+        store: Tokens,
         tokenizer: Tokenizer,
         sequence_tokens: int,
         count: int,
         *,
         pairs: bool,
         fraction: float = MASKED,
+        widths: NDArray[np.int64] | None = None,
     ) -> Self:
         """At most `count` inputs, spread evenly over a store of one pass; a function of store and arguments.
 
@@ -55,6 +55,8 @@ class HeldOut(NamedTuple):
             Inputs are [CLS] A [SEP] B [SEP], where B follows A, as a model learns that has next sentences.
         fraction
             Of an input's tokens, hidden.
+        widths
+            Bases, or characters, of each of the store's tokens (N,); none: bases, by the tokenizer's pieces.
 
         Raises
         ------
@@ -64,7 +66,9 @@ class HeldOut(NamedTuple):
         room = sequence_tokens - (3 if pairs else 2)
         stretches = list(_stretches(document_bounds(store), room))
         chosen = np.unique(np.linspace(0, len(stretches) - 1, min(count, len(stretches))).round().astype(int))
-        ends = np.concatenate([[0], np.cumsum(tokenizer.piece_lengths[np.asarray(store.tokens)])])
+        if widths is None:
+            widths = tokenizer.piece_lengths[np.asarray(store.tokens)].astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(widths)])
         inputs, places, tokens, labels = [], [], [], []
         for index in chosen.tolist():
             start, stop = stretches[index]
@@ -82,8 +86,8 @@ class HeldOut(NamedTuple):
             tokens.append(start + own)
             labels.append(targets[own])
         at, ids = np.concatenate(tokens).astype(np.int64), np.concatenate(labels)
-        covered = tokenizer.piece_lengths[ids].astype(np.int64)
-        return cls(tuple(inputs), tuple(places), at, ids.astype(np.int64), covered, ends[at] // BLOCK_BASES)
+        blocks = ends[at] // BLOCK_BASES
+        return cls(tuple(inputs), tuple(places), at, ids.astype(np.int64), widths[at], blocks)
 
     def one_at_a_time(self, tokens: int) -> tuple[Self, NDArray[np.int64]]:
         """Hidden tokens each in an input where all others are shown, and which of them (C,), ascending.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,10 +12,9 @@ from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.rows import pad
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.sampling import Sampler, sampler
+from bigbird_dna.tasks.pretraining.sampling import Sampler, Tokens, sampler
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
-from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.micro_batches import take_rows
@@ -28,11 +28,13 @@ class PretrainingObjective:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        train: TokenStore,
-        valid: TokenStore,
+        train: Tokens,
+        valid: Tokens,
         config: PretrainingConfig,
         world: World,
+        widths: NDArray[np.int64] | None = None,
     ) -> None:
+        """`widths` are those of `valid`, as `HeldOut.draw` takes them."""
         self.tokenizer = tokenizer
         self.config = config
         self.world = world
@@ -41,7 +43,12 @@ class PretrainingObjective:
             length: sampler(train, tokenizer, length, config.next_sentence) for length in sorted(lengths)
         }
         self.held_out = HeldOut.draw(
-            valid, tokenizer, config.sequence_tokens, config.evaluation_sequences, pairs=config.next_sentence
+            valid,
+            tokenizer,
+            config.sequence_tokens,
+            config.evaluation_sequences,
+            pairs=config.next_sentence,
+            widths=widths,
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
 

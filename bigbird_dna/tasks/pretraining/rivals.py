@@ -14,7 +14,7 @@ from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import atomic_path, reading
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.sampling import document_bounds
+from bigbird_dna.tasks.pretraining.sampling import Tokens, document_bounds
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
@@ -117,7 +117,7 @@ def judge_rivals(
     stores: Stores, judged: Mapping[str, HeldOut], tokenizer: Tokenizer, token_order: int
 ) -> dict[str, Judged]:
     """Fit the predictors to the training tokens and let them judge the hidden ones of each split."""
-    documents = {split: _documents(stores[split], held_out) for split, held_out in judged.items()}
+    documents = {split: hidden_in_documents(stores[split], held_out) for split, held_out in judged.items()}
     baselines = fit_language_baselines(
         training_documents(stores["train"]),
         documents[CHOSEN_ON],
@@ -128,7 +128,7 @@ def judge_rivals(
     return {split: baselines.judge(own) for split, own in documents.items()}
 
 
-def _documents(store: TokenStore, held_out: HeldOut) -> Documents:
+def hidden_in_documents(store: Tokens, held_out: HeldOut) -> Documents:
     """The documents that hold hidden tokens, and where these are in them."""
     bounds = document_bounds(store)
     own = np.searchsorted(bounds, held_out.tokens, side="right") - 1

@@ -1,5 +1,6 @@
 """Inputs of pretraining, drawn from a token store: stretches of a document, or pairs of them."""
 
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -7,9 +8,28 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.store import TokenStore
 
 Ids = NDArray[np.integer]
+
+
+class Tokens(Protocol):
+    """Tokens of documents one after the other, as a `TokenStore` has them."""
+
+    @property
+    def directory(self) -> Path:
+        """Names them in errors."""
+
+    @property
+    def tokens(self) -> Ids:
+        """Token ids (N,)."""
+
+    @property
+    def sentences(self) -> NDArray[np.integer]:
+        """Where sentences begin among the tokens, and the end, (S + 1,)."""
+
+    @property
+    def documents(self) -> NDArray[np.integer]:
+        """Where documents begin among the sentences, and the end, (D + 1,)."""
 
 
 class Example(NamedTuple):
@@ -37,7 +57,7 @@ def joined(tokenizer: Tokenizer, a: Ids, b: Ids | None = None, follows: bool = T
 class StretchSampler:
     """Draws stretches that fill `sequence_tokens` with [CLS] A [SEP], each place of the store as likely."""
 
-    def __init__(self, store: TokenStore, tokenizer: Tokenizer, sequence_tokens: int) -> None:
+    def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
         self.store, self.tokenizer = store, tokenizer
         self.room = sequence_tokens - 2
         self.bounds = document_bounds(store)
@@ -57,7 +77,7 @@ class PairSampler:
     the rest: with the sentences after A, or (every second time) with those from a random place.
     """
 
-    def __init__(self, store: TokenStore, tokenizer: Tokenizer, sequence_tokens: int) -> None:
+    def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
         self.store, self.tokenizer = store, tokenizer
         self.room = sequence_tokens - 3
         document_bounds(store)
@@ -98,7 +118,7 @@ class PairSampler:
         return target
 
 
-def document_bounds(store: TokenStore) -> NDArray[np.int64]:
+def document_bounds(store: Tokens) -> NDArray[np.int64]:
     """Where documents begin and end among the store's tokens, (D + 1,); `DataError` for an empty store."""
     bounds = np.asarray(store.sentences[store.documents])
     if len(bounds) < 2 or bounds[-1] < 1:
@@ -106,7 +126,7 @@ def document_bounds(store: TokenStore) -> NDArray[np.int64]:
     return bounds
 
 
-def sampler(store: TokenStore, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool) -> Sampler:
+def sampler(store: Tokens, tokenizer: Tokenizer, sequence_tokens: int, next_sentence: bool) -> Sampler:
     """Of pairs if next sentences are learnt, of stretches if not."""
     kind = PairSampler if next_sentence else StretchSampler
     return kind(store, tokenizer, sequence_tokens)

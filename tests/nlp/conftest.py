@@ -1,0 +1,75 @@
+"""Text, tokenizers and checkpoints for the tests of tasks on text."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from bigbird_dna.nlp.vocabulary import learn_tokenizer
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+
+for library in ("transformers", "tokenizers", "datasets", "rouge_score"):
+    pytest.importorskip(library, reason="the extra nlp is not installed: pip install 'bigbird-dna[nlp]'")
+
+TEXT = (
+    "The quick brown fox jumps over the lazy dog, and 7 dogs look on. It was the best of times, it was the "
+    "worst of times; naïve café owners — some say — paid $3.50 for it.\nWhat then? Nobody knew."
+)
+
+
+@pytest.fixture(scope="session")
+def text_tokenizer() -> JsonTokenizer:
+    """A byte-pair encoding of a few sentences."""
+    return learn_tokenizer([TEXT] * 3, 340)
+
+
+def shuffle_weights(network: nn.Module, width: int, seed: int = 0) -> None:
+    """Random weights that are large enough for attention to choose."""
+    torch.manual_seed(seed)
+    for part in network.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            part.weight.data.normal_(std=1.2 / width**0.5)
+        if isinstance(part, nn.LayerNorm):
+            part.weight.data.normal_(1, 0.1)
+        if getattr(part, "bias", None) is not None:
+            part.bias.data.normal_(0, 0.1)
+
+
+@pytest.fixture
+def roberta(tmp_path: Path) -> Callable[..., Path]:
+    """Write a small RoBERTa checkpoint with its tokenizer, as HuggingFace's library does it."""
+    import transformers
+
+    def make(**settings: Any) -> Path:
+        from tokenizers import ByteLevelBPETokenizer
+
+        directory = tmp_path / "roberta"
+        directory.mkdir()
+        pieces = ByteLevelBPETokenizer()
+        names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        pieces.train_from_iterator([TEXT] * 3, 330, special_tokens=names, show_progress=False)
+        pieces.save(str(directory / "tokenizer.json"))
+        sizes: dict[str, Any] = {
+            "vocab_size": pieces.get_vocab_size(),
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 48,
+            "max_position_embeddings": 130,
+            "layer_norm_eps": 1e-5,
+            "type_vocab_size": 1,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+        }
+        config = transformers.RobertaConfig(**{**sizes, **settings})
+        network = transformers.RobertaForMaskedLM(config)
+        shuffle_weights(network, 32)
+        network.tie_weights()
+        network.save_pretrained(directory)
+        return directory
+
+    return make

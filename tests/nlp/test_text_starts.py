@@ -1,0 +1,174 @@
+"""What trainings on text begin with gives what HuggingFace's models of the same weights give."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ConfigError, ModelError
+from bigbird_dna.model.directory import build_network, load, make_model, save
+from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
+from bigbird_dna.nlp.roberta import write_bigbird
+from bigbird_dna.nlp.sections import TextStartConfig
+from bigbird_dna.nlp.starting import TextStart, make_text_start
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from tests.nlp.conftest import TEXT, shuffle_weights
+
+import transformers  # isort: skip  (conftest skips where it is missing)
+
+TOLERANCE = 1e-4
+
+
+def no_texts() -> Iterable[str]:
+    raise AssertionError("no tokenizer is to be learnt")
+
+
+def logits(start: TextStart, ids: Tensor) -> Tensor:
+    """Of a masked-token network with the start's weights, (B, L, V)."""
+    network = build_network(start.config, PretrainingSettings(next_sentence=False)).eval()
+    start.initialise(network)
+    lengths = torch.full((len(ids),), ids.shape[1])
+    with torch.inference_mode():
+        found = network(ids, lengths, torch.zeros_like(ids), torch.arange(ids.numel())).tokens
+    return found.reshape(*ids.shape, -1)
+
+
+def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
+    roberta: Callable[..., Path], tmp_path: Path
+) -> None:
+    directory = roberta()
+    (tmp_path / "theirs").mkdir()
+    write_bigbird(directory, tmp_path / "theirs", 1024)
+    theirs = transformers.BigBirdForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
+    ids = torch.randint(5, theirs.config.vocab_size, (2, 1024), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        expected = theirs(input_ids=ids).logits
+    start = make_text_start(
+        TextStartConfig(model=str(directory), compatibility="huggingface"),
+        EncoderConfig(positions=1024),
+        no_texts,
+    )
+    assert start.config.compatibility == "huggingface" and start.config.positions == 1024
+    assert (logits(start, ids) - expected).abs().max() < TOLERANCE
+    assert expected.std() > 0.5  # the comparison says something
+
+
+def test_with_full_attention_it_is_roberta_itself_where_that_has_positions(
+    roberta: Callable[..., Path],
+) -> None:
+    directory = roberta()
+    theirs = transformers.RobertaForMaskedLM.from_pretrained(directory).eval()
+    ids = torch.randint(5, theirs.config.vocab_size, (2, 128), generator=torch.Generator().manual_seed(2))
+    with torch.inference_mode():
+        expected = theirs(input_ids=ids).logits
+    start = make_text_start(
+        TextStartConfig(model=str(directory)), EncoderConfig(positions=512, attention="full"), no_texts
+    )
+    assert (logits(start, ids) - expected).abs().max() < TOLERANCE
+    table = start.model.network.encoder.embeddings.position.weight  # type: ignore[union-attr]
+    assert torch.equal(table[:128], table[128:256]) and len(table) == 512
+
+
+def test_robertas_pieces_are_its_tokenizers(roberta: Callable[..., Path]) -> None:
+    from tokenizers import Tokenizer
+
+    directory = roberta()
+    start = make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(positions=512), no_texts)
+    theirs = Tokenizer.from_file(str(directory / "tokenizer.json")).encode(TEXT, add_special_tokens=False)
+    assert start.tokenizer.encode(TEXT).tolist() == theirs.ids
+    assert [start.tokenizer.pieces[index] for index in start.tokenizer.specials] == [
+        *("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+    ]
+
+
+def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
+    config = transformers.BigBirdConfig(
+        vocab_size=text_tokenizer.vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=1024,
+        num_labels=3,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        sep_token_id=3,
+    )
+    network = transformers.BigBirdForSequenceClassification(config)
+    shuffle_weights(network, 32)
+    network.save_pretrained(tmp_path / "hf")
+    text_tokenizer.save(tmp_path / "hf/tokenizer.json")
+    ids = torch.randint(5, config.vocab_size, (2, 1024), generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        expected = network.eval()(input_ids=ids).logits
+    start = make_text_start(
+        TextStartConfig(model=str(tmp_path / "hf"), compatibility="huggingface"), EncoderConfig(), no_texts
+    )
+    ours = build_network(start.config, ClassificationSettings(outputs=3, pooling="cls")).eval()
+    start.initialise(ours)
+    with torch.inference_mode():
+        found = ours(ids, torch.tensor([1024, 1024]))
+    assert (found - expected).abs().max() < TOLERANCE and expected.std() > 0.1
+
+
+def test_a_model_of_ours_is_taken_with_more_positions(
+    tmp_path: Path, text_tokenizer: JsonTokenizer
+) -> None:
+    config = EncoderConfig(
+        vocabulary=text_tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=16
+    )
+    settings = PretrainingSettings(next_sentence=False)
+    first = make_model(build_network(config, settings).eval(), text_tokenizer, config, settings)
+    save(tmp_path / "model", first, {}, {}, {})
+    start = make_text_start(
+        TextStartConfig(model=str(tmp_path / "model")), EncoderConfig(positions=128, window_blocks=1), no_texts
+    )
+    assert (start.config.positions, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
+    assert start.sha256 == load(tmp_path / "model").sha256
+    with pytest.raises(ConfigError, match=r"encoder\.hidden 32: .* has 16"):
+        make_text_start(
+            TextStartConfig(model=str(tmp_path / "model")), EncoderConfig(hidden=32, heads=2), no_texts
+        )
+
+
+def test_random_weights_learn_a_tokenizer_that_gives_every_text_back() -> None:
+    encoder = EncoderConfig(layers=1, hidden=16, heads=2)
+    start = make_text_start(TextStartConfig(vocabulary=320), encoder, lambda: [TEXT])
+    assert start.config.vocabulary == start.tokenizer.vocabulary == 320 and not start.tokenizer.is_dna
+    for text in (TEXT, "ключ 鍵 🔑\n\n  two  spaces ", ""):
+        pieces = start.tokenizer.text_pieces(text)
+        assert start.tokenizer.decode(pieces.ids) == text
+        assert pieces.ids.tolist() == start.tokenizer.encode(text).tolist()
+        covered = set()
+        for begin, end in zip(pieces.starts, pieces.ends, strict=True):
+            covered |= set(range(begin, end))
+        assert covered == set(range(len(text)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "bert"}, "model_type 'bert' is neither 'roberta' nor 'big_bird'"),
+        ({"pad_token_id": "one"}, "pad_token_id 'one' is no id"),
+        ({"pad_token_id": 400}, "its table of positions has 130 rows"),
+    ],
+)
+def test_faulty_checkpoints_are_told(
+    roberta: Callable[..., Path], change: dict[str, object], said: str
+) -> None:
+    directory = roberta()
+    values = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**values, **change}))
+    with pytest.raises(ModelError, match=said) as caught:
+        make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(positions=512), no_texts)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_without_a_model_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json is missing"):
+        make_text_start(TextStartConfig(model=str(tmp_path)), EncoderConfig(), no_texts)
