@@ -1,4 +1,4 @@
-"""Documents whose summary is a list of facts at their very end, behind thousands of words that say nothing.
+"""Documents whose summary is a list of facts at their very end, behind thousands of empty words.
 
 A fact is a mark, an attribute and its value, `remember colour red`. The facts stand in an order drawn for each
 document; the summary lists them in one order, without the mark. Values stand among the other words as well:
@@ -23,7 +23,8 @@ FACTS: dict[str, tuple[str, ...]] = {
         "turtle walrus zebra",
         "colour": "black blue brown crimson golden green grey orange pink purple red scarlet silver violet "
         "white yellow",
-        "name": "anna bruno clara david elena felix greta hugo irene jonas laura maria nina oscar paula simon",
+        "name": "anna bruno clara david elena felix greta hugo irene jonas laura maria nina oscar paula "
+        "simon",
         "number": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
         "sixteen",
         "place": "bridge castle desert forest garden harbour island library market mountain museum river "

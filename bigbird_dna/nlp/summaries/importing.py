@@ -126,7 +126,7 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
 def pegasus_config(
     values: Mapping[str, Any], compatibility: Compatibility, source: str
 ) -> tuple[EncoderConfig, DecoderShape]:
-    """Encoder and decoder that a `config.json` describes; `ModelError` names the key that has no counterpart."""
+    """Encoder and decoder that a `config.json` describes; `ModelError` names a key without a counterpart."""
     if values.get("model_type") != MODEL_TYPE:
         found = shortened(repr(values.get("model_type")))
         raise ModelError(f"{source}: model_type {found}, not {MODEL_TYPE!r}")
@@ -175,7 +175,7 @@ def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> Spe
 
 
 def _search(values: Mapping[str, Any], positions: int) -> SearchConfig:
-    """The search that a checkpoint asks for; what isn't said or isn't a setting here has its default there."""
+    """The search that a checkpoint asks for; what it doesn't say has its default there."""
     found: dict[str, Any] = {
         "beams": values.get("num_beams") or 1,
         "length_penalty": values.get("length_penalty", 1.0),
@@ -220,7 +220,8 @@ def _check(tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...
     found = tensors[name]
     if found.shape != shape:
         raise ModelError(
-            f"{directory}: tensor {name!r} has shape {shortened(str(found.shape))}, config.json asks for {shape}"
+            f"{directory}: tensor {name!r} has shape {shortened(str(found.shape))}, "
+            f"config.json asks for {shape}"
         )
     if found.dtype is None:
         raise ModelError(f"{directory}: tensor {name!r} is not floating point, or of a type that is not read")

@@ -82,7 +82,7 @@ class SummariesObjective:
         return loss, ((logits.argmax(-1) == wanted) & (wanted != IGNORED)).sum()
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Cross-entropy in nats a token, and the share of tokens that are the likeliest, of held-out summaries.
+        """Of held-out summaries the cross-entropy in nats a token, and the share of the likeliest tokens.
 
         Each document is a call of its own.
         """

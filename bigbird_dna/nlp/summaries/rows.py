@@ -28,7 +28,7 @@ class Reader(NamedTuple):
     keep: Literal["first", "last"]  # of a document that is too long
 
     def document(self, text: str, tokens: int) -> Ids:
-        """Ids of a document, at most `tokens`: in the base form between start and end, else before the end."""
+        """Ids of a document, at most `tokens`: in the base form between start and end, else before an end."""
         ids = self.tokenizer.encode(text)
         first = [self.special.start] if self.form == "base" else []
         room = tokens - len(first) - 1

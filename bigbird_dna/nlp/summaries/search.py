@@ -70,7 +70,7 @@ def _greedy(
 
 @dataclass
 class _Whole:
-    """The best whole summaries of each document, by their scores; places that nothing fills score `NOTHING`."""
+    """The best whole summaries of each document, by their scores; places without one score `NOTHING`."""
 
     rows: Tensor  # (B, N, max_length)
     scores: Tensor  # (B, N), with the length penalty

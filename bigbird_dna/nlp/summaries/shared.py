@@ -1,7 +1,7 @@
 """The base form: the decoder's weights are the encoder's, but for its attention to the document.
 
-After Rothe et al. 2020 (arXiv 1907.12461, "share"), as the paper's App. E.5 has it for the base size. Shapes as
-in `decoding`, V vocabulary.
+After Rothe et al. 2020 (arXiv 1907.12461, "share"), as the paper's App. E.5 has it for the base size. Shapes
+as in `decoding`, V vocabulary.
 """
 
 import torch

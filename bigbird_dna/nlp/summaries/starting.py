@@ -77,9 +77,7 @@ def make_start(settings: SummariesTask, train: Path) -> SummariesStart:
     if directory is not None and settings.form == "pegasus":
         raise ConfigError(f"start.model: {directory} is not a summariser, which the form pegasus begins with")
     start = make_text_start(settings.start, settings.encoder, lambda: texts_of(train, "summaries"))
-    special = SpecialIds(
-        start=start.tokenizer.cls_id, end=start.tokenizer.sep_id, pad=start.tokenizer.pad_id
-    )
+    special = SpecialIds(start=start.tokenizer.cls_id, end=start.tokenizer.sep_id, pad=start.tokenizer.pad_id)
     own = SummariesSettings(decoder=_decoder(settings, start.config), special=special)
     theirs = start.model.network.state_dict() if start.model else {}
     weights = {name: value for name, value in theirs.items() if name.startswith("encoder.")}

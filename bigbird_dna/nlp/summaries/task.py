@@ -49,13 +49,7 @@ class _Summaries:
         return generate_facts(generated, split)
 
     def train(
-        self,
-        settings: SummariesTask,
-        train: Path,
-        valid: Path,
-        output: Path,
-        checkpoints: Path,
-        world: World,
+        self, settings: SummariesTask, train: Path, valid: Path, output: Path, checkpoints: Path, world: World
     ) -> dict[str, Any]:
         """Train, or go on training, and publish a summariser; see `Task.train`."""
         check_directory(output, [train, valid, checkpoints])
@@ -82,22 +76,12 @@ class _Summaries:
         if not world.is_first:
             return dict(figures)
         metrics = {**figures, "split": "valid", "steps": progress.step, "tokens_seen": progress.tokens}
-        provenance = {
-            "configuration": settings.model_dump(mode="json"),
-            "data": data,
-            "start": start.sha256,
-        }
+        provenance = {"configuration": settings.model_dump(mode="json"), "data": data, "start": start.sha256}
         run.publish(output, provenance, metrics)
         return metrics
 
     def predict(
-        self,
-        settings: SummariesTask,
-        model: Path,
-        records: Path,
-        output: Path,
-        device: str,
-        batch_size: int,
+        self, settings: SummariesTask, model: Path, records: Path, output: Path, device: str, batch_size: int
     ) -> None:
         """Write each record's summary."""
         opened = open_summariser(model, settings.start.compatibility, settings.start.tokenizer)

@@ -1,15 +1,12 @@
 """Checkpoints of BigBirdPegasus give the logits and the summaries that HuggingFace's library gives."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from bigbird_dna.errors import ModelError
 from bigbird_dna.nlp.summaries.importing import Imported, import_pegasus
-from bigbird_dna.nlp.summaries.pegasus import pegasus_positions
 from bigbird_dna.nlp.summaries.search import search_summaries
 from bigbird_dna.nlp.summaries.settings import SearchConfig, SpecialIds
 
