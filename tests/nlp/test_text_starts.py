@@ -116,9 +116,7 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
     assert (found - expected).abs().max() < TOLERANCE and expected.std() > 0.1
 
 
-def test_a_model_of_ours_is_taken_with_more_positions(
-    tmp_path: Path, text_tokenizer: JsonTokenizer
-) -> None:
+def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
     config = EncoderConfig(
         vocabulary=text_tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=16
     )
@@ -126,7 +124,9 @@ def test_a_model_of_ours_is_taken_with_more_positions(
     first = make_model(build_network(config, settings).eval(), text_tokenizer, config, settings)
     save(tmp_path / "model", first, {}, {}, {})
     start = make_text_start(
-        TextStartConfig(model=str(tmp_path / "model")), EncoderConfig(positions=128, window_blocks=1), no_texts
+        TextStartConfig(model=str(tmp_path / "model")),
+        EncoderConfig(positions=128, window_blocks=1),
+        no_texts,
     )
     assert (start.config.positions, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
     assert start.sha256 == load(tmp_path / "model").sha256

@@ -1,9 +1,9 @@
 """Documents whose summary is a list of facts at their very end, behind thousands of empty words.
 
-A fact is a mark, an attribute and its value, `remember colour red`. The facts stand in an order drawn for each
-document; the summary lists them in one order, without the mark. Values stand among the other words as well:
-only behind their attribute do they mean something. Who sees the beginning of a document alone can know the
-attributes, which are half of the summary's words, and of the values one in sixteen.
+A fact is a mark, an attribute and its value, `remember colour red`. The facts stand in an order drawn for
+each document; the summary lists them in one order, without the mark. Values stand among the other words as
+well: only behind their attribute do they mean something. Who sees the beginning of a document alone can know
+the attributes, which are half of the summary's words, and of the values one in sixteen.
 """
 
 from collections.abc import Iterator

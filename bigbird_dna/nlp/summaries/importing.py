@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
@@ -113,7 +114,7 @@ def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface"
     own = directory / "generation_config.json"
     generation = {**values, **(read_mapping(own) if own.is_file() else {})}
     special = _special_ids(generation, config.vocabulary, str(path))
-    search = _search(generation, config.positions)
+    search = _search(generation, config.positions, str(path))
     tensors = _join_tied(read_tensors(directory), directory)
     _check_sizes(tensors, config, shape, directory)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
@@ -174,19 +175,29 @@ def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> Spe
     return SpecialIds(**{field: value for field, (_, value) in ids.items()})
 
 
-def _search(values: Mapping[str, Any], positions: int) -> SearchConfig:
+def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchConfig:
     """The search that a checkpoint asks for; what it doesn't say has its default there."""
-    found: dict[str, Any] = {
-        "beams": values.get("num_beams") or 1,
-        "length_penalty": values.get("length_penalty", 1.0),
-        "early_stopping": values.get("early_stopping") or False,
-        "min_length": values.get("min_length") or 0,
-        "max_length": min(values.get("max_length") or 20, positions),
-        "no_repeat": values.get("no_repeat_ngram_size") or 0,
+    keys = {
+        "beams": ("num_beams", 1),
+        "length_penalty": ("length_penalty", 1.0),
+        "early_stopping": ("early_stopping", False),
+        "min_length": ("min_length", 0),
+        "max_length": ("max_length", 20),
+        "no_repeat": ("no_repeat_ngram_size", 0),
     }
-    if isinstance(found["length_penalty"], int):
-        found["length_penalty"] = float(found["length_penalty"])
-    return SearchConfig(**found)
+    found = {field: values.get(key) or default for field, (key, default) in keys.items()}
+    found["length_penalty"] = values.get("length_penalty", 1.0)  # 0 is one
+    for field, value in found.items():
+        if type(value) is int and field == "length_penalty":
+            found[field] = float(value)
+        if type(value) is int and field == "max_length":
+            found[field] = min(value, positions)
+    try:
+        return SearchConfig(**found)
+    except ValidationError as error:
+        first = error.errors()[0]
+    key, value = keys[str(first["loc"][0])][0], shortened(repr(first["input"]))
+    raise ModelError(f"{source}: {key} {value}: {first['msg']}")
 
 
 def _join_tied(tensors: dict[str, StoredTensor], directory: Path) -> dict[str, StoredTensor]:

@@ -1,12 +1,16 @@
 """Checkpoints of BigBirdPegasus give the logits and the summaries that HuggingFace's library gives."""
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from bigbird_dna.errors import ModelError
 from bigbird_dna.nlp.summaries.importing import Imported, import_pegasus
+from bigbird_dna.nlp.summaries.pegasus import pegasus_positions
 from bigbird_dna.nlp.summaries.search import search_summaries
 from bigbird_dna.nlp.summaries.settings import SearchConfig, SpecialIds
 
@@ -122,7 +126,7 @@ def generated(model: Any, ids: Any, mask: Any, search: SearchConfig, special: Sp
 @pytest.mark.parametrize("options", GRID, ids=lambda options: "-".join(map(str, options.values())))
 def test_summaries_are_those_of_huggingface(tmp_path: Path, options: dict[str, Any]) -> None:
     lengths_seen = set()
-    for seed in range(6):
+    for seed in range(4):
         model = theirs(seed, attention_type="original_full")
         with torch.no_grad():
             model.final_logits_bias[0, 1] += 2.0 * (seed % 3)  # summaries that end, and some that don't
@@ -135,4 +139,92 @@ def test_summaries_are_those_of_huggingface(tmp_path: Path, options: dict[str, A
         summaries = search_summaries(found.network, hidden, lengths, search, special)
         assert summaries == wanted
         lengths_seen |= {len(summary) for summary in summaries}
-    assert len(lengths_seen) > 1 or options.get("no_repeat") or options.get("min_length", 0) > 8
+    assert len(lengths_seen) > 1 or options.get("min_length", 0) > 8
+
+
+@pytest.mark.parametrize("lengths", [(61,), (40, 61, 57)], ids=["one document", "padded"])
+def test_summaries_of_sparse_encoders_are_those_of_huggingface(
+    tmp_path: Path, lengths: tuple[int, ...]
+) -> None:
+    model = theirs(7, attention_type="block_sparse")
+    found = ours(model, tmp_path)
+    ids, mask, true = documents(*lengths)
+    search = SearchConfig(beams=3, max_length=14)
+    wanted = generated(model, ids, mask, search, found.special)
+    hidden = found.network.encode(ids, true)
+    assert search_summaries(found.network, hidden, true, search, found.special) == wanted
+
+
+def test_a_short_document_leaves_the_scores_of_a_long_one_as_they_were(tmp_path: Path) -> None:
+    # HuggingFace's turns to full attention for good.
+    model = theirs(3, attention_type="block_sparse")
+    network = ours(model, tmp_path).network
+    (long, _, _), (short, _, _), targets = documents(64), documents(9), torch.tensor([[2, 5, 7]])
+    with torch.no_grad():
+        first, theirs_first = network(long, None, targets), model(long, decoder_input_ids=targets).logits
+        network(short, None, targets)
+        model(short, decoder_input_ids=targets)
+        second, theirs_second = network(long, None, targets), model(long, decoder_input_ids=targets).logits
+    assert torch.equal(first, second)
+    assert not torch.allclose(theirs_first, theirs_second, atol=1e-3)
+
+
+def test_what_a_checkpoint_asks_for_is_read(tmp_path: Path) -> None:
+    model = theirs(1)
+    model.generation_config.update(num_beams=5, length_penalty=0.8, max_length=100, no_repeat_ngram_size=3)
+    model.generation_config.forced_eos_token_id = 1
+    found = ours(model, tmp_path)
+    assert found.search == SearchConfig(
+        beams=5, length_penalty=0.8, early_stopping=False, max_length=100, no_repeat=3
+    )
+    assert found.special == SpecialIds(start=2, end=1, pad=0, forced_last=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model_type": "pegasus"}, "model_type 'pegasus', not 'bigbird_pegasus'"),
+        ({"activation_function": "swish"}, "activation_function 'swish' has no counterpart"),
+        ({"attention_type": "sparse"}, "attention_type 'sparse' has no counterpart"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings False has no counterpart"),
+        ({"decoder_layers": 0}, "decoder_layers 0 is not a whole number from 1"),
+        ({"decoder_layers": 4}, "tensor 'model.decoder.layers.3.fc2.bias' is missing"),
+        ({"decoder_layers": 2}, "unexpected tensor 'model.decoder.layers.2."),
+        ({"decoder_attention_heads": 3}, "decoder_attention_heads 3 don't divide d_model 16"),
+        ({"decoder_ffn_dim": 21}, "config.json asks for (21, 16)"),
+        ({"vocab_size": 61}, "has shape (60, 16), config.json asks for (61, 16)"),
+        ({"eos_token_id": 60}, "eos_token_id 60 is not a whole number from 0 to 59"),
+        ({"num_beams": 0.5}, "num_beams"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    theirs(1).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    values = json.loads((tmp_path / "config.json").read_text()) | changes
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError) as caught:
+        import_pegasus(tmp_path)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_whose_logits_have_weights_of_their_own_is_refused(tmp_path: Path) -> None:
+    model = theirs(1)
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    tensors = {name: value.clone() for name, value in model.state_dict().items()}
+    tensors["lm_head.weight"][3] += 1
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"'lm_head.weight' differs from 'model.shared.weight'"):
+        import_pegasus(tmp_path)
+
+
+def test_fresh_positions_are_those_of_pegasus() -> None:
+    found = pegasus_positions(50, 6)
+    for position in (0, 1, 49):
+        angles = [position / 10_000 ** (2 * pair / 6) for pair in range(3)]
+        wanted = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+        assert found[position].tolist() == pytest.approx(wanted, abs=1e-6)
