@@ -21,7 +21,7 @@ TextModel = Annotated[Path | None, option("MODEL_DIR", "The task's model.", "RES
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application, as one command with commands of its own."""
     group = typer.Typer(no_args_is_help=True, help="Pretrain and fine-tune on text, with the extra nlp.")
-    for command in (prepare, pretrain, finetune, predict, evaluate):
+    for command in (prepare, pretrain, finetune, predict, evaluate, report):
         group.command(command.__name__)(command)
     app.add_typer(group, name="nlp", rich_help_panel=TEXT)
 
@@ -100,10 +100,21 @@ def evaluate(
     output: Annotated[
         Path | None, output("FILE", "Figures to write (JSON).", "RESULTS/NAME/evaluation.json")
     ] = None,
-    device: Device = "auto",
     threads: Threads = None,
 ) -> None:
     """Judge predictions by the task's official measures, or a pretrained model on held-out documents."""
     from bigbird_dna.nlp.commands import evaluate_task
 
-    evaluate_task(config, overrides or (), task, model, records, predictions, output, device, threads)
+    evaluate_task(config, overrides or (), task, model, records, predictions, output, threads)
+
+
+def report(
+    evaluations: Annotated[list[Path], argument("What evaluate wrote, of one task each.", "EVALUATION...")],
+    output: Annotated[Path, output("FILE", "Page to write (HTML).")],
+) -> None:
+    """Write one page of tasks: what was measured beside what was published."""
+    from bigbird_dna.nlp.report import report_tasks
+    from bigbird_dna.outputs import check_output
+
+    check_output(output, evaluations)
+    report_tasks(evaluations, output)

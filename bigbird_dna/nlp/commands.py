@@ -82,7 +82,6 @@ def evaluate_task(
     records: Path | None,
     predictions: Path | None,
     output: Path | None,
-    device: str,
     threads: int | None,
 ) -> None:
     """Write a task's figures: of predictions, or for masked tokens of the model itself."""

@@ -4,9 +4,9 @@
 same rules as the configuration of a genome's run: data alone, unknown keys refused, one line about a fault.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -61,7 +61,11 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> NlpConfig:
     values = read_values(path)
     for one in overrides:
         apply_override(values, one)
-    source = named(path)
+    return parse_config(values, named(path))
+
+
+def parse_config(values: Mapping[str, Any], source: str = "configuration") -> NlpConfig:
+    """Check a mapping of keys; `ConfigError` as `read_config`, with `source` for the file."""
     try:
         config = NlpConfig.model_validate(plain(values, source))
     except ValidationError as error:

@@ -22,7 +22,7 @@ from bigbird_dna.nlp.pretraining.characters import character_ngram
 from bigbird_dna.nlp.pretraining.objective import TextObjective
 from bigbird_dna.nlp.pretraining.sections import PretrainingTask
 from bigbird_dna.nlp.pretraining.tokens import TextTokens, tokenize_records
-from bigbird_dna.nlp.records import Kind
+from bigbird_dna.nlp.records import Kind, read_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
 from bigbird_dna.nlp.starting import make_text_start
 from bigbird_dna.nlp.vocabulary import texts_of
@@ -150,10 +150,23 @@ class _Pretraining:
                 else float(values.sum() / width)
                 for name, values in tokens.items()
             },
+            "curve": _curve(predictions / "training.jsonl"),
             "hidden_tokens": len(hidden.labels),
             "hidden_characters": int(width),
             "told_tokens": len(of),
         }
+
+
+def _curve(log: Path) -> list[tuple[int, float]]:
+    """Steps and bits per character on the documents to watch, of a training log; none where there is none."""
+    if not log.is_file():
+        return []
+    lines = (values for _, values in read_objects(log))
+    return [
+        (int(line["step"]), float(line["evaluation"]["bits_per_character"]))
+        for line in lines
+        if isinstance(line.get("evaluation"), dict) and "bits_per_character" in line["evaluation"]
+    ]
 
 
 def _token_bits(
