@@ -35,10 +35,12 @@ class Attention(nn.Module):
         """
         documents, each = len(memory[0]), len(x) // len(memory[0])
         q = split(self.query(x), self.heads)  # (R, H, T, K)
-        q = q.unflatten(0, (documents, each)).transpose(1, 2).flatten(2, 3)  # (B, H, R / B · T, K)
+        q = q.view(documents, each, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, R / B · T, K)
         dropout = self.dropout if self.training else 0.0
         out = scaled_dot_product_attention(q, *memory, attn_mask=present, dropout_p=dropout)
-        out = out.unflatten(2, (each, -1)).permute(0, 2, 3, 1, 4)  # (B, R / B, T, H, K)
+        out = out.view(documents, self.heads, each, x.shape[1], -1).permute(
+            0, 2, 3, 1, 4
+        )  # (B, R / B, T, H, K)
         return self.output(out.reshape(x.shape))  # type: ignore[no-any-return]
 
     def to_past(self, x: Tensor, cache: "Cache", layer: int) -> Tensor:
@@ -84,7 +86,7 @@ class Cache:
 
 def split(x: Tensor, heads: int) -> Tensor:
     """(B, L, D) → (B, H, L, K)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def presence(lengths: Tensor | None, hidden: Tensor) -> Tensor | None:

@@ -185,7 +185,7 @@ def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchCon
         "max_length": ("max_length", 20),
         "no_repeat": ("no_repeat_ngram_size", 0),
     }
-    found = {field: values.get(key) or default for field, (key, default) in keys.items()}
+    found: dict[str, Any] = {field: values.get(key) or default for field, (key, default) in keys.items()}
     found["length_penalty"] = values.get("length_penalty", 1.0)  # 0 is one
     for field, value in found.items():
         if type(value) is int and field == "length_penalty":

@@ -7,9 +7,8 @@ from torch import nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.settings import OtherSettings, Task, register_settings
-from bigbird_dna.nlp.summaries.decoding import Attention
 from bigbird_dna.nlp.summaries.pegasus import PegasusSummariser
-from bigbird_dna.nlp.summaries.settings import DecoderShape, SpecialIds
+from bigbird_dna.nlp.summaries.settings import DecoderShape, Form, SpecialIds
 from bigbird_dna.nlp.summaries.shared import SharedSummariser
 
 Summariser = SharedSummariser | PegasusSummariser
@@ -25,6 +24,11 @@ class SummariesSettings(OtherSettings):
     task: ClassVar[Task] = "summaries"
     decoder: DecoderShape | None = None
     special: SpecialIds
+
+    @property
+    def form(self) -> Form:
+        """Whether the decoder is one of its own."""
+        return "base" if self.decoder is None else "pegasus"
 
     def build(self, config: EncoderConfig) -> Summariser:
         """The network with fresh weights."""
@@ -50,13 +54,12 @@ def match_tokens(network: nn.Module) -> None:
     """
     for part in network.modules():
         if isinstance(part, SharedSummariser):
-            crosses = [layer.attention for layer in part.cross]
+            crosses = [layer.attention for layer in part.crosses()]
         elif isinstance(part, PegasusSummariser):
-            crosses = [layer.cross for layer in part.decoder.layers]
+            crosses = [layer.cross for layer in part.decoder.parts()]
         else:
             continue
         for cross in crosses:
-            assert isinstance(cross, Attention)
             with torch.no_grad():
                 turn = nn.init.orthogonal_(torch.empty_like(cross.query.weight))
                 cross.query.weight.copy_(MATCHING * turn)

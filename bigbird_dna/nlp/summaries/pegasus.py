@@ -91,6 +91,10 @@ class PegasusDecoder(nn.Module):
         self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
+    def parts(self) -> list[PegasusDecoderLayer]:
+        """The layers, the first one first."""
+        return list(self.layers)  # type: ignore[arg-type]
+
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """Hidden states (R, T, D) of embedded tokens, which follow those in `cache`."""
         before = cache.tokens
@@ -138,8 +142,8 @@ class PegasusSummariser(nn.Module):
 
     def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
         """Get ready to decode, from what `encode` gave (B, L, D)."""
-        memory = [layer.cross.keys_values(hidden) for layer in self.decoder.layers]  # type: ignore[union-attr]
-        return Cache(memory, presence(lengths, hidden))  # type: ignore[arg-type]
+        memory = [layer.cross.keys_values(hidden) for layer in self.decoder.parts()]
+        return Cache(memory, presence(lengths, hidden))
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
         """Logits (R, T, V) of what follows each of the tokens ids (R, T), which follow those in `cache`."""

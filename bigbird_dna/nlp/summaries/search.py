@@ -109,7 +109,7 @@ def _beam_search(
         flat = rows.flatten(0, 1)  # (R, T)
         logits = network.decode(flat[:, -1:], cache)[:, -1].float()
         following = constrained(logits.log_softmax(-1), flat, search, special)
-        totals = following.unflatten(0, (documents, beams)) + scores[..., None]  # (B, N, V)
+        totals = following.view(documents, beams, -1) + scores[..., None]  # (B, N, V)
         best, places = totals.flatten(1).topk(2 * beams)
         beam, token = places // following.shape[1], places % following.shape[1]
         candidates = torch.cat([rows.take_along_dim(beam[..., None], 1), token[..., None]], 2)
@@ -142,7 +142,7 @@ def _can_improve(scores: Tensor, whole: _Whole, tokens: int, search: SearchConfi
     rewarded = search.early_stopping == "never" and search.length_penalty > 0
     length = (search.max_length if rewarded else tokens) - 1
     hoped = scores[:, 0] / length**search.length_penalty
-    worst = whole.scores.min(1).values.masked_fill(~whole.filled.all(1), NOTHING)
+    worst: Tensor = whole.scores.min(1).values.masked_fill(~whole.filled.all(1), NOTHING)
     return hoped > worst
 
 

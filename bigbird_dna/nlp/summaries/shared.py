@@ -62,14 +62,14 @@ class SharedSummariser(nn.Module):
 
     def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
         """Get ready to decode, from what `encode` gave (B, L, D)."""
-        memory = [part.attention.keys_values(hidden) for part in self._cross()]
+        memory = [part.attention.keys_values(hidden) for part in self.crosses()]
         return Cache(memory, presence(lengths, hidden))
 
     def decode(self, ids: Tensor, cache: Cache) -> Tensor:
         """Logits (R, T, V) of what follows each of the tokens ids (R, T), which follow those in `cache`."""
         x = self._embed(ids, cache.tokens)
         turns = self._turns(cache.tokens, ids.shape[1], x.device)
-        for layer, cross in zip(self.encoder.layers, self._cross(), strict=True):
+        for layer, cross in zip(self.encoder.layers, self.crosses(), strict=True):
             assert isinstance(layer, Layer)
             context = _to_past(layer, x, cache, turns)
             x = layer.attention_norm(layer.dropout(layer.attention_output(context), x))
@@ -82,7 +82,8 @@ class SharedSummariser(nn.Module):
         """Logits (B, T, V) of what follows each token of the summaries' `targets` (B, T); for training."""
         return self.decode(targets, self.begin(self.encode(ids, lengths), lengths))
 
-    def _cross(self) -> list[CrossAttention]:
+    def crosses(self) -> list[CrossAttention]:
+        """The layers' attention to the document, the first one's first."""
         return list(self.cross)  # type: ignore[arg-type]
 
     def _embed(self, ids: Tensor, before: int) -> Tensor:

@@ -44,11 +44,19 @@ class SummariesStart(NamedTuple):
     sha256: str | None  # of the weights
 
     def initialise(self, network: nn.Module, matching: bool) -> None:
-        """Give a fresh network these weights; with `matching` see `match_tokens`, where none are given."""
-        own = network.state_dict()
+        """Give a fresh network these weights; others stay as they were drawn.
+
+        With `matching` fresh attention to the document begins as `match_tokens` has it.
+        """
         if matching and not any("cross" in name for name in self.weights):
             match_tokens(network)
-        network.load_state_dict({**own, **network.state_dict(), **self.weights})
+        own = network.state_dict()
+        taken = {
+            name: value
+            for name, value in self.weights.items()
+            if name in own and own[name].shape == value.shape
+        }
+        network.load_state_dict({**own, **taken})
 
 
 def make_start(settings: SummariesTask, train: Path) -> SummariesStart:
@@ -140,9 +148,8 @@ def _is_summariser(directory: Path) -> bool:
 
 
 def _check_form(settings: SummariesTask, found: SummariesSettings, directory: Path) -> None:
-    form = "base" if found.decoder is None else "pegasus"
-    if settings.form != form:
-        raise ConfigError(f"form {settings.form}: {directory} is of the form {form}")
+    if settings.form != found.form:
+        raise ConfigError(f"form {settings.form}: {directory} is of the form {found.form}")
     if settings.decoder not in (None, found.decoder):
         raise ConfigError(f"decoder: {directory} has another ({found.decoder})")
 

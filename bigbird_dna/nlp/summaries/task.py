@@ -91,7 +91,7 @@ class _Summaries:
 
     def evaluate(self, settings: SummariesTask, records: Path, predictions: Path) -> dict[str, Any]:
         """ROUGE-1, -2, -L and -Lsum, mean F1 over records."""
-        true = {record.id: str(record.summary) for record in read_summarised(records)}
+        true = {record.id: record for record in read_summarised(records)}
         predicted: dict[str, str] = {}
         for number, values in read_objects(predictions):
             name, summary = values.get("id"), values.get("summary")
@@ -101,7 +101,8 @@ class _Summaries:
                 raise DataError(f"{predictions}: line {number}: record {name!r} is predicted twice")
             predicted[name] = summary
         order = matched(true, predicted, predictions)
-        figures = rouge([true[name] for name in order], [predicted[name] for name in order])
+        summaries = [str(true[name].summary) for name in order]
+        figures = rouge(summaries, [predicted[name] for name in order])
         return {**figures, "records": len(order)}
 
 
@@ -112,8 +113,7 @@ def _summaries(
     task, network = model.settings, model.network
     assert isinstance(task, SummariesSettings) and isinstance(network, Summariser)
     lengths = _lengths(settings, model.config.positions)
-    form = "base" if task.decoder is None else "pegasus"
-    reader = Reader(model.tokenizer, task.special, form, settings.keep)
+    reader = Reader(model.tokenizer, task.special, task.form, settings.keep)
     documents = [reader.document(record.document, lengths.document) for record in given]
     place = choose_device(device)
     found = summarise(network.to(place), documents, settings.search, task.special, place, batch_size)
