@@ -74,9 +74,10 @@ def make_start(settings: SummariesTask, train: Path) -> SummariesStart:
         model = open_summariser(directory, settings.start.compatibility, settings.start.tokenizer)
         assert isinstance(model.settings, SummariesSettings)
         _check_form(settings, model.settings, directory)
+        config = _with_free_keys(model.config, settings.encoder, directory)
         log(f"{directory}: its weights are the start")
         return SummariesStart(
-            _with_free_keys(model.config, settings.encoder, directory),
+            config,
             model.tokenizer,
             SummariesSettings(decoder=model.settings.decoder, special=model.settings.special),
             model.network.state_dict(),

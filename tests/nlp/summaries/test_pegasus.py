@@ -126,7 +126,7 @@ def generated(model: Any, ids: Any, mask: Any, search: SearchConfig, special: Sp
 @pytest.mark.parametrize("options", GRID, ids=lambda options: "-".join(map(str, options.values())))
 def test_summaries_are_those_of_huggingface(tmp_path: Path, options: dict[str, Any]) -> None:
     lengths_seen = set()
-    for seed in range(4):
+    for seed in range(3):
         model = theirs(seed, attention_type="original_full")
         with torch.no_grad():
             model.final_logits_bias[0, 1] += 2.0 * (seed % 3)  # summaries that end, and some that don't

@@ -235,7 +235,7 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(text_tokenizer:
         vocabulary=text_tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, dropout=0.0
     )
     network = SharedSummariser(encoder).double()
-    with world("cpu") as here:
+    with world("cpu") as here, torch.no_grad():
         objective = SummariesObjective(reader, records, records[:2], Lengths(40, 6), config, here)
         widths = [objective.batch(step, 0, 4)["ids"].shape[1] for step in range(4)]
         assert max(widths[:2]) <= 16 < max(widths[2:]) <= 40
