@@ -15,6 +15,10 @@ TaskName = Annotated[str, option("NAME", "Name of a task of CONFIG, as imdb.", "
 Records = Annotated[
     Path | None, option("FILE", "Records (JSON lines).", "the task's test records", "--records")
 ]
+TrainedModel = Annotated[Path | None, output("MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model")]
+TextCheckpoints = Annotated[
+    Path | None, option("DIR", "Of the running training.", "RESULTS/NAME/checkpoints", "--checkpoints")
+]
 TextModel = Annotated[Path | None, option("MODEL_DIR", "The task's model.", "RESULTS/NAME/model", "--model")]
 
 
@@ -26,20 +30,27 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="nlp", rich_help_panel=TEXT)
 
 
-def prepare(config: TextConfig, task: TaskName, overrides: Set = None) -> None:
-    """Write a task's records, RESULTS/NAME/data/train.jsonl, valid.jsonl and test.jsonl.
+def prepare(
+    config: TextConfig,
+    task: TaskName,
+    overrides: Set = None,
+    output: Annotated[Path | None, output("DIR", "Directory for the records.", "RESULTS/NAME/data")] = None,
+) -> None:
+    """Write a task's records: train.jsonl, valid.jsonl and test.jsonl.
 
     They come from files, from a public data set, which needs a network, or are made.
     """
     from bigbird_dna.nlp.commands import prepare_task
 
-    prepare_task(config, overrides or (), task)
+    prepare_task(config, overrides or (), task, output)
 
 
 def pretrain(
     config: TextConfig,
     task: TaskName,
     overrides: Set = None,
+    output: TrainedModel = None,
+    checkpoints: TextCheckpoints = None,
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -48,7 +59,15 @@ def pretrain(
     from bigbird_dna.nlp.commands import train_task
 
     train_task(
-        config, overrides or (), task, pretraining=True, limit=time_limit, device=device, threads=threads
+        config,
+        overrides or (),
+        task,
+        output,
+        checkpoints,
+        pretraining=True,
+        limit=time_limit,
+        device=device,
+        threads=threads,
     )
 
 
@@ -56,6 +75,8 @@ def finetune(
     config: TextConfig,
     task: TaskName,
     overrides: Set = None,
+    output: TrainedModel = None,
+    checkpoints: TextCheckpoints = None,
     time_limit: TimeLimit = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -64,7 +85,15 @@ def finetune(
     from bigbird_dna.nlp.commands import train_task
 
     train_task(
-        config, overrides or (), task, pretraining=False, limit=time_limit, device=device, threads=threads
+        config,
+        overrides or (),
+        task,
+        output,
+        checkpoints,
+        pretraining=False,
+        limit=time_limit,
+        device=device,
+        threads=threads,
     )
 
 

@@ -18,7 +18,7 @@ from bigbird_dna.training.distributed import world
 from bigbird_dna.training.stopping import time_of_end
 
 
-def prepare_task(config: Path, overrides: Sequence[str], name: str) -> None:
+def prepare_task(config: Path, overrides: Sequence[str], name: str, output: Path | None) -> None:
     """Write a task's records, in three splits."""
     settings, paths = _task(config, overrides, name)
     task = find_task(settings.kind)
@@ -27,7 +27,7 @@ def prepare_task(config: Path, overrides: Sequence[str], name: str) -> None:
         task.kind,
         lambda row: task.record(settings, row),
         lambda generated, split: task.generate(settings, generated, split),
-        paths.data,
+        output or paths.data,
     )
 
 
@@ -35,6 +35,8 @@ def train_task(
     config: Path,
     overrides: Sequence[str],
     name: str,
+    output: Path | None,
+    checkpoints: Path | None,
     *,
     pretraining: bool,
     limit: str | None,
@@ -49,7 +51,12 @@ def train_task(
         raise UsageError(f"task {name!r} is of kind {settings.kind}: use `bigbird-dna nlp {other}`")
     with cpu_threads(threads), world(device, ends) as here:
         find_task(settings.kind).train(
-            settings, paths.split("train"), paths.split("valid"), paths.model, paths.checkpoints, here
+            settings,
+            paths.split("train"),
+            paths.split("valid"),
+            output or paths.model,
+            checkpoints or paths.checkpoints,
+            here,
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
+from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError, error_text
 from bigbird_dna.nlp.extra import extra
 from bigbird_dna.nlp.pretraining.installed import installed_documents
@@ -21,7 +22,9 @@ Generate = Callable[[GeneratedConfig, str], Iterator[dict[str, Any]]]
 def write_splits(
     data: DataConfig, kind: Kind, to_record: ToRecord, generate: Generate, directory: Path
 ) -> dict[str, int]:
-    """Write `train.jsonl`, `valid.jsonl` and `test.jsonl`, every record checked; how many each has.
+    """Write `train.jsonl`, `valid.jsonl` and `test.jsonl` into a directory, all or none; how many each has.
+
+    Every record is checked.
 
     Parameters
     ----------
@@ -36,12 +39,13 @@ def write_splits(
         A record is not one of `kind`: the text names file or data set, and line or row. The public data set
         can't be had.
     """
+    given = [] if data.files is None else [Path(getattr(data.files, split)) for split in SPLITS]
     counts = {}
-    for split in SPLITS:
-        counts[split] = write_objects(
-            directory / f"{split}.jsonl", _records(data, kind, to_record, generate, split)
-        )
-        log(f"{directory / f'{split}.jsonl'}: {counts[split]:,} records")
+    with into_directory(directory, given) as temporary:
+        for split in SPLITS:
+            rows = _records(data, kind, to_record, generate, split)
+            counts[split] = write_objects(temporary / f"{split}.jsonl", rows)
+    log(f"{directory}: {', '.join(f'{counts[split]:,} {split}' for split in SPLITS)} records")
     return counts
 
 

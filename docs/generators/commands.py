@@ -41,7 +41,7 @@ def _below(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 def page() -> str:
     """The page as Markdown."""
     top = get_command(app).commands
-    known = [naming.USE, naming.LOOK, naming.PREPARE, naming.TRAIN, naming.EXCHANGE]
+    known = [naming.USE, naming.LOOK, naming.PREPARE, naming.TRAIN, naming.EXCHANGE, naming.TEXT]
     panels: dict[str, list[str]] = {panel: [] for panel in known}
     for name, command in commands():
         panel = getattr(top[name.split()[0]], "rich_help_panel", None)

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from bigbird_dna.cli.app import app
-from bigbird_dna.cli.naming import EXCHANGE, LOOK, PREPARE, TRAIN, USE
+from bigbird_dna.cli.naming import EXCHANGE, LOOK, PREPARE, TEXT, TRAIN, USE
 from tests.cli.command import Run
 
 COMMANDS = typer.main.get_command(app).commands
@@ -33,7 +33,7 @@ RENAMED = {
 def test_the_help_has_panels_by_purpose_in_their_order(run: Run) -> None:
     text = run("--help").out
     panels = re.findall(r"^╭─ (.*?) ─+╮", text, re.MULTILINE)
-    assert panels == ["Options", USE, LOOK, PREPARE, TRAIN, EXCHANGE]
+    assert panels == ["Options", USE, LOOK, PREPARE, TRAIN, EXCHANGE, TEXT]
     for name, command in COMMANDS.items():
         assert (f"│ {name} " in text) != command.hidden, name
 

@@ -42,6 +42,14 @@ SETTINGS: dict[str, Any] = {
         "evaluation": {"test_bins": 16, "baseline_kmer": 2},
     },
 }
+TEXT_TASK: dict[str, Any] = {
+    "kind": "classification",
+    "data": {"generated": {"train": 8, "valid": 4, "test": 4, "words": 40}},
+    "start": {"vocabulary": 300},
+    "length": 96,
+    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 96, "block_size": 16, "random_blocks": 1},
+    "training": {**TRAINING, "batch_size": 4},
+}
 DEEPSEA_FILES = ("train.mat", "valid.mat", "test.mat")
 
 
@@ -55,6 +63,10 @@ class World(NamedTuple):
         return self.home / "run.yaml"
 
     @property
+    def text_config(self) -> Path:
+        return self.home / "text.yaml"
+
+    @property
     def results(self) -> Path:
         return self.home / "results"
 
@@ -66,6 +78,9 @@ def make_world(home: Path) -> World:
     """Every input that a command can have, made by the commands that make it."""
     world = World(home)
     world.config.write_text(yaml.safe_dump({"results": str(world.results), **SETTINGS}))
+    world.text_config.write_text(
+        yaml.safe_dump({"results": str(world / "text"), "tasks": {"far": TEXT_TASK}})
+    )
     simulate(world / "simulated", 1, 0.1)
     for command in (
         "prepare-reference",
@@ -95,6 +110,8 @@ def make_world(home: Path) -> World:
     entry = publish(world / "models/pretrained", world / "shelf/toy.tar")
     unpack(world / "shelf/toy.tar", "toy", world / "shelf/models/toy")
     write_list(world / "shelf/models.yaml", {"toy": entry})
+    for command in ("nlp prepare", "nlp finetune", "nlp predict", "nlp evaluate"):
+        run(world, command)
     return world
 
 
@@ -133,6 +150,10 @@ OUTPUTS = {
     "fit-promoter-baseline": "kmers.parquet",
     "evaluate-pretraining": "bits.tsv",
     "report-pretraining": "report",
+    "nlp prepare": "text/far/data",
+    "nlp finetune": "text/far/model",
+    "nlp predict": "text/far/predictions.jsonl",
+    "nlp evaluate": "text/far/evaluation.json",
 }
 
 
@@ -150,6 +171,10 @@ def _trained(command: str, *more: object) -> Callable[[World, Path], list[object
         "--device",
         "cpu",
     ]
+
+
+def _text(command: str, *more: str) -> Callable[[World, Path], list[object]]:
+    return lambda w, out: ["nlp", command, w.text_config, "--task", "far", "-o", out, *more]
 
 
 def _chromatin_models(world: World) -> list[object]:
@@ -401,6 +426,20 @@ _ALL = [
         "probe-promoters",
         lambda w, out: ["probe-promoters", w.config, "--negative-set", "permuted", "-o", out, "--threads", 1],
         "beside",
+    ),
+    Command("nlp prepare", _text("prepare"), "beside"),
+    Command(
+        "nlp finetune",
+        lambda w, out: [
+            *("nlp", "finetune", w.text_config, "--task", "far", "-o", out, "--threads", 1),
+            *("--checkpoints", out.parent / "checkpoints", "--device", "cpu"),
+        ],
+        "directory",
+    ),
+    Command("nlp predict", _text("predict", "--threads", "1", "--device", "cpu"), "file"),
+    Command("nlp evaluate", _text("evaluate", "--threads", "1"), "file"),
+    Command(
+        "nlp report", lambda w, out: ["nlp", "report", w / "text/far/evaluation.json", "-o", out], "file"
     ),
     Command(
         "draw-loss",

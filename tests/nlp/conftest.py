@@ -1,6 +1,7 @@
 """Text, tokenizers and checkpoints for the tests of tasks on text."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from bigbird_dna.nlp.extra import LIBRARIES
 from bigbird_dna.nlp.vocabulary import learn_tokenizer
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 
-for library in ("transformers", "tokenizers", "datasets", "rouge_score"):
-    pytest.importorskip(library, reason="the extra nlp is not installed: pip install 'bigbird-dna[nlp]'")
+if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
+    collect_ignore_glob = ["test_text_*.py"]
 
 TEXT = (
     "The quick brown fox jumps over the lazy dog, and 7 dogs look on. It was the best of times, it was the "

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
@@ -17,8 +18,6 @@ from bigbird_dna.nlp.sections import TextStartConfig
 from bigbird_dna.nlp.starting import TextStart, make_text_start
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.nlp.conftest import TEXT, shuffle_weights
-
-import transformers  # isort: skip  (conftest skips where it is missing)
 
 TOLERANCE = 1e-4
 

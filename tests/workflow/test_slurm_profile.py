@@ -57,8 +57,8 @@ def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
     training = {name for name, rule in rules().items() if "--checkpoints" in rule}
-    # Language models of tables are trained by the rules of a study.
-    assert training | {"table_promoter", "table_chromatin"} == {*site["trainings"]}
+    # Language models of tables are trained by the rules of a study; those of text know their checkpoints.
+    assert training | {"table_promoter", "table_chromatin", "nlp_train"} == {*site["trainings"]}
     profile = filled_in()
     assert gpu_rules(profile) == set(profile["set-threads"]) == asking()
 
@@ -71,6 +71,10 @@ def test_jobs_with_gpus_and_no_others_go_to_a_partition_that_has_them(tmp_path: 
         plan = planned(tmp_path, profile, *words, *(TABLES if changes == {} else ()))
         _check(plan, partition="accelerated", gpu_type="h100", account="12")
         found |= {rule for rule, asked in plan.items() if int(asked.get("gpu", 0))}
+    text = planned(tmp_path, profile, *configured("nlp"), "--", "nlp_demo")
+    assert text["nlp_train"]["slurm_partition"] == text["nlp_predict"]["slurm_partition"] == "accelerated"
+    assert text["nlp_evaluate"]["slurm_partition"] == "cpu"
+    found |= {rule for rule, asked in text.items() if int(asked.get("gpu", 0))}
     assert found == asking()
 
 

@@ -27,9 +27,6 @@ from bigbird_dna.config import (
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.inputs import find_inputs
 
-# `snakemake` may be called by its path, without its environment activated.
-os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
-
 try:
     CONFIG = complete(parse_config(config))
     INPUTS = find_inputs(CONFIG)
@@ -50,19 +47,9 @@ WINDOWS_REFERENCE = PATHS.sequences if SEQUENCES else PATHS.reference
 # For params of what takes minutes: reports are made again by another version. What a GPU has worked on for days
 # is not, nor what it was made from, which would then be newer.
 VERSION = version("bigbird-dna")
-# For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
-DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
-# Likewise the threads of each process of a training: their number decides no weights.
+# As of the device: the threads of each process of a training: their number decides no weights.
 THREADS_EACH = lambda wildcards, threads, resources: max(
     1, threads * resources.get("nodes", 1) // resources.processes
-)
-# A training stops before the time of its job is over, of which some minutes have passed when it begins; without jobs never.
-LIMIT = lambda wildcards, resources: (
-    [
-        f"--time-limit={max(2, resources.runtime - 5) // 60}:{max(2, resources.runtime - 5) % 60:02}:00"
-    ]
-    if resources.get("slurm_partition")
-    else []
 )
 # Words of commands that name contigs by the assembly …
 ASSEMBLY = ["--assembly", CONFIG.genome.assembly]
@@ -112,11 +99,6 @@ def LAUNCH(wildcards, threads, resources):
     options = [f"--{name}={count}" for name, count in counts.items()]
     options += [f"--inside={INSIDE}"] if INSIDE else []
     return ["python", "-m", "bigbird_dna.cli.launch", *options, "--"]
-
-
-def growing(amount):
-    """A resource of which an attempt after a failure gets more: half as much again, then twice as much."""
-    return lambda wildcards, attempt: round(amount * (1 + min(attempt, 3)) / 2)
 
 
 def sequence_options():

@@ -1,15 +1,12 @@
 """Tasks on text: records, a model, its predictions and figures of each, and one page of all. By the extra nlp."""
 
 import json
-import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.nlp.config import parse_config
-
-os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
 try:
     NLP = parse_config(config)
@@ -18,21 +15,6 @@ except BigBirdDnaError as error:
 
 NLP_RESULTS = Path(NLP.results)
 NLP_PLACES = NLP.paths("{task}")
-# For params: `--resources gpu=0` caps what a rule asks for. No rule runs again because of another device.
-NLP_DEVICE = lambda wildcards, resources: "cuda" if resources.gpu else "cpu"
-# A training stops before the time of its job is over; without jobs never.
-NLP_LIMIT = lambda wildcards, resources: (
-    [
-        f"--time-limit={max(2, resources.runtime - 5) // 60}:{max(2, resources.runtime - 5) % 60:02}:00"
-    ]
-    if resources.get("slurm_partition")
-    else []
-)
-
-
-def nlp_more(amount):
-    """A resource of which an attempt after a failure gets more: half as much again, then twice as much."""
-    return lambda wildcards, attempt: round(amount * (1 + min(attempt, 3)) / 2)
 
 
 def nlp_section(wildcards):
@@ -81,8 +63,11 @@ rule nlp_records:
     benchmark:
         NLP_RESULTS / "benchmarks/records-{task}.tsv"
     localrule: True
+    params:
+        directory=subpath(output[0], parent=True),
     shell:
-        "bigbird-dna nlp prepare {input.config:q} --task {wildcards.task:q} > {log:q} 2>&1"
+        "bigbird-dna nlp prepare {input.config:q} --task {wildcards.task:q}"
+        " -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule nlp_train:
@@ -98,17 +83,17 @@ rule nlp_train:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=nlp_more(32000),
+        mem_mb=growing(32000),
         runtime=2880,
     params:
         command=lambda wildcards: (
             "pretrain" if NLP.task(wildcards.task).kind == "pretraining" else "finetune"
         ),
-        limit=NLP_LIMIT,
-        device=NLP_DEVICE,
+        limit=LIMIT,
+        device=DEVICE,
     shell:
-        "bigbird-dna nlp {params.command:q} {input.config:q} --task {wildcards.task:q} {params.limit:q}"
-        " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
+        "bigbird-dna nlp {params.command:q} {input.config:q} --task {wildcards.task:q} -o {output:q}"
+        " {params.limit:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
 rule nlp_predict:
@@ -125,10 +110,10 @@ rule nlp_predict:
     threads: 1
     resources:
         gpu=1,
-        mem_mb=nlp_more(16000),
-        runtime=nlp_more(720),
+        mem_mb=growing(16000),
+        runtime=growing(720),
     params:
-        device=NLP_DEVICE,
+        device=DEVICE,
     shell:
         "bigbird-dna nlp predict {input.config:q} --task {wildcards.task:q} --model {input.model:q}"
         " --records {input.records:q} -o {output:q} --threads {threads} --device {params.device:q}"
@@ -148,8 +133,8 @@ rule nlp_evaluate:
         NLP_RESULTS / "benchmarks/evaluate-{task}.tsv"
     threads: 1
     resources:
-        mem_mb=nlp_more(16000),
-        runtime=nlp_more(720),
+        mem_mb=growing(16000),
+        runtime=growing(720),
     shell:
         "bigbird-dna nlp evaluate {input.config:q} --task {wildcards.task:q} -o {output:q}"
         " --threads {threads} > {log:q} 2>&1"

@@ -1,0 +1,139 @@
+"""Pretraining on text: characters of tokens, what predictors make of them, and the command's way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.model.directory import load
+from bigbird_dna.nlp.pretraining.characters import character_ngram
+from bigbird_dna.nlp.pretraining.installed import installed_documents
+from bigbird_dna.nlp.pretraining.tokens import characters, tokenize_records
+from bigbird_dna.nlp.sections import InstalledConfig
+from bigbird_dna.nlp.vocabulary import open_tokenizer
+from bigbird_dna.tokens.interface import TextPieces
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from tests.cli.command import Run
+from tests.nlp.conftest import TEXT
+from tests.tokens.text_model import text_model
+
+
+def write_texts(path: Path, *texts: str) -> Path:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def test_characters_of_tokens_add_up_to_the_text(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
+    texts = (TEXT, "é🔑 x  ", "plain words")
+    found = tokenize_records(write_texts(tmp_path / "a.jsonl", *texts), text_tokenizer)
+    assert found.texts == texts and found.widths.min() >= 0
+    for text, start, end in zip(texts, found.sentences, found.sentences[1:], strict=False):
+        assert found.widths[start:end].sum() == len(text)
+    # "é" is two bytes: the first of its tokens has the character.
+    pieces = text_tokenizer.text_pieces("é")
+    assert characters(pieces, 1).tolist() == [1] + [0] * (len(pieces.ids) - 1)
+
+
+def test_white_space_that_a_tokenizer_leaves_out_is_counted() -> None:
+    # As WordPiece gives "ab  cd ": nothing for spaces.
+    pieces = TextPieces(np.array([5, 6], np.int32), np.array([0, 4]), np.array([2, 6]))
+    assert characters(pieces, 7).tolist() == [2, 5]
+    empty = np.zeros(0, np.int64)
+    assert characters(TextPieces(empty.astype(np.int32), empty, empty), 0).tolist() == []
+
+
+def test_pieces_of_a_sentencepiece_model_say_their_characters(tmp_path: Path) -> None:
+    path = tmp_path / "spiece.model"
+    path.write_bytes(text_model("the cat sat on the mat", 40))
+    tokenizer = open_tokenizer(path)
+    text = "the cat sat"
+    pieces = tokenizer.text_pieces(text)
+    assert pieces.ids.tolist() == tokenizer.encode(text).tolist()
+    assert characters(pieces, len(text)).sum() == len(text)
+    for begin, end, index in zip(pieces.starts, pieces.ends, pieces.ids, strict=True):
+        piece = tokenizer.pieces[index].replace("▁", " ").strip()
+        assert index == tokenizer.unk_id or text[begin:end].strip() == piece
+
+
+def test_the_character_ngram_gives_tokens_the_bits_of_their_characters(
+    tmp_path: Path, text_tokenizer: JsonTokenizer
+) -> None:
+    train, valid, judged = (
+        tokenize_records(write_texts(tmp_path / f"{name}.jsonl", *texts), text_tokenizer)
+        for name, texts in (("a", [TEXT] * 2), ("b", [TEXT[:90]]), ("c", [TEXT[20:80], "Zz the fox"]))
+    )
+    found = character_ngram(train, valid, judged, 4)
+    assert set(found.orders) == {1, 2, 3, 4} and found.order == min(
+        found.orders, key=found.orders.__getitem__
+    )
+    assert found.tokens.shape == judged.tokens.shape
+    length = sum(map(len, judged.texts))
+    assert found.tokens.sum() / length == pytest.approx(found.per_character)
+    # An order-1 model is the letters' frequencies, but for smoothing: far from the best here.
+    assert found.orders[4] < found.orders[1]
+
+
+def test_python_documentation_is_split_by_topic() -> None:
+    config = InstalledConfig(text="python", valid=("numbers",), test=("classes",))
+    parts = {split: [*installed_documents(config, split)] for split in ("train", "valid", "test")}
+    assert [record["id"] for record in parts["valid"]] == ["numbers"] and len(parts["train"]) > 40
+    assert not {record["id"] for record in parts["train"]} & {"numbers", "classes"}
+    with pytest.raises(Exception, match="'nothing' is not one of"):
+        [*installed_documents(InstalledConfig(text="python", valid=("nothing",), test=("x",)), "train")]
+
+
+def test_the_bible_is_split_by_book() -> None:
+    config = InstalledConfig(text="bible", valid=("Ruth",), test=("John",))
+    try:
+        ruth = [*installed_documents(config, "valid")]
+    except DataError:
+        pytest.skip("Debian's bible-kjv is not installed")
+    assert [record["id"] for record in ruth] == ["Ruth1", "Ruth2", "Ruth3", "Ruth4"]
+    assert ruth[0]["text"].startswith("Now it came to pass in the days when the judges ruled")
+
+
+def test_pretraining_on_text_from_its_records_to_figures(run: Run, tmp_path: Path) -> None:
+    texts = [TEXT * 4, "A second document, which says little. " * 9]
+    files = {}
+    for split in ("train", "valid", "test"):
+        files[split] = str(write_texts(tmp_path / f"{split}.jsonl", *texts))
+    task: dict[str, Any] = {
+        "kind": "pretraining",
+        "data": {"files": files},
+        "start": {"vocabulary": 320},
+        "encoder": {"layers": 1, "hidden": 32, "heads": 2, "positions": 64, "block_size": 16},
+        "character_order": 3,
+        "training": {
+            **{
+                "sequence_tokens": 48,
+                "batch_size": 4,
+                "steps": 6,
+                "evaluate_every": 3,
+                "checkpoint_every": 3,
+            },
+            **{"evaluation_sequences": 8, "ngram_order": 2},
+        },
+    }
+    config = tmp_path / "nlp.yaml"
+    config.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "tasks": {"mlm": task}}))
+    for command in ("prepare", "pretrain", "evaluate"):
+        words = ["--task", "mlm", *([] if command == "prepare" else ["--threads", 1])]
+        result = run("nlp", command, config, *words)
+        assert result.code == 0, result.err
+    home = tmp_path / "results/mlm"
+    figures = json.loads((home / "evaluation.json").read_text())["figures"]
+    metrics = json.loads((home / "model/metrics.json").read_text())
+    # The same hidden tokens of the same documents.
+    assert figures["bits_per_character"] == pytest.approx(metrics["bits_per_character"], rel=1e-4)
+    assert [step for step, _ in figures["curve"]] == [3, 6]
+    assert figures["token_ngram_both_sides"] > 0 and figures["told_token_ngram_left"] > 0
+    assert figures["hidden_characters"] >= figures["hidden_tokens"] > 0
+    model = load(home / "model")
+    assert model.task == "pretraining" and not model.tokenizer.is_dna
+    page = tmp_path / "page.html"
+    assert run("nlp", "report", home / "evaluation.json", "-o", page).code == 0
+    assert "<polyline" in page.read_text() and "character ngram" in page.read_text()

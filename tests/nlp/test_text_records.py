@@ -1,0 +1,163 @@
+"""Records of tasks on text: what is read, and one sentence about what can't be."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.nlp.loading import write_splits
+from bigbird_dna.nlp.records import (
+    LONGEST_LINE,
+    RECORDS,
+    ClassificationRecord,
+    QuestionRecord,
+    TextRecord,
+    read_records,
+    write_objects,
+)
+from bigbird_dna.nlp.sections import DataConfig, FilesConfig, HubConfig
+
+
+def lines(path: Path, *values: Any) -> Path:
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return path
+
+
+def test_records_come_back_with_their_lines_for_names_and_from_gzip_too(tmp_path: Path) -> None:
+    plain = tmp_path / "a.jsonl"
+    plain.write_text('{"text": "one"}\n\n{"id": "x", "text": "zwei ü"}\n')
+    packed = tmp_path / "b.jsonl"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    expected = [TextRecord(id="1", text="one"), TextRecord(id="x", text="zwei ü")]
+    assert [*read_records(plain, TextRecord)] == [*read_records(packed, TextRecord)] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds no record"),
+        ("\n\n", "holds no record"),
+        ('{"text": "a"}\n{"text": ', "line 2: not JSON"),
+        ('{"text": "a"}\n[1]\n', "line 2: not a JSON object"),
+        ('{"text": "a", "text": "b"}\n', "line 1: not JSON: key 'text' stands twice"),
+        ('{"text": "a", "lable": "b"}\n', "line 1: unknown key 'lable'"),
+        ('{"label": "b"}\n', "line 1: text: Field required"),
+        ('{"text": 5}\n', "line 1: text: Input should be a valid string"),
+        ('{"text": ""}\n', "line 1: text: String should have at least 1 character"),
+        ('{"text": "a", "score": NaN}\n', "line 1: not JSON: NaN is not a number"),
+    ],
+)
+def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError) as caught:
+        [*read_records(path, ClassificationRecord)]
+    assert str(path) in str(caught.value) and said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_is_no_text_or_too_long_or_broken_off_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with pytest.raises(DataError, match="no such file"):
+        [*read_records(path, TextRecord)]
+    path.write_bytes(b'{"text": "\xff"}\n')
+    with pytest.raises(DataError, match="line 1: not JSON: 'utf-8'"):
+        [*read_records(path, TextRecord)]
+    path.write_bytes(b"x" * (LONGEST_LINE + 1))
+    with pytest.raises(DataError, match="line 1: more than 32 MB"):
+        [*read_records(path, TextRecord)]
+    path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-20])
+    with pytest.raises(DataError, match="not readable as lines of JSON"):
+        [*read_records(path, TextRecord)]
+
+
+QUESTION: dict[str, Any] = {
+    "question": "Who?",
+    "paragraphs": [{"title": "T", "sentences": ["It rained.", " Ada came."]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"answers": [{"text": "Ada", "paragraph": 1}]}, "an answer stands in paragraph 1, there is none"),
+        ({"answers": [{"text": "Ada", "paragraph": 0, "start": 0}]}, "the answer 'Ada' doesn't stand at 0"),
+        ({"facts": [{"paragraph": 0, "sentence": 2}]}, "there is no sentence 2 in a paragraph 0"),
+        ({"long_answer": 1}, "the long answer is paragraph 1, there is none"),
+        ({"paragraphs": []}, "paragraphs"),
+    ],
+)
+def test_places_of_answers_are_checked(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    good = {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]}
+    (record,) = read_records(lines(tmp_path / "a.jsonl", good), QuestionRecord)
+    assert record.answers[0].text == "Ada"
+    with pytest.raises(DataError, match="line 1") as caught:
+        [*read_records(lines(tmp_path / "b.jsonl", {**QUESTION, **change}), QuestionRecord)]
+    assert said in str(caught.value)
+
+
+def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Path) -> None:
+    paths = {
+        split: lines(
+            tmp_path / f"own-{split}.jsonl", {"text": split, "label": "x"}, {"text": "b", "label": "y"}
+        )
+        for split in ("train", "valid", "test")
+    }
+    data = DataConfig(files=FilesConfig(**{split: str(path) for split, path in paths.items()}))
+
+    def no_rows(*_: object) -> Any:
+        raise AssertionError
+
+    counts = write_splits(data, "classification", no_rows, no_rows, tmp_path / "data")
+    assert counts == {"train": 2, "valid": 2, "test": 2}
+    found = [json.loads(line) for line in (tmp_path / "data/train.jsonl").read_text().splitlines()]
+    assert found == [{"text": "train", "label": "x", "id": "1"}, {"text": "b", "label": "y", "id": "2"}]
+    paths["train"].write_text('{"text": "new"}\n{"txt": 1}\n')
+    before = (tmp_path / "data/train.jsonl").read_bytes()
+    with pytest.raises(DataError, match="line 2"):
+        write_splits(data, "classification", no_rows, no_rows, tmp_path / "data")
+    assert (tmp_path / "data/train.jsonl").read_bytes() == before
+
+
+def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    rows = [{"body": "a", "n": 1}, {"body": "b", "n": 2}, {"body": "", "n": 3}]
+    asked = []
+
+    def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
+        asked.append((name, subset, split))
+        if split == "validation":
+            raise ConnectionError("no\nnetwork")
+        return datasets.Dataset.from_list(rows)
+
+    monkeypatch.setattr(datasets, "load_dataset", loaded)
+    data = DataConfig(hub=HubConfig(name="some/thing", subset="en"))
+
+    def record(row: Any) -> dict[str, Any] | None:
+        return {"text": row["body"]} if row["body"] else None
+
+    with pytest.raises(DataError, match=r"some/thing \(validation\): can't be had: no network; name files"):
+        write_splits(data, "pretraining", record, record, tmp_path)  # type: ignore[arg-type]
+    assert asked == [("some/thing", "en", "train"), ("some/thing", "en", "validation")]
+    assert not list(tmp_path.glob("*.jsonl"))  # all or none
+    whole = DataConfig(hub=HubConfig(name="some/thing", valid="train", test="train"))
+    assert write_splits(whole, "pretraining", record, record, tmp_path)["train"] == 2  # type: ignore[arg-type]
+    assert [record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)] == ["a", "b"]
+
+
+def test_every_form_reads_what_it_writes(tmp_path: Path) -> None:
+    given: dict[str, dict[str, Any]] = {
+        "pretraining": {"id": "1", "text": "a\n☃"},
+        "classification": {"id": "1", "text": "a", "pair": "b", "label": "c"},
+        "qa": {"id": "1", **QUESTION, "candidates": ["x", "y"], "type": "span"},
+        "summaries": {"id": "1", "document": "long", "summary": "short"},
+    }
+    for kind, form in RECORDS.items():
+        write_objects(tmp_path / kind, [given[kind]])
+        (record,) = read_records(tmp_path / kind, form)
+        assert record.model_dump(mode="json", exclude_unset=True) == given[kind]

@@ -1,0 +1,211 @@
+"""Tasks on text by their commands: records, a model, predictions, figures and a page; and what goes wrong."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.model.directory import load
+from bigbird_dna.nlp.classification.generated import PLACES, SPEAKERS, generate_documents
+from bigbird_dna.nlp.classification.objective import text_rows
+from bigbird_dna.nlp.classification.task import TASK
+from bigbird_dna.nlp.config import read_config
+from bigbird_dna.nlp.records import ClassificationRecord
+from bigbird_dna.nlp.sections import GeneratedConfig, TextTrainingConfig
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from tests.cli.command import Run, refused
+from tests.conftest import REPOSITORY
+
+TINY: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 16}
+STEPS: dict[str, Any] = {"batch_size": 4, "steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
+FAR: dict[str, Any] = {
+    "kind": "classification",
+    "data": {"generated": {"train": 12, "valid": 4, "test": 8, "words": 40}},
+    "start": {"vocabulary": 300},
+    "length": 96,
+    "encoder": {**TINY, "random_blocks": 1},
+    "training": STEPS,
+    "published": {"accuracy": 0.5, "f1": 0.25},
+}
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a configuration with these tasks."""
+
+    def make(**tasks: Any) -> Path:
+        path = tmp_path / "nlp.yaml"
+        path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "tasks": tasks}))
+        return path
+
+    return make
+
+
+def test_a_classification_from_its_records_to_the_page(run: Run, write: Write, tmp_path: Path) -> None:
+    config = write(far=FAR)
+    for command in ("prepare", "finetune", "predict", "evaluate"):
+        more = [] if command in ("prepare",) else ["--threads", 1]
+        result = run("nlp", command, config, "--task", "far", *more)
+        assert (result.code, result.out) == (0, ""), result.err
+    home = tmp_path / "results/far"
+    predicted = [json.loads(line) for line in (home / "predictions.jsonl").read_text().splitlines()]
+    assert [one["id"] for one in predicted] == [str(number) for number in range(1, 9)]
+    for one in predicted:
+        assert sum(one["probabilities"].values()) == pytest.approx(1)
+        assert one["label"] == max(one["probabilities"], key=one["probabilities"].get)
+    true = [json.loads(line)["label"] for line in (home / "data/test.jsonl").read_text().splitlines()]
+    figures = json.loads((home / "evaluation.json").read_text())
+    right = sum(one["label"] == label for one, label in zip(predicted, true, strict=True))
+    assert figures["figures"]["accuracy"] == right / 8 and figures["published"] == FAR["published"]
+    model = load(home / "model")
+    assert model.settings.labels == tuple(sorted(f"{one} {other}" for one in SPEAKERS for other in PLACES))  # type: ignore[attr-defined]
+    assert not list((home / "checkpoints").glob("*"))
+    page = tmp_path / "page.html"
+    assert run("nlp", "report", home / "evaluation.json", "-o", page).code == 0
+    text = page.read_text()
+    assert f"{right / 8:.4f}" in text and 'published">0.5000' in text
+    # What the paper has and this run lacks is there as well.
+    assert 'published">0.2500' in text
+
+
+def test_a_stopped_training_goes_on_to_the_same_bits(run: Run, write: Write, tmp_path: Path) -> None:
+    whole = write(far=FAR)
+    run("nlp", "prepare", whole, "--task", "far")
+    assert run("nlp", "finetune", whole, "--task", "far", "--threads", 1).code == 0
+    weights = (tmp_path / "results/far/model/model.safetensors").read_bytes()
+    (tmp_path / "results/far/model").rename(tmp_path / "first")
+    stopped = run("nlp", "finetune", whole, "--task", "far", "--threads", 1, "--time-limit", "0:00:01")
+    assert stopped.code == 75 and "stopped after step 1 of 4" in stopped.err, stopped.err
+    again = run("nlp", "finetune", whole, "--task", "far", "--threads", 1)
+    assert again.code == 0 and "resuming at step 1" in again.err
+    assert (tmp_path / "results/far/model/model.safetensors").read_bytes() == weights
+
+
+def test_scores_are_learnt_and_judged_by_correlations(run: Run, write: Write, tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        rows = [{"text": "a b", "pair": "b a " * n, "score": n / 2} for n in range(1, 9)]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "valid", "test")}
+    config = write(sts={**FAR, "data": {"files": files}, "regression": True, "published": {}})
+    for command in ("prepare", "finetune", "predict", "evaluate"):
+        result = run(
+            "nlp", command, config, "--task", "sts", *([] if command == "prepare" else ["--threads", 1])
+        )
+        assert result.code == 0, result.err
+    figures = json.loads((tmp_path / "results/sts/evaluation.json").read_text())["figures"]
+    assert set(figures) == {"pearson", "spearman", "records"} and figures["records"] == 8
+
+
+def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
+    config = write(far=FAR, text={"kind": "pretraining", "data": FAR["data"]})
+    refused(run("nlp", "prepare", config, "--task", "near"), 2, "task 'near' is not one of far, text")
+    refused(run("nlp", "prepare", config, "--task", "text"), 2, "data.generated: there is no generated text")
+    refused(run("nlp", "pretrain", config, "--task", "far"), 2, "use `bigbird-dna nlp finetune`")
+    refused(run("nlp", "finetune", config, "--task", "text"), 2, "use `bigbird-dna nlp pretrain`")
+    refused(run("nlp", "finetune", config, "--task", "far"), 1, "train.jsonl: no such file")
+    assert run("nlp", "prepare", config, "--task", "far").code == 0
+    wrong = "tasks.far.length=200"
+    refused(
+        run("nlp", "finetune", config, "--task", "far", "--set", wrong),
+        *(2, "length 200 is above encoder.positions 128"),
+    )
+    data, home = tmp_path / "results/far/data/train.jsonl", tmp_path / "results/far"
+    lines = data.read_text().splitlines()
+    data.write_text("\n".join(line.replace("mother", "father") for line in lines[:1]) + "\n")
+    refused(run("nlp", "finetune", config, "--task", "far"), 1, "all records are of the class")
+    data.write_text('{"text": "a"}\n')
+    refused(run("nlp", "finetune", config, "--task", "far"), 1, "train.jsonl: record '1' has no label")
+    predictions = home / "predictions.jsonl"
+    predictions.write_text('{"id": "1", "label": "mother harbour"}\n')
+    refused(run("nlp", "evaluate", config, "--task", "far"), 1, "has no prediction for record '2'")
+    predictions.write_text('{"id": "1", "label": 3}\n')
+    refused(run("nlp", "evaluate", config, "--task", "far"), 1, "line 1: has no id or no label")
+    (tmp_path / "bad.json").write_text("[]")
+    refused(
+        run("nlp", "report", tmp_path / "bad.json", "-o", tmp_path / "x.html"),
+        *(1, "bad.json: not figures of a task on text"),
+    )
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_pairs_are_cut_fairly_and_have_two_segments(text_tokenizer: JsonTokenizer) -> None:
+    def lengths(a: int, b: int, length: int) -> tuple[int, int]:
+        # Commas are a piece each.
+        record = ClassificationRecord(text="," * a, pair="," * b)
+        rows = text_rows(text_tokenizer, [record], length)
+        (ids,) = rows.ids
+        assert ids[0] == text_tokenizer.cls_id and ids[-1] == text_tokenizer.sep_id and len(ids) <= length
+        first = int(rows.firsts[0])
+        assert ids[first - 1] == text_tokenizer.sep_id
+        assert rows.segments(torch.arange(1).numpy(), len(ids))[0].tolist() == [0] * first + [1] * (
+            len(ids) - first
+        )
+        return first - 2, len(ids) - first - 1
+
+    assert text_tokenizer.encode("," * 7).tolist() == [text_tokenizer.pieces.index(",")] * 7
+    assert lengths(3, 4, 20) == (3, 4)
+    assert lengths(30, 4, 20) == (13, 4)
+    assert lengths(4, 30, 20) == (4, 13)
+    assert lengths(30, 30, 20) == (9, 8)
+    long = text_rows(text_tokenizer, [ClassificationRecord(text="," * 50)], 20)
+    assert len(long.ids[0]) == 20 and long.ids[0][-1] == text_tokenizer.sep_id
+
+
+def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
+    generated = GeneratedConfig(train=40, valid=8, test=8, words=400)
+    records = [*generate_documents(generated, "train")]
+    assert records == [*generate_documents(generated, "train")]
+    assert records[0] != next(generate_documents(generated, "valid"))
+    counts: dict[str, int] = {}
+    for record in records:
+        words = record["text"].split()
+        speaker, place = record["label"].split()
+        places = [words.index(speaker), words.index(place)]
+        assert sum(word in SPEAKERS or word in PLACES for word in words) == 2
+        # Two layers of windows of three blocks of 16 see 2 × 31 tokens to the right at most.
+        assert places[0] > 62 and places[1] - places[0] > 62
+        counts[record["label"]] = counts.get(record["label"], 0) + 1
+    assert set(counts.values()) == {10} and len(counts) == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "record"),
+    [
+        ({"text": "a", "label": 1}, {"text": "a", "label": "1"}),
+        ({"sentence": "a", "label": 0, "idx": 3}, {"text": "a", "label": "0"}),
+        ({"sentence": "a", "label": -1, "idx": 3}, {"text": "a"}),
+        ({"question": "q", "sentence": "s", "label": 1}, {"text": "q", "pair": "s", "label": "1"}),
+        ({"premise": "p", "hypothesis": "h", "label": 2}, {"text": "p", "pair": "h", "label": "2"}),
+        ({"text": "a", "hyperpartisan": True}, {"text": "a", "label": "true"}),
+    ],
+)
+def test_rows_of_public_data_sets_become_records(row: dict[str, Any], record: dict[str, Any]) -> None:
+    settings = read_config(REPOSITORY / "workflow/config/nlp.yaml").task("imdb")
+    assert TASK.record(settings, row) == record  # type: ignore[arg-type]
+
+
+def test_the_paper_counts_in_epochs_and_shares() -> None:
+    training = TextTrainingConfig(batch_size=64, epochs=40.0, warmup_share=0.1)
+    found = training.for_records(22_500)
+    assert (found.steps, found.optimizer.warmup_steps) == (14_063, 1_406)
+    assert TextTrainingConfig(steps=7).for_records(10).steps == 7
+    assert isinstance(found, TrainingConfig) and EncoderConfig().positions == 4096
+
+
+@pytest.mark.slow
+def test_bigbird_joins_two_far_facts_and_windows_alone_dont(run: Run, tmp_path: Path) -> None:
+    accuracy = {}
+    for task in ("far", "far-window"):
+        words = [REPOSITORY / "workflow/config/nlp.yaml", "--task", task, "--set", f"results={tmp_path}"]
+        for command in ("prepare", "finetune", "predict", "evaluate"):
+            assert run("nlp", command, *words).code == 0
+        accuracy[task] = json.loads((tmp_path / task / "evaluation.json").read_text())["figures"]["accuracy"]
+    assert accuracy["far"] > 0.9
+    # A quarter, within four standard errors of 400 records.
+    assert abs(accuracy["far-window"] - 0.25) < 4 * (0.25 * 0.75 / 400) ** 0.5

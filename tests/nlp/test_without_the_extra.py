@@ -1,0 +1,62 @@
+"""Without the extra nlp everything but its commands works, and those say what to install."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {libraries!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Blocked())
+"""
+ALL = ("transformers", "tokenizers", "datasets", "rouge_score")
+
+
+def python(code: str, *libraries: str, words: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    source = BLOCKED.format(libraries=set(libraries)) + code
+    return subprocess.run([sys.executable, "-c", source, *words], capture_output=True, text=True)
+
+
+def test_the_package_and_its_commands_need_no_extra(tmp_path: Path) -> None:
+    outcome = python(
+        "import bigbird_dna\n"
+        "from bigbird_dna.cli.main import main\n"
+        "sys.argv = ['bigbird-dna', 'simulate', *sys.argv[1:], '--megabases', '0.1']\n"
+        "main()\n",
+        *ALL,
+        words=(str(tmp_path / "made"),),
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert (tmp_path / "made/genome.fa.gz").is_file()
+
+
+@pytest.mark.parametrize("missing", ["datasets", "rouge_score"])
+def test_commands_of_text_say_what_to_install(tmp_path: Path, missing: str) -> None:
+    outcome = python(
+        "from bigbird_dna.cli.main import main\n"
+        "sys.argv = ['bigbird-dna', 'nlp', 'prepare', *sys.argv[1:]]\n"
+        "main()\n",
+        missing,
+        words=(str(REPOSITORY / "workflow/config/nlp.yaml"), "--task", "far"),
+    )
+    assert outcome.returncode == 2 and outcome.stdout == ""
+    assert outcome.stderr == (
+        f"bigbird-dna: error: the library {missing} is not installed: tasks on text need the extra nlp: "
+        "pip install 'bigbird-dna[nlp]'\n"
+    )
+
+
+def test_commands_of_genomes_import_nothing_of_text() -> None:
+    outcome = python(
+        "import bigbird_dna.api, bigbird_dna.cli.app, bigbird_dna.model.directory\n"
+        "print([name for name in sys.modules if name.startswith('bigbird_dna.nlp')\n"
+        "       or name in ('transformers', 'tokenizers', 'datasets', 'rouge_score')])\n"
+    )
+    assert outcome.stdout == "[]\n", outcome.stdout + outcome.stderr
