@@ -20,7 +20,7 @@ class TextObjective(PretrainingObjective):
         config: TextPretrainingConfig,
         world: World,
     ) -> None:
-        super().__init__(tokenizer, train, valid, config, world, valid.widths)
+        super().__init__(tokenizer, train, valid, config, world, widths=valid.widths)
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Bits per character and accuracy over held-out tokens, always the same."""

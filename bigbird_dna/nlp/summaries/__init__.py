@@ -1,1 +1,1 @@
-"""Summarisation: a sparse encoder and a decoder with full attention (App. E.5)."""
+"""Summarisation: a sparse encoder, a decoder with full attention, and beam search (App. E.5)."""

@@ -1,0 +1,230 @@
+"""Checkpoints of BigBirdPegasus give the logits and the summaries that HuggingFace's library gives."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bigbird_dna.errors import ModelError
+from bigbird_dna.nlp.summaries.importing import Imported, import_pegasus
+from bigbird_dna.nlp.summaries.pegasus import pegasus_positions
+from bigbird_dna.nlp.summaries.search import search_summaries
+from bigbird_dna.nlp.summaries.settings import SearchConfig, SpecialIds
+
+transformers = pytest.importorskip("transformers")
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 60,
+    "max_position_embeddings": 160,
+    "encoder_layers": 2,
+    "encoder_ffn_dim": 24,
+    "encoder_attention_heads": 2,
+    "decoder_layers": 3,
+    "decoder_ffn_dim": 20,
+    "decoder_attention_heads": 4,
+    "d_model": 16,
+    "block_size": 4,
+    "num_random_blocks": 2,
+}
+
+
+def theirs(seed: int, **changes: Any) -> Any:
+    """A model of HuggingFace's with random weights, large enough for its summaries to differ."""
+    torch.manual_seed(seed)
+    config = transformers.BigBirdPegasusConfig(**SIZES | changes)
+    model = transformers.BigBirdPegasusForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
+        model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias))
+    return model
+
+
+def ours(model: Any, directory: Path, **options: Any) -> Imported:
+    model.save_pretrained(directory)
+    return import_pegasus(directory, **options)
+
+
+def documents(*lengths: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids padded with 0 on the right, what isn't padding, and the lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, 60, (len(lengths), max(lengths)), generator=generator)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return ids * mask, mask.long(), torch.tensor(lengths)
+
+
+@pytest.mark.parametrize("attention", ["original_full", "block_sparse"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"activation_function": "relu", "scale_embedding": False, "use_bias": True}],
+    ids=["defaults", "relu, unscaled, biases"],
+)
+def test_logits_are_those_of_huggingface(tmp_path: Path, attention: str, changes: dict[str, Any]) -> None:
+    model = theirs(1, attention_type=attention, **changes)
+    found = ours(model, tmp_path)
+    for length in (3, 36, 37, 63, 64, 157):
+        ids, _, lengths = documents(length, seed=length)
+        targets = torch.randint(3, 60, (1, 9))
+        # After a short input it would never be sparse again.
+        model.model.encoder.set_attention_type(attention)
+        with torch.no_grad():
+            wanted = model(input_ids=ids, decoder_input_ids=targets).logits
+            logits = found.network(ids, lengths, targets)
+        torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)
+        assert wanted.std() > 0.5
+
+
+def test_a_file_of_pytorch_gives_what_safetensors_give(tmp_path: Path) -> None:
+    model = theirs(2)
+    found = ours(model, tmp_path / "safe").network.state_dict()
+    (tmp_path / "pickled").mkdir()
+    torch.save(model.state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
+    (tmp_path / "pickled" / "config.json").write_bytes((tmp_path / "safe" / "config.json").read_bytes())
+    pickled = import_pegasus(tmp_path / "pickled").network.state_dict()
+    assert found.keys() == pickled.keys()
+    assert all(torch.equal(found[name], pickled[name]) for name in found)
+
+
+GRID: list[dict[str, Any]] = [
+    {"beams": 1},
+    {"beams": 1, "no_repeat": 2, "min_length": 9},
+    {"beams": 2, "early_stopping": True, "length_penalty": 0.7},
+    {"beams": 3, "early_stopping": False, "length_penalty": 0.0},
+    {"beams": 4, "early_stopping": "never", "length_penalty": 2.0, "no_repeat": 1},
+    {"beams": 5, "early_stopping": True, "length_penalty": 0.8, "min_length": 6, "no_repeat": 3},
+    {"beams": 5, "early_stopping": "never", "length_penalty": -1.0},
+    {"beams": 5, "early_stopping": False, "length_penalty": 1.0, "min_length": 12},
+]
+FORCED: list[dict[str, int]] = [{}, {"forced_last": 1}, {"forced_first": 7, "forced_last": 1}]
+
+
+def generated(model: Any, ids: Any, mask: Any, search: SearchConfig, special: SpecialIds) -> list[list[int]]:
+    """What HuggingFace's library finds, cut as ours is."""
+    rows = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        num_beams=search.beams,
+        max_length=search.max_length,
+        min_length=search.min_length,
+        no_repeat_ngram_size=search.no_repeat,
+        forced_bos_token_id=special.forced_first,
+        forced_eos_token_id=special.forced_last,
+        do_sample=False,
+        **(
+            {"length_penalty": search.length_penalty, "early_stopping": search.early_stopping}
+            if search.beams > 1
+            else {}
+        ),
+    )
+    cut = [row[1:].tolist() for row in rows]
+    return [row[: row.index(special.end) + 1] if special.end in row else row for row in cut]
+
+
+@pytest.mark.parametrize("options", GRID, ids=lambda options: "-".join(map(str, options.values())))
+def test_summaries_are_those_of_huggingface(tmp_path: Path, options: dict[str, Any]) -> None:
+    lengths_seen = set()
+    for seed in range(3):
+        model = theirs(seed, attention_type="original_full")
+        with torch.no_grad():
+            model.final_logits_bias[0, 1] += 2.0 * (seed % 3)  # summaries that end, and some that don't
+        found = ours(model, tmp_path / str(seed))
+        ids, mask, lengths = documents(40, 23, 31, seed=seed)
+        search = SearchConfig(max_length=18, **options)
+        special = found.special.model_copy(update=FORCED[seed % 3])
+        wanted = generated(model, ids, mask, search, special)
+        hidden = found.network.encode(ids, lengths)
+        summaries = search_summaries(found.network, hidden, lengths, search, special)
+        assert summaries == wanted
+        lengths_seen |= {len(summary) for summary in summaries}
+    assert len(lengths_seen) > 1 or options.get("min_length", 0) > 8
+
+
+@pytest.mark.parametrize("lengths", [(61,), (40, 61, 57)], ids=["one document", "padded"])
+def test_summaries_of_sparse_encoders_are_those_of_huggingface(
+    tmp_path: Path, lengths: tuple[int, ...]
+) -> None:
+    model = theirs(7, attention_type="block_sparse")
+    found = ours(model, tmp_path)
+    ids, mask, true = documents(*lengths)
+    search = SearchConfig(beams=3, max_length=14)
+    wanted = generated(model, ids, mask, search, found.special)
+    hidden = found.network.encode(ids, true)
+    assert search_summaries(found.network, hidden, true, search, found.special) == wanted
+
+
+def test_a_short_document_leaves_the_scores_of_a_long_one_as_they_were(tmp_path: Path) -> None:
+    # HuggingFace's turns to full attention for good.
+    model = theirs(3, attention_type="block_sparse")
+    network = ours(model, tmp_path).network
+    (long, _, _), (short, _, _), targets = documents(64), documents(9), torch.tensor([[2, 5, 7]])
+    with torch.no_grad():
+        first, theirs_first = network(long, None, targets), model(long, decoder_input_ids=targets).logits
+        network(short, None, targets)
+        model(short, decoder_input_ids=targets)
+        second, theirs_second = network(long, None, targets), model(long, decoder_input_ids=targets).logits
+    assert torch.equal(first, second)
+    assert not torch.allclose(theirs_first, theirs_second, atol=1e-3)
+
+
+def test_what_a_checkpoint_asks_for_is_read(tmp_path: Path) -> None:
+    model = theirs(1)
+    model.generation_config.update(num_beams=5, length_penalty=0.8, max_length=100, no_repeat_ngram_size=3)
+    model.generation_config.forced_eos_token_id = 1
+    found = ours(model, tmp_path)
+    assert found.search == SearchConfig(
+        beams=5, length_penalty=0.8, early_stopping=False, max_length=100, no_repeat=3
+    )
+    assert found.special == SpecialIds(start=2, end=1, pad=0, forced_last=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model_type": "pegasus"}, "model_type 'pegasus', not 'bigbird_pegasus'"),
+        ({"activation_function": "swish"}, "activation_function 'swish' has no counterpart"),
+        ({"attention_type": "sparse"}, "attention_type 'sparse' has no counterpart"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings False has no counterpart"),
+        ({"decoder_layers": 0}, "decoder_layers 0 is not a whole number from 1"),
+        ({"decoder_layers": 4}, "tensor 'model.decoder.layers.3.fc2.bias' is missing"),
+        ({"decoder_layers": 2}, "unexpected tensor 'model.decoder.layers.2."),
+        ({"decoder_attention_heads": 3}, "decoder_attention_heads 3 don't divide d_model 16"),
+        ({"decoder_ffn_dim": 21}, "config.json asks for (21, 16)"),
+        ({"vocab_size": 61}, "has shape (60, 16), config.json asks for (61, 16)"),
+        ({"eos_token_id": 60}, "eos_token_id 60 is not a whole number from 0 to 59"),
+        ({"num_beams": 0.5}, "num_beams"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    theirs(1).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    values = json.loads((tmp_path / "config.json").read_text()) | changes
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError) as caught:
+        import_pegasus(tmp_path)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_whose_logits_have_weights_of_their_own_is_refused(tmp_path: Path) -> None:
+    model = theirs(1)
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    tensors = {name: value.clone() for name, value in model.state_dict().items()}
+    tensors["lm_head.weight"][3] += 1
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"'lm_head.weight' differs from 'model.shared.weight'"):
+        import_pegasus(tmp_path)
+
+
+def test_fresh_positions_are_those_of_pegasus() -> None:
+    found = pegasus_positions(50, 6)
+    for position in (0, 1, 49):
+        angles = [position / 10_000 ** (2 * pair / 6) for pair in range(3)]
+        wanted = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+        assert found[position].tolist() == pytest.approx(wanted, abs=1e-6)
