@@ -8,7 +8,7 @@ tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renamin
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
 from bigbird_dna.model.dropout import Dropout
+from bigbird_dna.model.extra_globals import Encoded, Globals
 from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
 from bigbird_dna.model.input_embeddings import Embeddings
 from bigbird_dna.model.mechanism import (
@@ -224,24 +225,6 @@ class Packed(Protocol):
 
     def run(self, x: Tensor, turns: Rotation | None) -> Tensor:
         """Hidden states (B, L, D) after all layers; `x` may be overwritten."""
-
-
-class Globals(NamedTuple):
-    """What the extra globals of each sequence stand for; without it all sequences have the same ones.
-
-    `content` (B, G, D) is added to their learnt vectors. `owners` (B, L) says which of them stands for a
-    token, -1 for none; relative labels alone look at it.
-    """
-
-    content: Tensor
-    owners: Tensor
-
-
-class Encoded(NamedTuple):
-    """Hidden states of the extra globals (B, G, D) and of the tokens (B, L, D)."""
-
-    globals: Tensor
-    tokens: Tensor
 
 
 class Encoder(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.encoder import Globals
+from bigbird_dna.model.extra_globals import Globals
 from bigbird_dna.model.heads import QuestionAnswerer
 from bigbird_dna.model.initial_weights import initialise
 
