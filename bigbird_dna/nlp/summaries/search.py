@@ -142,8 +142,8 @@ def _can_improve(scores: Tensor, whole: _Whole, tokens: int, search: SearchConfi
     rewarded = search.early_stopping == "never" and search.length_penalty > 0
     length = (search.max_length if rewarded else tokens) - 1
     hoped = scores[:, 0] / length**search.length_penalty
-    worst: Tensor = whole.scores.min(1).values.masked_fill(~whole.filled.all(1), NOTHING)
-    return hoped > worst
+    worst = whole.scores.min(1).values.masked_fill(~whole.filled.all(1), NOTHING)
+    return torch.gt(hoped, worst)
 
 
 def _device(cache: Cache) -> torch.device:

@@ -60,7 +60,8 @@ def test_one_beam_takes_the_likeliest_token_each_time() -> None:
         [found] = search_summaries(
             table, torch.zeros(1, 3, 4), None, SearchConfig(beams=1, max_length=9), SPECIAL
         )
-        last, wanted = SPECIAL.start, []
+        last = SPECIAL.start
+        wanted: list[int] = []
         while len(wanted) < 8 and last != SPECIAL.end:
             last = int(table.scores[last].argmax())
             wanted.append(last)

@@ -98,17 +98,14 @@ def pegasus(tmp_path: Path) -> Path:
     names = ["<pad>", "</s>", "<s>", "<unk>"]
     pieces.train_from_iterator(["a lazy dog"] * 3, 300, special_tokens=names, show_progress=False)
     torch.manual_seed(0)
-    config = transformers.BigBirdPegasusConfig(
-        **{"vocab_size": pieces.get_vocab_size(), "d_model": 16, "max_position_embeddings": 128},
-        **{f"{part}_layers": 1 for part in ("encoder", "decoder")},
-        **{f"{part}_ffn_dim": 24 for part in ("encoder", "decoder")},
-        **{f"{part}_attention_heads": 2 for part in ("encoder", "decoder")},
-        block_size=8,
-    )
+    sizes: dict[str, Any] = {"vocab_size": pieces.get_vocab_size(), "d_model": 16, "block_size": 8}
+    for part in ("encoder", "decoder"):
+        sizes |= {f"{part}_layers": 1, f"{part}_ffn_dim": 24, f"{part}_attention_heads": 2}
+    config = transformers.BigBirdPegasusConfig(**sizes, max_position_embeddings=128)
     model = transformers.BigBirdPegasusForConditionalGeneration(config)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += torch.randn_like(parameter) * 0.2
+            parameter.add_(torch.randn_like(parameter) * 0.2)
     model.save_pretrained(directory)
     pieces.save(str(directory / "tokenizer.json"))
     return directory

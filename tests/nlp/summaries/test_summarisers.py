@@ -1,6 +1,7 @@
 """Both forms of a summariser: what a decoder sees, what it shares, and what a cache changes (nothing)."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Layer
+from bigbird_dna.nlp.summaries.decoding import split
 from bigbird_dna.nlp.summaries.model import Summariser, match_tokens
 from bigbird_dna.nlp.summaries.pegasus import PegasusSummariser
 from bigbird_dna.nlp.summaries.prediction import summarise
@@ -22,7 +24,7 @@ BASE = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "positions": 96
 FORMS = ("base", "base, rotary", "pegasus")
 
 
-def summariser(form: str, seed: int = 0, **changes: object) -> Summariser:
+def summariser(form: str, seed: int = 0, **changes: Any) -> Summariser:
     """A small network of float64 whose weights are large enough for logits to differ."""
     torch.manual_seed(seed)
     position = "rotary" if "rotary" in form else "learned"
@@ -34,10 +36,10 @@ def summariser(form: str, seed: int = 0, **changes: object) -> Summariser:
         network = SharedSummariser(config)
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter += torch.randn_like(parameter) * 0.3
+            parameter.add_(torch.randn_like(parameter) * 0.3)
         for name, parameter in network.named_parameters():
             if "cross" in name and name.endswith(("output.weight", "query.weight")):
-                parameter *= 4  # summaries go by their documents
+                parameter.mul_(4)  # summaries go by their documents
     return network.double().eval()
 
 
@@ -54,7 +56,7 @@ def test_a_cache_changes_nothing(form: str) -> None:
         hidden = network.encode(ids, lengths)
         for cuts in ([1] * 11, [4, 1, 6]):
             cache = network.begin(hidden, lengths)
-            parts = [network.decode(part, cache) for part in targets.split(cuts, 1)]
+            parts = [network.decode(part, cache) for part in torch.split(targets, cuts, 1)]
             torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-9, rtol=0)
     assert whole.std() > 0.3
 
@@ -112,7 +114,7 @@ def spelt_out(network: SharedSummariser, memory: Tensor, targets: Tensor) -> Ten
     own = network.encoder.embeddings
     assert own.position is not None
     x = own.norm(own.token(targets) + own.position.weight[: len(targets)] + own.segment.weight[0])
-    for layer, cross in zip(network.encoder.layers, network.cross, strict=True):
+    for layer, cross in zip(network.encoder.layers, network.crosses(), strict=True):
         assert isinstance(layer, Layer) and layer.key is not None
         parts = (layer.query, layer.key, layer.value)
         past = [_attended(x[t : t + 1], x[: t + 1], parts) for t in range(len(x))]
@@ -122,10 +124,11 @@ def spelt_out(network: SharedSummariser, memory: Tensor, targets: Tensor) -> Ten
         x = cross.norm(x + part.output(seen))
         inner = F.gelu(layer.intermediate(x), approximate="tanh")
         x = layer.output_norm(x + layer.output(inner))
-    return x @ own.token.weight.T + network.logits_bias
+    logits: Tensor = x @ own.token.weight.T + network.logits_bias
+    return logits
 
 
-def _attended(x: Tensor, to: Tensor, parts: tuple[torch.nn.Module, ...]) -> Tensor:
+def _attended(x: Tensor, to: Tensor, parts: tuple[torch.nn.Linear, ...]) -> Tensor:
     q, k, v = parts[0](x), parts[1](to), parts[2](to)
     heads = []
     for head in range(2):
@@ -169,7 +172,7 @@ def test_documents_may_be_read_by_any_attention(attention: str) -> None:
         ("pegasus", {"hidden": 18}, "decoder heads 4 don't divide encoder.hidden 18"),
     ],
 )
-def test_what_a_form_cannot_have_is_refused(form: str, changes: dict[str, object], said: str) -> None:
+def test_what_a_form_cannot_have_is_refused(form: str, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         summariser(form, **changes)
 
@@ -178,14 +181,16 @@ def test_what_a_form_cannot_have_is_refused(form: str, changes: dict[str, object
 def test_matching_attention_begins_by_looking_at_the_same_token(form: str) -> None:
     torch.manual_seed(0)
     config = EncoderConfig(vocabulary=40, layers=1, hidden=64, heads=4, positions=64, dropout=0.0)
-    network: Summariser = SharedSummariser(config)
-    if form == "pegasus":
-        network = PegasusSummariser(config, DecoderShape(layers=1, heads=4, intermediate=8))
+    base, own = (
+        SharedSummariser(config),
+        PegasusSummariser(config, DecoderShape(layers=1, heads=4, intermediate=8)),
+    )
+    network: Summariser = base if form == "base" else own
     match_tokens(network)
+    cross = base.crosses()[0].attention if form == "base" else own.decoder.parts()[0].cross
     states = F.layer_norm(torch.randn(1, 30, 64), (64,))
-    cross = network.cross[0].attention if form == "base" else network.decoder.layers[0].cross  # type: ignore[union-attr, index, operator, assignment]
-    q, (k, v) = cross.query(states), cross.keys_values(states)  # type: ignore[operator, union-attr]
-    scores = q.unflatten(-1, (4, 16)).transpose(1, 2) @ k.transpose(-1, -2)
+    q, (k, v) = cross.query(states), cross.keys_values(states)
+    scores = split(q, 4) @ k.transpose(-1, -2)
     assert (scores.mean(1).argmax(-1) == torch.arange(30)).all()
     there = v.transpose(1, 2).flatten(2)
-    torch.testing.assert_close(cross.output(there), states, atol=1e-5, rtol=0)  # type: ignore[operator]
+    torch.testing.assert_close(cross.output(there), states, atol=1e-5, rtol=0)
