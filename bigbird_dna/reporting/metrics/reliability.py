@@ -207,7 +207,7 @@ def _places(p: Floats, weights: Floats, bins: int) -> Counts:
 def _reliability(y: Floats, p: Floats, bins: int, negative_weight: float) -> Reliability:
     weights = _weights(y, negative_weight)
     places = _places(p, weights, bins)
-    rows: Floats = np.bincount(places, weights)
+    rows = np.bincount(places, weights).astype(np.float64)
     probability, share = (np.bincount(places, weights * values) / rows for values in (p, y))
     return Reliability(rows, probability, share, negative_weight)
 
