@@ -29,7 +29,7 @@ class Letters:
 
     vocabulary = 10
     piece_lengths = np.array([0] * 5 + [1] * 5, dtype=np.int32)
-    base_ids = np.arange(5, 9, dtype=np.int32)
+    base_ids = hidden_ids = np.arange(5, 9, dtype=np.int32)
 
     def decode(self, ids):
         return "".join("ACGTN"[index - 5] for index in ids)

@@ -16,7 +16,8 @@ from tests.conftest import REPOSITORY
 FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
 MODELS = [path for path in FILES if "models" in path.stem]
 BATCHES = [path for path in FILES if path.stem.endswith("batches")]
-MEASURED = [path for path in FILES if path not in MODELS + BATCHES]
+TEXT = [path for path in FILES if path.stem.startswith("text")]
+MEASURED = [path for path in FILES if path not in MODELS + BATCHES + TEXT]
 
 
 def row(contender: str, length: int, median: float, **changes: Any) -> dict[str, Any]:

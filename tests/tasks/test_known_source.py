@@ -100,7 +100,7 @@ def judge(
     assert dict(rows) == pytest.approx({name: values.mean() for name, values in bits.items()})
     store = TokenStore.open(tokens / "test", tokenizer)
     held_out = HeldOut.draw(store, tokenizer, TOKENS, EVERY, pairs=False)
-    documents = rivals._documents(store, held_out)
+    documents = rivals.hidden_in_documents(store, held_out)
     codes = np.full(tokenizer.vocabulary, 4)
     codes[[tokenizer.encode(base)[0] for base in "ACGT"]] = range(4)
     labels = codes[held_out.labels]

@@ -31,8 +31,9 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     home = tmp_path / "a b"
     home.mkdir()
     study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
-    config = overlay(home, {"processes": 2, "study": study})
-    text = dry_run(home, "--printshellcmds", *DEPLOYED, *config)
+    tables = {"models": [{"name": "longer", "tokens": 256}]}
+    config = overlay(home, {"processes": 2, "study": study, "tables": tables})
+    text = dry_run(home, "--printshellcmds", *DEPLOYED, *config, "--", "all", "table5", "ablation")
     monkeypatch.chdir(home)
     Singularity().check()
     expected = shlex.split(shellcmd(IMAGE, "true", args="--nv"))[:-3]
@@ -47,7 +48,7 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
             assert shlex.split(inside) == expected
             found[job.split(":")[0]] = "--processes=2" in words
     assert set(found) == {name for name, rule in rules().items() if "{params.launch:q}" in rule}
-    assert {name for name, several in found.items() if several} == {"pretrain"}
+    assert {name for name, several in found.items() if several} == {"pretrain", "table_pretrain"}
     for name in found:
         assert "container:\n        AROUND_TRAINING\n" in rules()[name], name
 

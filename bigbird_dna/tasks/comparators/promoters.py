@@ -57,9 +57,6 @@ def fit_promoter_comparator(
         raise UsageError(f"{MOTIFS}: looks for the motif of a track's factor, which promoters don't have")
     read = [options.model] if options.model else []
     check_directory(output, [windows, reference.path, checkpoints, *read])
-    upstream, downstream = config.promoters.windows.sides
-    if origin := read_origin(windows):
-        upstream, downstream = origin.upstream, origin.downstream
     data = read_windows(windows, negative_set)
     sequences = window_sequences(reference, data.rows, config.seed)
     evaluation, training = config.promoters.evaluation, config.promoters.training
@@ -86,7 +83,7 @@ def fit_promoter_comparator(
         device=device,
         model=options.model,
         weights=options.weights,
-        anchor=upstream / (upstream + downstream),
+        anchor=_anchor(config, windows),
     ).fit(learnt, held_out)
 
     def predicted(texts: list[str]) -> npt.NDArray[np.float64]:
@@ -94,19 +91,20 @@ def fit_promoter_comparator(
 
     predictions = held_out_predictions(data, sequences, predicted)
     metrics = {split: split_figures(predictions, split) for split in ("valid", "test")}
+    told = {"negative_set": negative_set, "training_windows": learnt.shape[0], "metrics": metrics}
     with atomic_directory(output) as directory:
         write_predictions(directory / PREDICTIONS, predictions)
-        write_description(
-            directory,
-            name,
-            comparator,
-            settings,
-            negative_set=negative_set,
-            training_windows=learnt.shape[0],
-            metrics=metrics,
-        )
+        write_description(directory, name, comparator, settings, **told)
     comparator.finish()
     return metrics
+
+
+def _anchor(config: Config, windows: Path) -> float:
+    """Where the TSS lies in a window, as a fraction of its length."""
+    upstream, downstream = config.promoters.windows.sides
+    if origin := read_origin(windows):
+        upstream, downstream = origin.upstream, origin.downstream
+    return upstream / (upstream + downstream)
 
 
 def _windows(

@@ -17,7 +17,9 @@ def _read(path: Path) -> object:
 def _seeds() -> list[bytes]:
     from bigbird_dna.config import Config, stage_text
 
-    shipped = [path.read_bytes() for path in sorted((HOME / "workflow/config").glob("*.yaml"))]
+    # That of the tasks on text has other sections, which others read.
+    paths = sorted({*(HOME / "workflow/config").glob("*.yaml")} - {HOME / "workflow/config/nlp.yaml"})
+    shipped = [path.read_bytes() for path in paths]
     return [
         *shipped,
         stage_text(Config(), "chromatin").encode(),
