@@ -24,10 +24,10 @@ def check_sizes(
         ("segment", config.segments),
     ):
         theirs = _theirs(f"encoder.embeddings.{part}.weight", architecture)
-        _check(tensors, theirs, (rows, config.hidden), directory)
+        check_tensor(tensors, theirs, (rows, config.hidden), directory)
     for layer in range(config.layers):
         theirs = _theirs(f"encoder.layers.{layer}.query.weight", architecture)
-        _check(tensors, theirs, (config.hidden, config.hidden), directory)
+        check_tensor(tensors, theirs, (config.hidden, config.hidden), directory)
 
 
 def expected_tensors(config: EncoderConfig, settings: Settings, architecture: Architecture) -> Shapes:
@@ -51,14 +51,14 @@ def check_tensors(
     """
     for name, shape in expected.items():
         if biases or name in tensors or not is_attention_bias(name):
-            _check(tensors, name, shape, directory)
+            check_tensor(tensors, name, shape, directory)
     hidden = expected[_theirs("encoder.embeddings.norm.weight", architecture)]
     unused = dict(zip(pooler_names(architecture), (hidden * 2, hidden), strict=True))
     for name in sorted(tensors.keys() - expected.keys()):
         if name not in unused:
             found = shortened(repr(name))
             raise ModelError(f"{directory}: unexpected tensor {found}: {architecture.name} has no such part")
-        _check(tensors, name, unused[name], directory)
+        check_tensor(tensors, name, unused[name], directory)
 
 
 def _theirs(name: str, architecture: Architecture) -> str:
@@ -67,7 +67,10 @@ def _theirs(name: str, architecture: Architecture) -> str:
     return theirs
 
 
-def _check(tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], directory: Path) -> None:
+def check_tensor(
+    tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], directory: Path
+) -> None:
+    """`ModelError` unless a checkpoint has a tensor of this name and shape, of floating point."""
     if name not in tensors:
         raise ModelError(f"{directory}: tensor {name!r} is missing")
     found = tensors[name]

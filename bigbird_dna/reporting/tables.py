@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,24 @@ def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
         text[name] = [_cell(value, digits) for value in text[name]]
     with atomic_path(path) as temporary:
         text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
+
+
+def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows fit for JSON, which has no NaN."""
+    return [
+        {
+            str(key): None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in row.items()
+        }
+        for row in table.to_dict("records")
+    ]
+
+
+def markdown(cells: pd.DataFrame) -> str:
+    """A table in Markdown, without a line break at its end; cells are texts, in which no "|" stands bare."""
+    head = [str(column).replace("_", " ") for column in cells.columns]
+    lines = [head, ["---"] * len(head), *cells.to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def read_tsv(path: Path, columns: Sequence[str] = (), *, text: bool = False) -> pd.DataFrame:

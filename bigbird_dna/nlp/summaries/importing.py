@@ -15,6 +15,7 @@ from torch import Tensor
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
+from bigbird_dna.huggingface.shapes import check_tensor
 from bigbird_dna.huggingface.tensor_files import StoredTensor, read_tensors
 from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.nlp.summaries.pegasus import PegasusSummariser
@@ -218,24 +219,13 @@ def _check_sizes(
 ) -> None:
     """`ModelError` unless the embeddings' sizes and the numbers of layers are those of config.json."""
     layers = {"encoder": config.layers, "decoder": shape.layers}
-    _check(tensors, _TIED[0], (config.vocabulary, config.hidden), directory)
+    check_tensor(tensors, _TIED[0], (config.vocabulary, config.hidden), directory)
     for part, count in layers.items():
-        _check(tensors, f"model.{part}.embed_positions.weight", (config.positions, config.hidden), directory)
-        for index in range(count):
-            _check(tensors, f"model.{part}.layers.{index}.fc2.bias", (config.hidden,), directory)
-
-
-def _check(tensors: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], directory: Path) -> None:
-    if name not in tensors:
-        raise ModelError(f"{directory}: tensor {name!r} is missing")
-    found = tensors[name]
-    if found.shape != shape:
-        raise ModelError(
-            f"{directory}: tensor {name!r} has shape {shortened(str(found.shape))}, "
-            f"config.json asks for {shape}"
+        check_tensor(
+            tensors, f"model.{part}.embed_positions.weight", (config.positions, config.hidden), directory
         )
-    if found.dtype is None:
-        raise ModelError(f"{directory}: tensor {name!r} is not floating point, or of a type that is not read")
+        for index in range(count):
+            check_tensor(tensors, f"model.{part}.layers.{index}.fc2.bias", (config.hidden,), directory)
 
 
 def pegasus_name(name: str) -> str:
@@ -266,7 +256,7 @@ def _weights(
         if theirs not in tensors and optional:
             weights[name] = torch.zeros(shape)
             continue
-        _check(tensors, theirs, (1, *shape) if name == "logits_bias" else shape, directory)
+        check_tensor(tensors, theirs, (1, *shape) if name == "logits_bias" else shape, directory)
         weights[name] = tensors[theirs].read().float().reshape(shape)
         if not weights[name].isfinite().all():
             raise ModelError(f"{directory}: tensor {theirs!r} holds what is not a finite number")

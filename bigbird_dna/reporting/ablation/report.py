@@ -16,7 +16,7 @@ from bigbird_dna.reporting.ablation.published import NOTE
 from bigbird_dna.reporting.ablation.reading import Bits, read_cost, read_models_bits
 from bigbird_dna.reporting.ablation.table import Found, ablation_table, length_table
 from bigbird_dna.reporting.style import interval
-from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.reporting.tables import json_rows, markdown, write_tsv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,13 +68,18 @@ def ablation_report(
     with into_directory(output, inputs) as files:
         write_tsv(files / "ablation.tsv", table)
         pages = [_page(TITLE, table)]
-        content: dict[str, Any] = {"title": TITLE, "reference": reference, "note": NOTE, "rows": _rows(table)}
+        content: dict[str, Any] = {
+            "title": TITLE,
+            "reference": reference,
+            "note": NOTE,
+            "rows": json_rows(table),
+        }
         mechanism_figure(found, files / "ablation.svg")
         if found.lengths:
             write_tsv(files / "ablation_lengths.tsv", longer)
             length_figure(found, files / "ablation_lengths.svg")
             pages.append(_page(LENGTHS, longer))
-            content["lengths"] = _rows(longer)
+            content["lengths"] = json_rows(longer)
         write_json(files / "ablation.json", content)
         text = "\n".join([*pages, _notes(found)])
         (files / "ablation.md").write_text(text, encoding="utf-8")
@@ -118,17 +123,6 @@ def _found(
     )
 
 
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows fit for JSON, which has no NaN."""
-    return [
-        {
-            str(key): None if isinstance(value, float) and math.isnan(value) else value
-            for key, value in row.items()
-        }
-        for row in table.to_dict("records")
-    ]
-
-
 def _page(title: str, table: pd.DataFrame) -> str:
     """A table in Markdown: a figure with its interval in one cell, published figures with a dagger."""
     shown = table.astype(object)
@@ -141,9 +135,7 @@ def _page(title: str, table: pd.DataFrame) -> str:
     for column in shown.columns:
         mark = " †" if str(column).startswith("published") else ""
         shown[column] = [text and text + mark for text in map(_cell, shown[column])]
-    head = [str(column).replace("_", " ") for column in shown.columns]
-    lines = [head, ["---"] * len(head), *shown.to_numpy().tolist()]
-    return f"# {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return f"# {title}\n\n{markdown(shown)}\n"
 
 
 def _notes(found: Found) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
@@ -14,7 +14,7 @@ from bigbird_dna.reporting.comparison.figures import bits_figure, promoters_figu
 from bigbird_dna.reporting.comparison.published import NOTE
 from bigbird_dna.reporting.comparison.tables import bits_table, chromatin_tables, promoter_table
 from bigbird_dna.reporting.style import interval
-from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.reporting.tables import json_rows, markdown, write_tsv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def table_report(
         table = bits_table(inputs[0], bits or {})
     with into_directory(output, inputs) as files:
         write_tsv(files / f"{name}.tsv", table)
-        write_json(files / f"{name}.json", {"title": TITLES[name], "note": NOTE, "rows": _rows(table)})
+        write_json(files / f"{name}.json", {"title": TITLES[name], "note": NOTE, "rows": json_rows(table)})
         (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
         if each is not None:
             write_tsv(files / f"{name}_tracks.tsv", each)
@@ -90,17 +90,6 @@ def table_report(
             draw = promoters_figure if name == "table6" else bits_figure
             draw(table, files / f"{name}.svg")
     return table
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows fit for JSON, which has no NaN."""
-    return [
-        {
-            str(key): None if isinstance(value, float) and math.isnan(value) else value
-            for key, value in row.items()
-        }
-        for row in table.to_dict("records")
-    ]
 
 
 def _page(name: str, table: pd.DataFrame) -> str:
@@ -115,10 +104,8 @@ def _page(name: str, table: pd.DataFrame) -> str:
     for column in shown.columns:
         mark = " †" if column.startswith("published") and not column.endswith("_of") else ""
         shown[column] = [text and text + mark for text in map(_cell, shown[column])]
-    head = [str(column).replace("_", " ") for column in shown.columns]
-    lines = [head, ["---"] * len(head), *shown.to_numpy().tolist()]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"# {TITLES[name]}\n\n{text}\n\n† {NOTE} Intervals are of 95 %, over test data and seeds.\n"
+    note = f"† {NOTE} Intervals are of 95 %, over test data and seeds."
+    return f"# {TITLES[name]}\n\n{markdown(shown)}\n\n{note}\n"
 
 
 def _cell(value: object) -> str:
