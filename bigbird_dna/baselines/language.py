@@ -186,12 +186,25 @@ def fit_language_baselines(
     orders = {}
     for told in (False, True):
         for both in (False, True):
-            bits = [
-                bases.bits(validation, order, both=both, told=told, chosen=chosen).sum()
-                for order in progress(range(base_order + 1), "orders of Markov models", base_order + 1)
-            ]
-            orders[told, both] = int(np.argmin(bits))
+            orders[told, both] = best_base_order(bases, validation, chosen, base_order, both=both, told=told)
     return LanguageBaselines(tokens, bases, orders, both_strands)
+
+
+def best_base_order(
+    bases: BaseModel,
+    validation: HeldOut,
+    chosen: NDArray[np.integer],
+    largest: int,
+    *,
+    both: bool,
+    told: bool,
+) -> int:
+    """The order, 0 to `largest`, with the fewest bits on the `chosen` validation tokens."""
+    bits = [
+        bases.bits(validation, order, both=both, told=told, chosen=chosen).sum()
+        for order in progress(range(largest + 1), "orders of Markov models", largest + 1)
+    ]
+    return int(np.argmin(bits))
 
 
 def fit_bases(

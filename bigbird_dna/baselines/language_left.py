@@ -20,13 +20,13 @@ from bigbird_dna.baselines.language import (
     BaseModel,
     Ids,
     Judged,
+    best_base_order,
     fit_bases,
 )
 from bigbird_dna.baselines.language_tokens import HeldOut, evenly, fit_left_model, left_bits
 from bigbird_dna.baselines.markov import LARGEST_ORDER
 from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.baselines.pieces import PieceBases
-from bigbird_dna.console import progress
 from bigbird_dna.reporting.language_model.table import UNIFORM
 from bigbird_dna.tokens.interface import Tokenizer
 
@@ -84,8 +84,5 @@ def fit_left_baselines(
     chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
     tokens, unigram = fit_left_model(training, validation, chosen, tokenizer, token_order, memory)
     bases = fit_bases(training, validation, PieceBases(tokenizer), base_order, both_strands)
-    bits = [
-        bases.bits(validation, order, both=False, told=True, chosen=chosen).sum()
-        for order in progress(range(base_order + 1), "orders of Markov models", base_order + 1)
-    ]
-    return LeftBaselines(tokens, unigram, bases, int(np.argmin(bits)), both_strands)
+    order = best_base_order(bases, validation, chosen, base_order, both=False, told=True)
+    return LeftBaselines(tokens, unigram, bases, order, both_strands)

@@ -219,7 +219,7 @@ class Model:
         check_at_least_one({"batch_size": batch_size})
         given = read_sequences(sequences)
         place = choose_device(device)
-        encoder = self._encoder().to(place).eval()
+        encoder = self.one_encoder("embedding").to(place).eval()
         run = EmbeddingRun(encoder, self.tokenizer, self.config, batch_size, place)
         if per_base:
             vectors: Any = run.of_bases(given)
@@ -231,8 +231,9 @@ class Model:
         values = run.of_sequences(given, pooling)
         return values if given.labels is None else pd.DataFrame(values, index=given.labels)
 
-    def _encoder(self) -> Encoder:
+    def one_encoder(self, wanted: str = "encoder") -> Encoder:
+        """The encoder; `ModelError`, which says what was `wanted`, where an ensemble has several."""
         encoders = [part for part in self.network.modules() if isinstance(part, Encoder)]
         if len(encoders) > 1:
-            raise ModelError(f"{self.name}: an ensemble of {len(encoders)} models has no one embedding")
+            raise ModelError(f"{self.name}: an ensemble of {len(encoders)} models has no one {wanted}")
         return encoders[0]

@@ -17,6 +17,7 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.directories import atomic_directory
 from bigbird_dna.files import write_json
+from bigbird_dna.tasks.run import claim
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Objective, train
 from bigbird_dna.training.state import CheckpointStore, Progress
@@ -53,12 +54,7 @@ class PlainRun(Generic[Network]):
         """
         whole = {**identity, "encoder": encoder.deciding(), "training": config.deciding()}
         store = CheckpointStore(checkpoints, whole)
-
-        def claim() -> None:
-            store.claim("this training")
-            world.at_end.callback(store.lock.release)
-
-        world.first(claim)
+        world.first(lambda: claim(store, world))
         torch.manual_seed(config.seed)
         return cls(build(encoder), encoder, config, store, world)
 

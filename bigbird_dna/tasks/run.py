@@ -62,7 +62,7 @@ class Run:
             "processes": world.size,
         }
         store = CheckpointStore(checkpoints, whole, former, _computed(encoder, config, world))
-        world.first(lambda: _claim(store, world))
+        world.first(lambda: claim(store, world))
         torch.manual_seed(config.seed)
         network = build_network(encoder, settings)
         return cls(make_model(network, tokenizer, encoder, settings), config, store, world)
@@ -92,7 +92,8 @@ class Run:
         self.store.remove(further.values())
 
 
-def _claim(store: CheckpointStore, world: World) -> None:
+def claim(store: CheckpointStore, world: World) -> None:
+    """Keep other trainings from these checkpoints until `world` is left; `ModelError` if one has them."""
     store.claim("this training")
     world.at_end.callback(store.lock.release)
 

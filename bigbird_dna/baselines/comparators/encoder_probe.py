@@ -15,7 +15,7 @@ from bigbird_dna.baselines.comparators.names import PRETRAINED
 from bigbird_dna.baselines.kmer_tracks import KmerTracks
 from bigbird_dna.baselines.linear_probe import Probe, fit_probe
 from bigbird_dna.console import progress
-from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.errors import DataError
 from bigbird_dna.model.bin_rows import bin_rows, centred_bins
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load
@@ -66,14 +66,10 @@ class EncoderProbe(Comparator):
         device: str = "auto",
     ) -> None:
         given = load(model)
-        encoders = [part for part in given.network.modules() if isinstance(part, Encoder)]
-        if len(encoders) != 1:
-            raise ModelError(f"{model}: an ensemble of {len(encoders)} models has no one encoder to probe")
+        encoder = given.one_encoder("encoder to probe")
         self.weights, self.size, self.anchor, self.seed = weights, size, anchor, seed
         self.tokenizer, self.device = given.tokenizer, choose_device(device)
-        if weights == PRETRAINED:
-            encoder = encoders[0]
-        else:
+        if weights != PRETRAINED:
             torch.manual_seed(seed)
             encoder = Encoder(given.config)
         self.encoder = encoder.to(self.device).eval()

@@ -12,7 +12,7 @@ from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.baselines.linear_probe import fit_probe
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.errors import DataError
 from bigbird_dna.files import full_disk_told
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.device import choose_device
@@ -72,9 +72,7 @@ def probe_promoters(
         The model has several encoders, or no tokenizer of DNA.
     """
     given, settings = load(model), config.promoters
-    encoders = [part for part in given.network.modules() if isinstance(part, Encoder)]
-    if len(encoders) != 1:
-        raise ModelError(f"{model}: an ensemble of {len(encoders)} models has no one encoder to probe")
+    own = given.one_encoder("encoder to probe")
     place = choose_device(device)
     if origin := read_origin(windows):
         settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
@@ -83,7 +81,7 @@ def probe_promoters(
     positions, anchor = given.config.positions, upstream / (upstream + downstream)
     rows = window_rows(given.tokenizer, chosen.sequences, positions, anchor)
     torch.manual_seed(random_seed)
-    networks = {PRETRAINED: encoders[0], RANDOM: Encoder(given.config)}
+    networks = {PRETRAINED: own, RANDOM: Encoder(given.config)}
     found: list[Probed] = []
     for name, encoder in networks.items():
         network = encoder.to(place).eval()
