@@ -81,7 +81,6 @@ class NetworkSettings:
             steps=self.steps,
             batch_size=self.batch_size,
             optimizer=optimizer,
-            precision="float32",
             evaluate_every=every,
             checkpoint_every=every,
             seed=self.seed,
@@ -92,7 +91,8 @@ class NetworkComparator(Comparator):
     """A network on one-hot windows.
 
     Training goes on from its last checkpoint if it was killed and is started again with the same windows,
-    which `identity` tells apart, and settings. On a CPU a seed has one result, bit for bit.
+    which `identity` tells apart, and settings. It is computed in bfloat16 where that is faster, as language
+    models are. On one kind of CPU a seed has one result, bit for bit.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class ResidualCnn(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         """Logits (B, T)."""
-        found = F.max_pool1d(F.gelu(self.motifs(windows)), POOLED, ceil_mode=True)
+        found = F.gelu(F.max_pool1d(self.motifs(windows), POOLED, ceil_mode=True))
         places = self.norm(self.blocks(found))  # (B, C, P)
         weights = (self.weights(places) + self.where).softmax(2)  # (B, H, P)
         means = weights @ places.transpose(1, 2)  # (B, H, C)
