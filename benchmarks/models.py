@@ -32,7 +32,7 @@ from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import autocast
 from bigbird_dna.training.estimate import matrix_rate, training_seconds
 from bigbird_dna.training.memory import freed_memory_kept
-from bigbird_dna.training.schedule import make_optimizer
+from bigbird_dna.training.optimizers import make_optimizer
 
 TOKENS, SEQUENCES = 128, 64  # of a training step
 WINDOW, WINDOWS, ANCHOR = 400, 64, 0.75  # bp; windows of a call

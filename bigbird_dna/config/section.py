@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 # Marks a key of a model or its training that looks on: another value leaves the weights as they are.
 WATCHING = "decides no weights"
@@ -28,14 +28,17 @@ class Section(BaseModel):
         they had."""
         return self._without(WATCHING, LATER)
 
-    def unsaid(self) -> set[str]:
-        """The keys marked `UNSAID` that are at their default."""
-        fields = type(self).model_fields.items()
+    @model_serializer(mode="wrap")
+    def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The keys but those marked `UNSAID` that are at their default."""
+        fields = type(self).model_fields
+        values: dict[str, Any] = dump(self)
         return {
-            key for key, field in fields if UNSAID in field.metadata and getattr(self, key) == field.default
+            key: value
+            for key, value in values.items()
+            if UNSAID not in fields[key].metadata or getattr(self, key) != fields[key].default
         }
 
     def _without(self, *marks: str) -> dict[str, Any]:
         fields = type(self).model_fields.items()
-        marked = {key for key, field in fields if {*marks} & {*field.metadata}}
-        return self.model_dump(exclude=marked | self.unsaid())
+        return self.model_dump(exclude={key for key, field in fields if {*marks} & {*field.metadata}})

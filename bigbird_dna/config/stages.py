@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any
 
 from bigbird_dna.config.run import Config
-from bigbird_dna.config.section import Section
 from bigbird_dna.errors import ConfigError
 
 # Bytes of a stage's file, which is written by a command: the kernel takes 128 KiB of one.
@@ -58,8 +57,7 @@ _DEFAULT_UNSAID: Mapping[str, Mapping[str, Any]] = {
 def stage_values(config: Config, stage: str) -> dict[str, Any]:
     """The sections and keys that a stage reads, at their places in the configuration, as values for JSON.
 
-    A key of another stage's section that is null or an empty list is left out: it says nothing; and so does
-    what came later than the stage, at its default (see `Section.unsaid`).
+    A key of another stage's section that is null or an empty list is left out: it says nothing.
     """
     include: dict[str, Any] = {}
     for name in _said(config, stage):
@@ -68,12 +66,7 @@ def stage_values(config: Config, stage: str) -> dict[str, Any]:
         for section in outer:
             here = here.setdefault(section, {})
         here[last] = True
-    values = config.model_dump(mode="json", include=include)
-    for name, section in values.items():
-        whole = getattr(config, name)
-        if isinstance(whole, Section):
-            values[name] = {key: value for key, value in section.items() if key not in whole.unsaid()}
-    return values
+    return config.model_dump(mode="json", include=include)
 
 
 def _said(config: Config, stage: str) -> list[str]:

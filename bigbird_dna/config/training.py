@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.section import COMPUTING, LATER, WATCHING, Section
+from bigbird_dna.config.section import COMPUTING, LATER, UNSAID, WATCHING, Section
 
 MOST_PROCESSES = 1024
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
@@ -12,13 +12,17 @@ CALIBRATION_METHODS: tuple[CalibrationMethod, ...] = get_args(CalibrationMethod)
 
 
 class OptimizerConfig(Section):
-    """Adam with warm-up and linear decay; shared by pretraining and fine-tuning."""
+    """Adam or Adafactor with warm-up and linear decay; shared by pretraining and fine-tuning."""
 
+    method: Annotated[Literal["adamw", "adafactor"], UNSAID] = Field(
+        default="adamw",
+        description="adafactor: second moments by row and column, steps by a matrix's size; much less memory",
+    )
     learning_rate: float = Field(
         default=1e-4, gt=0, description="reached after the warm-up; then it falls to 0 in a line"
     )
     warmup_steps: int = Field(default=100, ge=0, description="steps in which the learning rate rises")
-    weight_decay: float = Field(default=0.01, ge=0, description="of Adam, decoupled from the gradient")
+    weight_decay: float = Field(default=0.01, ge=0, description="decoupled from the gradient")
     clip_norm: float = Field(default=1.0, gt=0, description="bound of the gradient's norm")
 
 

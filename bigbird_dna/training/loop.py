@@ -26,8 +26,8 @@ from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.memory import freed_memory_kept
 from bigbird_dna.training.micro_batches import Batch as Batch
 from bigbird_dna.training.micro_batches import by_length, on_device, pinned
+from bigbird_dna.training.optimizers import learning_rate, make_optimizer
 from bigbird_dna.training.resuming import resume
-from bigbird_dna.training.schedule import learning_rate, make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 from bigbird_dna.training.stopping import Stopping
 

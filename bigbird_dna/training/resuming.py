@@ -4,9 +4,8 @@ import torch
 from torch import nn
 
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.optimizers import fresh_moments
 from bigbird_dna.training.state import CheckpointStore, Progress
-
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def resume(
@@ -34,9 +33,11 @@ def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
     numbers = world.first(lambda: [n for n, one in enumerate(parameters) if one in optimizer.state])
     for number in numbers:
         one = parameters[number]
-        if not world.is_first:
-            step = torch.zeros((), device=one.device)
-            optimizer.state[one] = dict(
-                zip(_MOMENTS, (step, torch.zeros_like(one), torch.zeros_like(one)), strict=True)
-            )
-        world.overwrite(optimizer.state[one][name] for name in _MOMENTS)
+        fresh = fresh_moments(optimizer, one)
+        if world.is_first:
+            # Adafactor counts its steps on the host, where a GPU's processes can't share them.
+            found = optimizer.state[one]
+            found["step"] = found["step"].to(one.device)
+        else:
+            optimizer.state[one] = fresh
+        world.overwrite(optimizer.state[one][name] for name in fresh)

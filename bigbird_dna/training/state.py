@@ -17,6 +17,7 @@ from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.files import atomic_path
 from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
 from bigbird_dna.training.lock import Lock
+from bigbird_dna.training.optimizers import fresh_moments
 
 Computed = str | int
 _MOST_STEPS = 2**53  # beyond it Adam's count of steps, a float, skips whole numbers
@@ -184,7 +185,7 @@ def _take(
 
 
 def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
-    """The moments of each parameter by its number, of the parameter's shape."""
+    """The moments of each parameter by its number, of the shapes that the optimiser has."""
     own = optimizer.state_dict()["param_groups"]
     try:
         moments, groups = state["state"], [group["params"] for group in state["param_groups"]]
@@ -198,10 +199,9 @@ def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str
     if not numbers <= set(expected):
         raise UnusableCheckpoint("its optimizer is one of other parameters")
     for number, values in moments.items():
-        one = expected[number]
-        like = {"step": torch.tensor(0.0), "exp_avg": one, "exp_avg_sq": one}
+        like = fresh_moments(optimizer, expected[number])
         _check_tensors(values, like, f"parameter {number}'s moments")
-        # Adam raises a number to this power.
+        # The optimiser raises a number to this power, or the reverse.
         if not 0 <= float(values["step"]) < _MOST_STEPS:
             raise UnusableCheckpoint(f"parameter {number}'s moments are of no number of steps that can be")
     return moments

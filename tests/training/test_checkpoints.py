@@ -21,7 +21,7 @@ from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkp
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.schedule import make_optimizer
+from bigbird_dna.training.optimizers import make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -57,17 +57,17 @@ class Curve:
         return {}
 
 
-def fresh() -> Everything:
+def fresh(config: TrainingConfig = CONFIG) -> Everything:
     torch.manual_seed(3)
     network = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
-    return network, make_optimizer(network, CONFIG.optimizer)
+    return network, make_optimizer(network, config.optimizer)
 
 
-def run(store: CheckpointStore, end: int = 10**9) -> list[float]:
+def run(store: CheckpointStore, end: int = 10**9, config: TrainingConfig = CONFIG) -> list[float]:
     """Train, or go on, up to step `end`; all weights."""
     network, _ = fresh()
     with suppress(KeyboardInterrupt):
-        train(network, Curve(end), CONFIG, store, ALONE)
+        train(network, Curve(end), config, store, ALONE)
     return [x for value in network.state_dict().values() for x in value.flatten().tolist()]
 
 
@@ -202,6 +202,20 @@ class Code:
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
         return os.mkdir, (str(self.path),)
+
+
+ADAFACTOR = CONFIG.model_copy(update={"optimizer": OptimizerConfig(method="adafactor", learning_rate=0.1)})
+
+
+def test_adafactor_goes_on_from_its_checkpoint_and_from_no_other_optimiser_s(tmp_path: Path) -> None:
+    whole = run(opened(tmp_path / "whole"), config=ADAFACTOR)
+    run(opened(tmp_path), 6, ADAFACTOR)
+    store = opened(tmp_path)
+    network, adamw = fresh()
+    with pytest.raises(ModelError, match="it holds other tensors than parameter 0's moments"):
+        store.restore(network, adamw)
+    assert store.restore(*fresh(ADAFACTOR)).step == 6
+    assert run(store, config=ADAFACTOR) == whole != run(opened(tmp_path / "adamw"))
 
 
 Change = Callable[[dict[str, Any]], object]

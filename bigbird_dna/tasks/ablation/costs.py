@@ -25,7 +25,7 @@ from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.training import peak_memory
 from bigbird_dna.training.distributed import autocast
-from bigbird_dna.training.schedule import make_optimizer
+from bigbird_dna.training.optimizers import make_optimizer
 
 FORMAT = 1
 _FEWEST, _MOST, _SECONDS = 3, 30, 2.0  # steps that are measured: so many, or as many as this time has

@@ -37,7 +37,7 @@ from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_info import own_checksum
 from bigbird_dna.training.lock import Lock
 from bigbird_dna.training.log import TrainingLog
-from bigbird_dna.training.schedule import make_optimizer
+from bigbird_dna.training.optimizers import make_optimizer
 from bigbird_dna.training.state import CheckpointStore, Progress
 from tests.fuzz.containers import NPY, SAFETENSORS, ZIP
 from tests.fuzz.reader import Reader
