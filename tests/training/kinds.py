@@ -75,6 +75,8 @@ def train(
         pretrain(parse_config(values), results.tokens, results.tokenizer, output, **places)
     elif kind == "promoters":
         windows = config.promoters.windows.model_dump(mode="json")
+        # By the other optimiser than the rest.
+        training |= {"optimizer": {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}}
         own = {"windows": windows, "model": {"initial": "random"}, "training": {**training, "jitter": 4}}
         finetune_promoter(
             parse_config({**values, kind: own}),
