@@ -19,6 +19,7 @@ def write_model(
     pairs: int = 300,
     task: str = "promoter",
     changed: dict[str, Any] | None = None,
+    window: int = 3000,
 ) -> Path:
     """A model directory as `report-study` reads it; test promoters score `lift` deviations above negatives.
 
@@ -34,7 +35,7 @@ def write_model(
         "pretrained_sha256": "0" * 64 if start == "pretrained" else None,
     }
     counts = {"steps": steps, "tokens_seen": 1000 * steps, "examples": round(1000 * share)}
-    write(path / "config.json", {"task": task})
+    write(path / "config.json", {"task": task, "settings": {"window": window}})
     write(path / "provenance.json", provenance)
     write(path / "metrics.json", {"training": counts})
     lines = []

@@ -97,6 +97,16 @@ def test_a_row_for_each_predictor_and_its_weights(promoters: list[Path], tmp_pat
     assert set(table["published_f1"]) == {""}
 
 
+def test_chromatin_models_of_other_windows_are_other_rows(
+    chromatin: tuple[list[Path], Path, Path], tmp_path: Path
+) -> None:
+    directories, labels, tracks = chromatin
+    narrow = write_model(tmp_path / "narrow/model", task="chromatin", window=800)
+    table = table_report("table7", [*directories, narrow], tmp_path / "report", labels=labels, tracks=tracks)
+    models = table.query("predictor == 'bigbird' and group == 'TF' and tracks == 'all'")
+    assert models["window"].tolist() == [3000, 3000, 800] and models["seeds"].tolist() == [2, 2, 1]
+
+
 def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: Path) -> None:
     models = [write_model(tmp_path / s / "model", start=s) for s in ("pretrained", "random")]
     directories = [*models, promoter_comparator(tmp_path / "cnn", "cnnprom", 1, 1.0)]

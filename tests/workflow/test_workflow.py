@@ -456,6 +456,8 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     for words in (f"--pretrained {home}/pretraining/bert-512/model ", "encoder.attention=full"):
         assert words in model
     assert "windows.upstream=1500" in model and f"--windows {home}/promoters/2000/windows " in model
+    assert "--window=2000" in one(f"--output {home}/chromatin/bins/bert-512-random-7/model ")
+    assert "window" not in one(f"--output {home}/chromatin/bins/own-random-7/model ").replace("--windows", "")
     pretraining = one("pretrain ", f"--output {home}/pretraining/bigbird-256/model ")
     # As many tokens a step as the run's own 32 inputs of 128.
     for words in ("batch_size=16", "sequence_tokens=256", "pretraining.steps=40", "attention=bigbird"):

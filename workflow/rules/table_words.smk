@@ -106,22 +106,20 @@ def table_pretraining(wildcards):
 
 def table_settings(wildcards, section):
     """What a language model of a table has otherwise than the task's own: words for its command."""
-    windows = {}
-    if section == "promoters":
-        windows = table_sides(wildcards)
-    elif wildcards.lm != OWN_MODEL:
-        windows = {"chromatin.data.window": TABLE_MODELS[wildcards.lm].window}
+    windows = table_sides(wildcards) if section == "promoters" else {}
+    # On tracks the run's own model has the run's window; another learns from as many bins a step.
+    own = section == "promoters" or wildcards.lm == OWN_MODEL
+    window = [] if own else [f"--window={TABLE_MODELS[wildcards.lm].window}"]
     number = getattr(TABLES.model_steps, section)
     steps = {f"{section}.training.steps": number} if number else {}
-    return set_words(
-        {
-            **table_encoder(wildcards.lm),
-            **windows,
-            **steps,
-            f"{section}.model.initial": wildcards.start,
-            f"{section}.training.seed": wildcards.seed,
-        }
-    )
+    values = {
+        **table_encoder(wildcards.lm),
+        **windows,
+        **steps,
+        f"{section}.model.initial": wildcards.start,
+        f"{section}.training.seed": wildcards.seed,
+    }
+    return [*set_words(values), *window]
 
 
 def set_words(values):

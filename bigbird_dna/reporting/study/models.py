@@ -72,7 +72,8 @@ def read_model(path: Path) -> StudyModel:
     path = Path(path)
     if not path.is_dir():
         raise DataError(f"{path}: no such model directory")
-    task = read_object(path / "config.json").get("task")
+    description = read_object(path / "config.json")
+    task = description.get("task")
     if task not in _SECTIONS:
         raise DataError(f"{path}: not a fine-tuned model of promoters or chromatin, but of task {task!r:.60}")
     provenance, metrics = read_object(path / "provenance.json"), read_object(path / "metrics.json")
@@ -88,6 +89,9 @@ def read_model(path: Path) -> StudyModel:
     settings = dict(_leaves(provenance["configuration"]))
     for key in (*_FREE, *_WATCHING, *_COMPUTING):
         settings.pop(f"{section}.{key}", None)
+    if section == "chromatin":  # the window may be another one than the configuration's
+        shape = _object(description, "settings", path / "config.json")
+        settings["chromatin.data.window"] = whole_number(shape, "window", path / "config.json")
     started = provenance.get("pretrained_sha256")
     return StudyModel(
         path=path,
