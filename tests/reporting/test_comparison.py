@@ -105,6 +105,16 @@ def test_chromatin_models_of_other_windows_are_other_rows(
     table = table_report("table7", [*directories, narrow], tmp_path / "report", labels=labels, tracks=tracks)
     models = table.query("predictor == 'bigbird' and group == 'TF' and tracks == 'all'")
     assert models["window"].tolist() == [3000, 3000, 800] and models["seeds"].tolist() == [2, 2, 1]
+    lines = (tmp_path / "report/table7.md").read_text().splitlines()
+    place = lines.index("median AUROC, side by side:") + 2
+    heads = ["predictor", "weights", "training", "window"]
+    sides = ["TF, all", "TF, with a known motif", "TF, without one", "DHS, all", "DHS, without one"]
+    assert lines[place] == f"| {' | '.join([*heads, *sides])} |"
+    side = models["median_auroc"].iloc[2]
+    (row,) = (
+        line for line in lines[place:] if line.startswith("| bigbird | pretrained | fine-tuned | 800 |")
+    )
+    assert row.split(" | ")[4].startswith(f"{side:.3f}")
 
 
 def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: Path) -> None:
@@ -117,6 +127,7 @@ def test_published_figures_stand_beside_what_is_alike_and_are_marked(tmp_path: P
     table = table_report("table6", directories, tmp_path / "report")
     assert table["published_f1"].tolist() == pytest.approx([0.999, np.nan, 0.697], nan_ok=True)
     page = (tmp_path / "report/table6.md").read_text()
+    assert "| predictor | weights | training | substituted, 400 bp |" in page
     assert page.count("0.999 †") == 1 and page.count("0.697 †") == 1
     told = json.loads((tmp_path / "report/table6.json").read_text())
     assert [row["published_f1"] for row in told["rows"]] == [0.999, None, 0.697]

@@ -25,6 +25,9 @@ TITLES = {
     "table7": "Table 7: chromatin",
 }
 _INTERVALS = ("bits_per_base", "auroc", "median_auroc")
+# What of a table stands side by side before its whole: a figure, and what tells its columns apart.
+_SIDES = {"table6": ("auroc", ("negative_set", "window")), "table7": ("median_auroc", ("group", "tracks"))}
+_PREDICTOR = ("predictor", "weights", "training", "window")
 
 
 def table_report(
@@ -101,11 +104,38 @@ def _page(name: str, table: pd.DataFrame) -> str:
             figures = table[[column, low, high]].itertuples(index=False, name=None)
             shown[column] = [interval(*row) for row in figures]
             shown = shown.drop(columns=[low, high])
+    if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats
+        shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
     for column in shown.columns:
         mark = " †" if column.startswith("published") and not column.endswith("_of") else ""
         shown[column] = [text and text + mark for text in map(_cell, shown[column])]
     note = f"† {NOTE} Intervals are of 95 %, over test data and seeds."
-    return f"# {TITLES[name]}\n\n{markdown(shown)}\n\n{note}\n"
+    parts = [f"# {TITLES[name]}", markdown(shown), note]
+    if name in _SIDES:
+        figure, sides = _SIDES[name]
+        said = figure.replace("auroc", "AUROC").replace("_", " ")
+        parts[1:2] = [
+            f"{said}, side by side:",
+            markdown(_side_by_side(shown, figure, sides)),
+            "All figures:",
+            parts[1],
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:
+    """A figure of each predictor in a row, with a column for each value of `sides`; "" where it has none."""
+    import pandas as pd
+
+    own = [column for column in _PREDICTOR if column in cells and column not in sides]
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    columns: dict[str, None] = {}
+    for row in cells.to_dict("records"):
+        side = ", ".join(row[name] + (" bp" if name == "window" else "") for name in sides)
+        columns[side] = None
+        rows.setdefault(tuple(row[name] for name in own), {})[side] = row[figure]
+    filled = [[*row, *(figures.get(side, "") for side in columns)] for row, figures in rows.items()]
+    return pd.DataFrame(filled, columns=[*own, *columns])
 
 
 def _cell(value: object) -> str:
