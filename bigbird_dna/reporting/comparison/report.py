@@ -110,16 +110,12 @@ def _page(name: str, table: pd.DataFrame) -> str:
         mark = " †" if column.startswith("published") and not column.endswith("_of") else ""
         shown[column] = [text and text + mark for text in map(_cell, shown[column])]
     note = f"† {NOTE} Intervals are of 95 %, over test data and seeds."
-    parts = [f"# {TITLES[name]}", markdown(shown), note]
+    parts = [f"# {TITLES[name]}"]
     if name in _SIDES:
         figure, sides = _SIDES[name]
         said = figure.replace("auroc", "AUROC").replace("_", " ")
-        parts[1:2] = [
-            f"{said}, side by side:",
-            markdown(_side_by_side(shown, figure, sides)),
-            "All figures:",
-            parts[1],
-        ]
+        parts += [f"{said}, side by side:", markdown(_side_by_side(shown, figure, sides)), "All figures:"]
+    parts += [markdown(shown), note]
     return "\n\n".join(parts) + "\n"
 
 
