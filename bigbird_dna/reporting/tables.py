@@ -39,13 +39,6 @@ def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def markdown(cells: pd.DataFrame) -> str:
-    """A table in Markdown, without a line break at its end; cells are texts, in which no "|" stands bare."""
-    head = [str(column).replace("_", " ") for column in cells.columns]
-    lines = [head, ["---"] * len(head), *cells.to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def read_tsv(path: Path, columns: Sequence[str] = (), *, text: bool = False) -> pd.DataFrame:
     """Read a table that must have `columns`; with `text` every cell as it is, an empty one as "".
 

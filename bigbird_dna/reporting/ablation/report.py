@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,8 +14,8 @@ from bigbird_dna.reporting.ablation.figures import length_figure, mechanism_figu
 from bigbird_dna.reporting.ablation.published import NOTE
 from bigbird_dna.reporting.ablation.reading import Bits, read_cost, read_models_bits
 from bigbird_dna.reporting.ablation.table import Found, ablation_table, length_table
-from bigbird_dna.reporting.style import interval
-from bigbird_dna.reporting.tables import json_rows, markdown, write_tsv
+from bigbird_dna.reporting.readable import markdown, readable
+from bigbird_dna.reporting.tables import json_rows, write_tsv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,18 +123,7 @@ def _found(
 
 
 def _page(title: str, table: pd.DataFrame) -> str:
-    """A table in Markdown: a figure with its interval in one cell, published figures with a dagger."""
-    shown = table.astype(object)
-    for column in [str(name) for name in table.columns]:
-        low, high = f"{column}_low", f"{column}_high"
-        if low in table:
-            figures = table[[column, low, high]].itertuples(index=False, name=None)
-            shown[column] = ["" if math.isnan(row[0]) else interval(*row) for row in figures]
-            shown = shown.drop(columns=[low, high])
-    for column in shown.columns:
-        mark = " †" if str(column).startswith("published") else ""
-        shown[column] = [text and text + mark for text in map(_cell, shown[column])]
-    return f"# {title}\n\n{markdown(shown)}\n"
+    return f"# {title}\n\n{markdown(readable(table, _shown))}\n"
 
 
 def _notes(found: Found) -> str:
@@ -150,7 +138,5 @@ def _notes(found: Found) -> str:
     )
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return str(value).replace("|", "\\|")
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

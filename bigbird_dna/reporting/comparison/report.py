@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +12,8 @@ from bigbird_dna.files import write_json
 from bigbird_dna.reporting.comparison.figures import bits_figure, promoters_figure, tracks_figure
 from bigbird_dna.reporting.comparison.published import NOTE
 from bigbird_dna.reporting.comparison.tables import bits_table, chromatin_tables, promoter_table
-from bigbird_dna.reporting.style import interval
-from bigbird_dna.reporting.tables import json_rows, markdown, write_tsv
+from bigbird_dna.reporting.readable import markdown, readable
+from bigbird_dna.reporting.tables import json_rows, write_tsv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +23,6 @@ TITLES = {
     "table6": "Table 6: promoters",
     "table7": "Table 7: chromatin",
 }
-_INTERVALS = ("bits_per_base", "auroc", "median_auroc")
 # What of a table stands side by side before its whole: a figure, and what tells its columns apart.
 _SIDES = {"table6": ("auroc", ("negative_set", "window")), "table7": ("median_auroc", ("group", "tracks"))}
 _PREDICTOR = ("predictor", "weights", "training", "window")
@@ -96,19 +94,11 @@ def table_report(
 
 
 def _page(name: str, table: pd.DataFrame) -> str:
-    """The table in Markdown: a figure with its interval in one cell, published figures with a dagger."""
-    shown = table.astype(object)
-    for column in _INTERVALS:
-        if column in table:
-            low, high = ("low", "high") if column == "bits_per_base" else (f"{column}_low", f"{column}_high")
-            figures = table[[column, low, high]].itertuples(index=False, name=None)
-            shown[column] = [interval(*row) for row in figures]
-            shown = shown.drop(columns=[low, high])
+    """The table in Markdown, after its figures side by side."""
+    table = table.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
+    shown = readable(table, "{:.3f}".format)
     if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats
         shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
-    for column in shown.columns:
-        mark = " †" if column.startswith("published") and not column.endswith("_of") else ""
-        shown[column] = [text and text + mark for text in map(_cell, shown[column])]
     note = f"† {NOTE} Intervals are of 95 %, over test data and seeds."
     parts = [f"# {TITLES[name]}"]
     if name in _SIDES:
@@ -132,9 +122,3 @@ def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.
         rows.setdefault(tuple(row[name] for name in own), {})[side] = row[figure]
     filled = [[*row, *(figures.get(side, "") for side in columns)] for row, figures in rows.items()]
     return pd.DataFrame(filled, columns=[*own, *columns])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.3f}"
-    return str(value).replace("|", "\\|")
