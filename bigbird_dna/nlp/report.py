@@ -82,7 +82,7 @@ def report_tasks(evaluations: Sequence[Path], output: Path) -> None:
         try:
             rows += _rows(values)
             curves += _curves(values)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             raise DataError(f"{path}: not figures of a task on text") from None
     style = files("bigbird_dna.reporting").joinpath("page.css").read_text(encoding="utf-8")
     template = Environment(autoescape=True).from_string(_TEMPLATE)

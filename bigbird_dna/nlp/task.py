@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.nlp.records import Kind, Record
+from bigbird_dna.errors import UsageError
+from bigbird_dna.nlp.records import Kind
 from bigbird_dna.nlp.sections import GeneratedConfig, TextTask
 from bigbird_dna.training.distributed import World
 
@@ -59,7 +59,7 @@ class Task(Protocol[S]):
     def evaluate(self, settings: S, records: Path, predictions: Path) -> dict[str, Any]:
         """Figures by metric of predictions, by the official definitions; they need no model.
 
-        `DataError` if a record has no prediction, or a prediction no record (`matched`).
+        `DataError` if a record has no prediction, or a prediction no record (`read_predictions`).
         """
 
 
@@ -68,14 +68,3 @@ def find_task(kind: str) -> Task[Any]:
     if kind not in _PLACES:
         raise UsageError(f"task {kind!r} is not one of {', '.join(_PLACES)}")
     return import_module(_PLACES[kind]).TASK  # type: ignore[no-any-return]
-
-
-def matched(records: Mapping[str, Record], predictions: Mapping[str, Any], source: Path) -> list[str]:
-    """The ids that both have, in the records' order; `DataError` names the first that only one has."""
-    for name in records:
-        if name not in predictions:
-            raise DataError(f"{source}: has no prediction for record {name!r}")
-    for name in predictions:
-        if name not in records:
-            raise DataError(f"{source}: predicts record {name!r}, which is not among the records")
-    return [*records]

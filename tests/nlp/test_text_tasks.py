@@ -100,6 +100,12 @@ def test_scores_are_learnt_and_judged_by_correlations(run: Run, write: Write, tm
         assert result.code == 0, result.err
     figures = json.loads((tmp_path / "results/sts/evaluation.json").read_text())["figures"]
     assert set(figures) == {"pearson", "spearman", "records"} and figures["records"] == 8
+    # Whole numbers are scores as well, wherever they come from.
+    whole = "".join(json.dumps({"id": str(n), "score": n}) + "\n" for n in range(1, 9))
+    (tmp_path / "results/sts/predictions.jsonl").write_text(whole)
+    assert run("nlp", "evaluate", config, "--task", "sts").code == 0
+    figures = json.loads((tmp_path / "results/sts/evaluation.json").read_text())["figures"]
+    assert figures["pearson"] == pytest.approx(1) and figures["spearman"] == pytest.approx(1)
 
 
 def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
@@ -124,8 +130,13 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     predictions = home / "predictions.jsonl"
     predictions.write_text('{"id": "1", "label": "mother harbour"}\n')
     refused(run("nlp", "evaluate", config, "--task", "far"), 1, "has no prediction for record '2'")
-    predictions.write_text('{"id": "1", "label": 3}\n')
-    refused(run("nlp", "evaluate", config, "--task", "far"), 1, "line 1: has no id or no label")
+    for line, told in (
+        ('{"id": "1", "label": null}', "line 1: has no id or no label"),
+        ('{"id": "1", "label": 3}', "line 1: label: "),
+        ('{"id": "1", "label": "a", "lable": "b"}', "line 1: unknown key 'lable'"),
+    ):
+        predictions.write_text(line + "\n")
+        refused(run("nlp", "evaluate", config, "--task", "far"), 1, told)
     (tmp_path / "bad.json").write_text("[]")
     refused(
         run("nlp", "report", tmp_path / "bad.json", "-o", tmp_path / "x.html"),

@@ -95,7 +95,7 @@ def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[
             return
         try:
             values, end = decode(text)
-        except ValueError as error:  # broken off, or no JSON
+        except (RecursionError, ValueError) as error:  # broken off, or no JSON
             if not ended and len(text) <= LONGEST_LINE:
                 more = stream.read(max(_PIECE, len(text)))
                 ended = not more

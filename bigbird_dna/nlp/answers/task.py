@@ -18,18 +18,10 @@ from bigbird_dna.nlp.answers.public import public_record
 from bigbird_dna.nlp.answers.reading import predictions
 from bigbird_dna.nlp.answers.sections import AnswersTask
 from bigbird_dna.nlp.answers.settings import LongAnswersSettings
-from bigbird_dna.nlp.records import (
-    Kind,
-    QuestionRecord,
-    Record,
-    checked,
-    read_objects,
-    read_records,
-    write_objects,
-)
+from bigbird_dna.nlp.predictions import read_predictions
+from bigbird_dna.nlp.records import Kind, QuestionRecord, Record, read_records, write_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
 from bigbird_dna.nlp.starting import make_text_start
-from bigbird_dna.nlp.task import matched
 from bigbird_dna.nlp.vocabulary import texts_of
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.training.distributed import World
@@ -128,15 +120,8 @@ class _Answers:
     def evaluate(self, settings: AnswersTask, records: Path, predictions: Path) -> dict[str, Any]:
         """The official figures of the data set that `settings.form` names."""
         true = {record.id: record for record in read_questions(records, settings)}
-        predicted: dict[str, Any] = {}
-        for number, values in read_objects(predictions):
-            if not isinstance(values.get("id"), str) or not isinstance(values.get("answer"), str):
-                raise DataError(f"{predictions}: line {number}: has no id or no answer")
-            said = checked(values, Prediction, number, predictions)
-            if said.id in predicted:
-                raise DataError(f"{predictions}: line {number}: record {said.id!r} is predicted twice")
-            predicted[said.id] = said.model_dump()
-        matched(true, predicted, predictions)
+        said = read_predictions(predictions, Prediction, "answer", true)
+        predicted = {name: one.model_dump() for name, one in said.items()}
         return figures_of(settings.form, true, predicted)
 
 

@@ -18,10 +18,10 @@ from bigbird_dna.nlp.classification.generated import generate_documents
 from bigbird_dna.nlp.classification.metrics import Figures, class_figures, score_figures
 from bigbird_dna.nlp.classification.objective import ClassificationObjective, outputs_of, text_rows
 from bigbird_dna.nlp.classification.sections import ClassificationTask
-from bigbird_dna.nlp.records import ClassificationRecord, Kind, read_objects, read_records, write_objects
+from bigbird_dna.nlp.predictions import read_predictions
+from bigbird_dna.nlp.records import ClassificationRecord, Kind, Record, read_records, write_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
 from bigbird_dna.nlp.starting import make_text_start
-from bigbird_dna.nlp.task import matched
 from bigbird_dna.nlp.vocabulary import texts_of
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.training.distributed import World
@@ -35,6 +35,14 @@ _PAIRS = (
 )
 _TEXTS = ("text", "sentence")
 _LABELS = ("label", "hyperpartisan")
+
+
+class Prediction(Record):
+    """A line of a file of predictions: a class, with the probability of each, or a score."""
+
+    label: str | None = None
+    score: float | None = None
+    probabilities: dict[str, float] | None = None
 
 
 class _Classification:
@@ -147,24 +155,15 @@ class _Classification:
     def evaluate(self, settings: ClassificationTask, records: Path, predictions: Path) -> dict[str, Any]:
         """Accuracy, micro F1, Matthews' correlation and F1; or Pearson's and Spearman's correlations."""
         true = {record.id: record for record in read_labelled(records, settings)}
-        key, kind = ("score", float) if settings.regression else ("label", str)
-        predicted: dict[str, Any] = {}
-        for number, values in read_objects(predictions):
-            name, value = values.get("id"), values.get(key)
-            if not isinstance(name, str) or not isinstance(value, kind):
-                raise DataError(f"{predictions}: line {number}: has no id or no {key}")
-            if name in predicted:
-                raise DataError(f"{predictions}: line {number}: record {name!r} is predicted twice")
-            predicted[name] = value
-        order = matched(true, predicted, predictions)
+        said = read_predictions(predictions, Prediction, "score" if settings.regression else "label", true)
         figures: Figures
         if settings.regression:
-            scores = [float(true[name].score or 0.0) for name in order]
-            figures = score_figures(scores, [predicted[name] for name in order])
+            scores = [float(one.score or 0.0) for one in true.values()]
+            figures = score_figures(scores, [float(one.score or 0.0) for one in said.values()])
         else:
-            names = [str(true[name].label) for name in order]
-            figures = class_figures(names, [predicted[name] for name in order], settings.positive)
-        return {**figures, "records": len(order)}
+            names = [str(one.label) for one in true.values()]
+            figures = class_figures(names, [str(one.label) for one in said.values()], settings.positive)
+        return {**figures, "records": len(true)}
 
 
 def read_labelled(path: Path, settings: ClassificationTask) -> list[ClassificationRecord]:

@@ -10,7 +10,8 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.files import checksum
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.model import Model
-from bigbird_dna.nlp.records import Kind, SummaryRecord, read_objects, read_records, write_objects
+from bigbird_dna.nlp.predictions import read_predictions
+from bigbird_dna.nlp.records import Kind, Record, SummaryRecord, read_records, write_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
 from bigbird_dna.nlp.summaries.generated import generate_facts
 from bigbird_dna.nlp.summaries.model import SummariesSettings, Summariser
@@ -20,13 +21,18 @@ from bigbird_dna.nlp.summaries.rouge import rouge
 from bigbird_dna.nlp.summaries.rows import Reader, read_summarised
 from bigbird_dna.nlp.summaries.sections import SummariesTask
 from bigbird_dna.nlp.summaries.starting import make_start, open_summariser
-from bigbird_dna.nlp.task import matched
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.training.distributed import World
 
 # Columns of the public data sets: XSum's, arXiv's and PubMed's, BigPatent's, CNN/DailyMail's.
 _DOCUMENTS = ("document", "article", "description")
 _SUMMARIES = ("summary", "abstract", "highlights")
+
+
+class Prediction(Record):
+    """A line of a file of predictions."""
+
+    summary: str
 
 
 class _Summaries:
@@ -92,18 +98,10 @@ class _Summaries:
     def evaluate(self, settings: SummariesTask, records: Path, predictions: Path) -> dict[str, Any]:
         """ROUGE-1, -2, -L and -Lsum, mean F1 over records."""
         true = {record.id: record for record in read_summarised(records)}
-        predicted: dict[str, str] = {}
-        for number, values in read_objects(predictions):
-            name, summary = values.get("id"), values.get("summary")
-            if not isinstance(name, str) or not isinstance(summary, str):
-                raise DataError(f"{predictions}: line {number}: has no id or no summary")
-            if name in predicted:
-                raise DataError(f"{predictions}: line {number}: record {name!r} is predicted twice")
-            predicted[name] = summary
-        order = matched(true, predicted, predictions)
-        summaries = [str(true[name].summary) for name in order]
-        figures = rouge(summaries, [predicted[name] for name in order])
-        return {**figures, "records": len(order)}
+        said = read_predictions(predictions, Prediction, "summary", true)
+        summaries = [str(one.summary) for one in true.values()]
+        figures = rouge(summaries, [one.summary for one in said.values()])
+        return {**figures, "records": len(true)}
 
 
 def _summaries(

@@ -12,9 +12,10 @@ from tests.fuzz.readers import (
     published,
     reports,
     tasks,
+    text,
 )
 
-ROOMS = (config, integrity, genome, arrays, data_sets, reports, models, published, downloads, tasks)
+ROOMS = (config, integrity, genome, arrays, data_sets, reports, models, published, downloads, tasks, text)
 
 
 def _collected() -> dict[str, Reader]:

@@ -1,0 +1,257 @@
+"""Readers of the tasks on text: records, public data sets, predictions, figures, checkpoints, settings."""
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from bigbird_dna.nlp.answers.documents import header, read_document, windows
+from bigbird_dna.nlp.answers.public import read_public
+from bigbird_dna.nlp.answers.sections import Form
+from bigbird_dna.nlp.config import read_config
+from bigbird_dna.nlp.records import RECORDS, Kind, QuestionRecord, read_records, write_objects
+from bigbird_dna.nlp.report import report_tasks
+from bigbird_dna.nlp.roberta import write_bigbird
+from bigbird_dna.nlp.sections import TextTask
+from bigbird_dna.nlp.summaries.importing import import_pegasus
+from bigbird_dna.nlp.task import find_task
+from bigbird_dna.nlp.vocabulary import learn_tokenizer, texts_of
+from bigbird_dna.tokens.interface import Tokenizer
+from tests.fuzz.containers import SAFETENSORS
+from tests.fuzz.reader import Reader
+from tests.fuzz.readers.config import HOME
+from tests.nlp.answers.test_public_answers import HOTPOT, NATURAL, TRIVIA, WIKIHOP
+
+Values = dict[str, Any]
+_JSON = (b"[[[[[[[[", b"1e999", b"NaN", b"\\ud800", b"-1", b"null", b"true", b"{}", b"[]", b'""', b"9" * 30)
+
+_QUESTION: Values = {
+    "id": "a",
+    "question": "Where is it?",
+    "paragraphs": [
+        {"title": "One", "sentences": ["It is  here.", " Not there."]},
+        {"sentences": ["é\u3000x"]},
+    ],
+    "answers": [{"text": "here", "paragraph": 0, "start": 7}, {"text": "there"}],
+    "facts": [{"paragraph": 0, "sentence": 1}],
+    "candidates": ["here", "there"],
+    "long_answer": 1,
+    "annotations": [{"answers": [{"text": "here"}], "long_answer": 0, "type": "short"}, {}],
+}
+_RECORDS: dict[Kind, list[Values]] = {
+    "pretraining": [{"text": "one"}, {"id": "b", "text": "two é"}],
+    "classification": [
+        {"text": "one", "label": "good"},
+        {"id": "b", "text": "two", "pair": "too", "label": "bad", "score": 1.5},
+    ],
+    "qa": [_QUESTION],
+    "summaries": [{"document": "one two three", "summary": "two"}],
+}
+_ROWS: dict[Form, Values] = {
+    "hotpotqa": HOTPOT,
+    "natural_questions": NATURAL,
+    "triviaqa": TRIVIA,
+    "wikihop": WIKIHOP,
+}
+_SAID: dict[str, Values] = {
+    "hotpotqa": {"id": "a", "answer": "there", "type": "span", "facts": [[0, 1]], "score": 0.5},
+    "natural_questions": {
+        **{"id": "a", "answer": "here", "type": "short", "long_answer": 1, "paragraph": 0},
+        **{"long_score": 0.5, "score": 0.25, "start": 7},
+    },
+    "classification": {"id": "1", "label": "good", "probabilities": {"good": 1.0, "bad": 0.0}},
+    "regression": {"id": "b", "score": 0.5},
+    "summaries": {"id": "1", "summary": "two three"},
+}
+_FIGURES: Values = {
+    **{"task": "text", "kind": "pretraining", "published": {"accuracy": 0.9}},
+    "figures": {"bits": 2.0, "curve": [[10, 3.0], [20, 2.0]], "character_ngram": 2.5, "none": None},
+}
+
+
+def _lines(values: list[Values]) -> bytes:
+    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in values).encode()
+
+
+@functools.cache
+def _tokenizer() -> Tokenizer:
+    return learn_tokenizer(["It is here, not there."], 300)
+
+
+def _read_records(kind: Kind) -> Callable[[Path], None]:
+    def read(path: Path) -> None:
+        for record in read_records(path, RECORDS[kind]):
+            if isinstance(record, QuestionRecord):
+                document = read_document(record, _tokenizer(), 8)
+                windows(document, 32, 16, len(header(document, _tokenizer())[0]))
+        for _ in texts_of(path, kind):
+            pass
+
+    return read
+
+
+def _read_public(form: Form) -> Callable[[Path], None]:
+    def read(path: Path) -> None:
+        # TriviaQA's documents stand beside the directory of its questions.
+        directory = path.parent / "qa"
+        for name in ("wikipedia/Egypt.txt", "web/1/rivers.txt"):
+            place = path.parent / "evidence" / name
+            place.parent.mkdir(parents=True)
+            place.write_text("The Nile flows.\nNorth.")
+        directory.mkdir()
+        for _ in read_public(form, path.rename(directory / path.name)):
+            pass
+
+    return read
+
+
+def _public(form: Form) -> bytes:
+    row = json.dumps(_ROWS[form])
+    return {"natural_questions": f"{row}\n", "triviaqa": f'{{"Data": [{row}, {row}]}}'}.get(
+        form, f"[{row}, {row}]"
+    ).encode()
+
+
+def _judge(task: TextTask, records: list[Values]) -> Callable[[Path], None]:
+    """Predictions of good records."""
+
+    def read(path: Path) -> None:
+        write_objects(path.with_name("records.jsonl"), records)
+        find_task(task.kind).evaluate(task, path.with_name("records.jsonl"), path)
+
+    return read
+
+
+def _judged() -> list[Reader]:
+    data = {"data": {"generated": {"train": 1, "valid": 1, "test": 1}}}
+    made: list[tuple[str, Values, list[Values]]] = [
+        (form, {"kind": "qa", "form": form}, [_QUESTION]) for form in ("hotpotqa", "natural_questions")
+    ]
+    made += [
+        ("classification", {"kind": "classification"}, _RECORDS["classification"][:1]),
+        ("regression", {"kind": "classification", "regression": True}, _RECORDS["classification"][1:]),
+        ("summaries", {"kind": "summaries"}, _RECORDS["summaries"]),
+    ]
+    from bigbird_dna.nlp.config import parse_config
+
+    return [
+        Reader(
+            f"said-{name}",
+            ".jsonl",
+            _judge(parse_config({"tasks": {"a": {**keys, **data}}}).task("a"), records),
+            lambda name=name: [_lines([_SAID[name]])],  # type: ignore[misc]
+            tokens=_JSON,
+        )
+        for name, keys, records in made
+    ]
+
+
+def _config(path: Path) -> None:
+    config = read_config(path)
+    for name in config.tasks:
+        config.paths(name)
+
+
+def _page(path: Path) -> None:
+    report_tasks([path], path.with_name("page.html"))
+
+
+def _roberta_files() -> dict[str, bytes]:
+    """A masked-token model of one layer of width 4."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (8, 4),
+        "embeddings.position_embeddings.weight": (6, 4),
+        "embeddings.token_type_embeddings.weight": (1, 4),
+        "encoder.layer.0.attention.self.query.weight": (4, 4),
+    }
+    tensors = {f"roberta.{name}": torch.ones(shape) for name, shape in shapes.items()}
+    tensors["lm_head.bias"] = torch.ones(8)
+    config = {"model_type": "roberta", "vocab_size": 8, "hidden_size": 4, "pad_token_id": 1}
+    return {"config.json": json.dumps(config).encode(), "model.safetensors": save(tensors)}
+
+
+@functools.cache
+def _pegasus_files() -> dict[str, bytes]:
+    from tests.nlp.summaries.test_pegasus import theirs
+
+    with tempfile.TemporaryDirectory() as directory:
+        theirs(1, encoder_layers=1, decoder_layers=1).save_pretrained(directory)
+        return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
+
+
+def _among(
+    files: Callable[[], dict[str, bytes]], name: str, read: Callable[[Path], object]
+) -> Callable[[Path], None]:
+    """Read a directory of good files but for one, which is the damaged file."""
+
+    def call(path: Path) -> None:
+        directory = path.parent / "files"
+        directory.mkdir()
+        for other, content in {**files(), name: path.read_bytes()}.items():
+            (directory / other).write_bytes(content)
+        read(directory)
+
+    return call
+
+
+def _write_bigbird(directory: Path) -> None:
+    output = directory.with_name("bigbird")
+    output.mkdir()
+    write_bigbird(directory, output, 32)
+
+
+READERS = [
+    Reader("text-config", ".yaml", _config, lambda: [(HOME / "workflow/config/nlp.yaml").read_bytes()]),
+    *(
+        Reader(
+            f"text-{kind}",
+            ".jsonl",
+            _read_records(kind),
+            lambda records=records: [_lines(records)],  # type: ignore[misc]
+            tokens=_JSON,
+        )
+        for kind, records in _RECORDS.items()
+    ),
+    *(
+        Reader(
+            f"public-{form}",
+            ".json",
+            _read_public(form),
+            lambda form=form: [_public(form)],  # type: ignore[misc]
+            tokens=(*_JSON, b'"Data"', b"../", b"\\u0000"),
+        )
+        for form in _ROWS
+    ),
+    *_judged(),
+    Reader("text-figures", ".json", _page, lambda: [json.dumps(_FIGURES).encode()], tokens=_JSON),
+    Reader(
+        "roberta-config",
+        ".json",
+        _among(_roberta_files, "config.json", _write_bigbird),
+        lambda: [_roberta_files()["config.json"]],
+        tokens=_JSON,
+    ),
+    Reader(
+        "roberta-weights",
+        ".safetensors",
+        _among(_roberta_files, "model.safetensors", _write_bigbird),
+        lambda: [_roberta_files()["model.safetensors"]],
+        SAFETENSORS,
+        _JSON,
+    ),
+    *(
+        Reader(
+            f"pegasus-{name}",
+            ".json",
+            _among(_pegasus_files, f"{name}.json", import_pegasus),
+            lambda name=name: [_pegasus_files()[f"{name}.json"]],  # type: ignore[misc]
+            tokens=_JSON,
+        )
+        for name in ("config", "generation_config")
+    ),
+]
