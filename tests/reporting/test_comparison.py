@@ -20,7 +20,7 @@ from bigbird_dna.reporting.promoters.predictions import read_predictions
 from tests.cli.command import Run, refused
 from tests.reporting.studies import toy_labels, write_model, write_predictions
 
-TRACK_COLUMNS = ["track", "group", "known_motif"]
+TRACK_COLUMNS = ["track", "group", "known_motif", "positives"]
 TRACK_COLUMNS += ["predictor", "weights", "training", "seeds", "window", "auroc"]
 TRACKS = [Track(name, group) for name, group in zip("abcd", ["TF", "TF", "TF", "DHS"], strict=True)]
 
@@ -156,6 +156,7 @@ def test_medians_by_group_with_and_without_a_known_motif(
     own = each.query("predictor == 'bigbird' and weights == 'pretrained'")
     assert own["track"].tolist() == list("abcd") and own["known_motif"].tolist() == ["no", "yes", "yes", "no"]
     assert own["auroc"][:3].tolist() == pytest.approx(areas.mean(axis=0).tolist(), abs=1e-5)
+    assert own["positives"].tolist() == truth.sum(axis=0).tolist()
     assert "above on" in (tmp_path / "table7.svg").read_text()
     scan = table[table["predictor"] == "motifs"]
     assert scan[["tracks", "number"]].values.tolist() == [["all", 2], ["with a known motif", 2]]

@@ -114,7 +114,8 @@ def chromatin_tables(directories: Sequence[Path], labels: Path, tracks: Path) ->
 
     entries, known = read_entries(directories, "chromatin"), read_tracks(tracks)
     bins = open_array(str(labels), "labels").rows
-    areas = np.stack([_track_areas(entry, labels, known, bins) for entry in entries])  # (S…, T)
+    judged = [_judge(entry, labels, known, bins) for entry in entries]
+    areas = np.stack([one.areas for one in judged])  # (S…, T)
     scanned = [n for n, entry in enumerate(entries) if entry.name == "motifs"]
     has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
     parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
@@ -140,11 +141,22 @@ def chromatin_tables(directories: Sequence[Path], labels: Path, tracks: Path) ->
                         "published_median": np.nan if published is None or part != EVERY else published,
                     }
                 )
-    return ChromatinTables(pd.DataFrame(rows), _each_track(entries, areas, known, has if scanned else None))
+    each = _each_track(entries, judged, known, has if scanned else None)
+    return ChromatinTables(pd.DataFrame(rows), each)
+
+
+class _Tracks(NamedTuple):
+    """Of a predictor on each of the data set's tracks, each (T,)."""
+
+    areas: Floats  # AUROC; NaN where it doesn't predict the track, or that has one class
+    positives: NDArray[np.int64]  # test bins; 0 where it doesn't predict the track
 
 
 def _each_track(
-    entries: Sequence[Entry], areas: Floats, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
+    entries: Sequence[Entry],
+    judged: Sequence[_Tracks],
+    tracks: Sequence[Track],
+    has_motif: NDArray[np.bool_] | None,
 ) -> pd.DataFrame:
     """AUROC of each track and row, means over seeds; tracks of one class, or that a row lacks, are left
     out.
@@ -153,7 +165,7 @@ def _each_track(
 
     rows = []
     for row, own in _by_row(entries).items():
-        means = areas[own].mean(axis=0)
+        means = np.stack([judged[place].areas for place in own]).mean(axis=0)
         for number in np.flatnonzero(~np.isnan(means)).tolist():
             track = tracks[number]
             motif = "" if has_motif is None else "yes" if has_motif[number] else "no"
@@ -162,6 +174,7 @@ def _each_track(
                     "track": track.name,
                     "group": track.group,
                     "known_motif": motif,
+                    "positives": int(judged[own[0]].positives[number]),
                     **_named(row, len(own)),
                     "window": row.window,
                     "auroc": means[number],
@@ -207,8 +220,7 @@ def _f1(labels: NDArray[np.int64], scores: Floats) -> float:
     return 2 * right / max(int(called.sum() + true.sum()), 1)
 
 
-def _track_areas(entry: Entry, labels: Path, tracks: Sequence[Track], bins: int) -> Floats:
-    """AUROC of each of the data set's tracks, (T,); NaN where it isn't predicted or has one class."""
+def _judge(entry: Entry, labels: Path, tracks: Sequence[Track], bins: int) -> _Tracks:
     own = tracks
     if entry.training != FINE_TUNED:
         labels, own = entry.path / "labels.npz", read_tracks(entry.path / "tracks.tsv")
@@ -220,7 +232,9 @@ def _track_areas(entry: Entry, labels: Path, tracks: Sequence[Track], bins: int)
     if truth.rows != bins:
         raise DataError(f"{entry.path}: predicts {truth.rows:,} bins, the others {bins:,}")
     array = open_predictions(entry.predictions, labels, (truth.rows, len(own)))
-    found = np.full(len(tracks), np.nan)
+    found = _Tracks(np.full(len(tracks), np.nan), np.zeros(len(tracks), np.int64))
     judged = judge_tracks(array, truth, {}, tuple(track.name for track in own))
-    found[[place[track.name] for track in own]] = [one.auroc.value for one in judged]
+    places = [place[track.name] for track in own]
+    found.areas[places] = [one.auroc.value for one in judged]
+    found.positives[places] = [one.positives for one in judged]
     return found
