@@ -28,6 +28,7 @@ def mechanism_figure(found: Found, path: Path) -> None:
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
         axes[0].axvline(found.steps[found.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
         axes[1].xaxis.set_major_formatter("{x:,.0f}")
+        axes[1].locator_params(axis="x", nbins=4)  # more don't stand side by side
         for axis, key, label in (
             (axes[1], "tokens_per_second", "tokens a second of training"),
             (axes[2], "peak_mib", "peak memory of a step, MiB"),
