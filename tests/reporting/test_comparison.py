@@ -97,6 +97,15 @@ def test_a_row_for_each_predictor_and_its_weights(promoters: list[Path], tmp_pat
     assert set(table["published_f1"]) == {""}
 
 
+def test_two_seeds_that_differ_widely_have_an_interval_of_areas(tmp_path: Path) -> None:
+    pair = [
+        promoter_comparator(tmp_path / str(seed), "cnnprom", seed, lift) for seed, lift in ((1, 0), (2, 6))
+    ]
+    (row,) = table_report("table6", pair, tmp_path / "report").to_dict("records")
+    assert (row["auroc_low"], row["auroc_high"]) == (0, 1)
+    assert 0.7 < row["auroc"] < 0.8
+
+
 def test_chromatin_models_of_other_windows_are_other_rows(
     chromatin: tuple[list[Path], Path, Path], tmp_path: Path
 ) -> None:

@@ -210,8 +210,12 @@ def _area(lined: Comparison, scores: Floats) -> Estimate:
 
 
 def _over_seeds(values: Floats, resampled: Floats) -> Estimate:
-    """The mean of figures (S,) with its interval, from those on resampled test data (S, R)."""
-    return gain(values, np.zeros(len(values)), resampled, np.zeros((len(values), 1)))
+    """The mean of AUROCs (S,) with its interval, from those on resampled test data (S, R).
+
+    Two seeds that differ widely have an interval beyond 0 or 1, which is cut there.
+    """
+    mean = gain(values, np.zeros(len(values)), resampled, np.zeros((len(values), 1)))
+    return mean._replace(low=max(mean.low, 0.0), high=min(mean.high, 1.0))
 
 
 def _f1(labels: NDArray[np.int64], scores: Floats) -> float:
