@@ -135,6 +135,7 @@ def evaluate_pretraining(
             "FILE", "What fit-pretraining-baseline wrote, for the same inputs.", "fitted here", "--baselines"
         ),
     ] = None,
+    alone: Annotated[bool, option(None, "Judge the model without the predictors.", "", "--alone")] = False,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -159,6 +160,7 @@ def evaluate_pretraining(
             sequence_tokens=sequence_tokens,
             token_order=ngram_order,
             baselines=baselines,
+            alone=alone,
             device=device,
         )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -381,6 +382,17 @@ def test_rivals_that_are_fitted_apart_make_the_same_table(
         evaluate_pretraining(model, tokens, again, **{**options, "baselines": tmp_path / "gone.npz"})
 
 
+def test_a_model_judged_alone_has_the_same_figures(judged: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    model, tokens, table = judged
+    words = [model, "--tokens", tokens, "--sequences", 30, "--sequence-tokens", 64, "--device", "cpu"]
+    invoke("evaluate-pretraining", *words, "--alone", "-o", tmp_path / "alone.tsv")
+    beside = read_bits(table)
+    own = beside[beside["predictor"].isin(["model", "model" + TOLD])].reset_index(drop=True)
+    alone = read_bits(tmp_path / "alone.tsv")
+    assert len(alone) == 4
+    pd.testing.assert_frame_equal(alone, own)
+
+
 def test_what_can_t_be_judged_is_refused(
     judged: tuple[Path, Path, Path], tmp_path: Path, tokenizer: DnaTokenizer
 ) -> None:
@@ -389,6 +401,8 @@ def test_what_can_t_be_judged_is_refused(
         evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", sequence_tokens=999)
     with pytest.raises(DataError, match="not a token store"):
         evaluate_pretraining(model, tmp_path, tmp_path / "bits.tsv")
+    with pytest.raises(UsageError, match="--alone goes without --baselines"):
+        evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", baselines=tmp_path / "a.npz", alone=True)
     assert not (tmp_path / "bits.tsv").exists()
 
 

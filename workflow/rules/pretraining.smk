@@ -76,8 +76,9 @@ rule evaluate_pretraining:
     params:
         tokens=subpath(input.tokenizer, parent=True),
         length=CONFIG.pretraining.sequence_tokens,
+        predictors=lambda wildcards, input: ["--baselines", input.baselines],
         device=DEVICE,
     shell:
         "bigbird-dna evaluate-pretraining {input.model:q} --tokens {params.tokens:q}"
-        " --sequence-tokens {params.length:q} --baselines {input.baselines:q} -o {output:q}"
+        " --sequence-tokens {params.length:q} {params.predictors:q} -o {output:q}"
         " --device {params.device:q} > {log:q} 2>&1"

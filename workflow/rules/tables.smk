@@ -60,7 +60,6 @@ use rule evaluate_pretraining as table_bits with:
         model=PATHS.table_pretrained("{lm}"),
         stores=rules.tokenize.output,
         tokenizer=rules.train_tokenizer.output[0],
-        baselines=rules.pretraining_baseline.output[0],
     output:
         PATHS.table_bits("{lm}"),
     log:
@@ -72,6 +71,8 @@ use rule evaluate_pretraining as table_bits with:
     params:
         tokens=subpath(input.tokenizer, parent=True),
         length=lambda wildcards: TABLE_MODELS[wildcards.lm].tokens,
+        # Table 5 has the run's own predictors, of inputs of the run's length; these are of others.
+        predictors="--alone",
         device=DEVICE,
 
 

@@ -37,6 +37,7 @@ def evaluate_pretraining(
     sequence_tokens: int | None = None,
     token_order: int = 6,
     baselines: Path | None = None,
+    alone: bool = False,
     device: str = "auto",
 ) -> "pd.DataFrame":
     """Write bits per base of a model and of simple predictors, with intervals, as TSV; returns the table.
@@ -61,17 +62,21 @@ def evaluate_pretraining(
         The longest n-gram over tokens that is tried.
     baselines
         What `fit_rivals` wrote for as many inputs of the same length; None: the predictors are fitted here.
+    alone
+        The model is judged without the predictors, whose fitting takes minutes of a genome.
 
     Raises
     ------
     UsageError
-        Inputs are longer than the model takes.
+        Inputs are longer than the model takes; or there are `baselines`, and the model is judged alone.
     ModelError
         It is not a pretrained model.
     DataError
         A store is missing, damaged or of another tokenizer; there is no validation store; or `baselines` are
         of other hidden tokens.
     """
+    if alone and baselines:
+        raise UsageError("--alone goes without --baselines")
     model = load_pretrained(path)
     assert isinstance(model.settings, PretrainingSettings)
     stores = open_stores(tokens, model.tokenizer)
@@ -86,7 +91,9 @@ def evaluate_pretraining(
     place = choose_device(device)
     model.network.to(place).eval()
     found = {split: _model_bits(model, held_out, split, place) for split, held_out in judged.items()}
-    if rivals is None:
+    if alone:
+        rivals = {split: Judged({}, held_out.bases, {}) for split, held_out in judged.items()}
+    elif rivals is None:
         rivals = judge_rivals(stores, judged, model.tokenizer, token_order, causal=causal)
     tables = []
     for split, held_out in judged.items():
@@ -140,7 +147,7 @@ def _table(held_out: HeldOut, found: _ModelBits, rivals: Judged) -> "pd.DataFram
     told = {name: bits[of] for name, bits in rivals.bits.items() if name.endswith(TOLD)}
     all_told = "" if len(of) == len(held_out.labels) else f"; {len(of):,} of the hidden tokens"
     notes = {MODEL + TOLD: f"one token hidden at a time{all_told}", **rivals.notes}
-    if not told:  # of a causal model
+    if not len(of):  # of a causal model
         notes[MODEL] = "sees half of an input or more"
         return language_model_table({MODEL: found.bits, **plain}, held_out.bases, held_out.blocks, notes)
     return _joined(
