@@ -21,7 +21,8 @@ th { text-align: left; } .published { font-style: italic; }</style></head><body>
 paper's, not this run's. A task without a published figure is one of this package's own.</p>
 <table><thead><tr><th>task</th><th>kind</th><th>figure</th><th class="number">measured</th>
 <th class="number published">published</th></tr></thead><tbody>
-{% for row in rows %}<tr><td>{{ row.task }}</td><td>{{ row.kind }}</td><td>{{ row.figure }}</td>
+{% for row in rows %}{% set first = loop.first or loop.previtem.task != row.task %}<tr>
+<td>{{ row.task if first }}</td><td>{{ row.kind if first }}</td><td>{{ row.figure }}</td>
 <td class="number">{{ row.measured }}</td><td class="number published">{{ row.published }}</td></tr>
 {% endfor %}</tbody></table>
 {% for curve in curves %}<h2>{{ curve.task }}: bits per character while it learns</h2>
@@ -114,7 +115,9 @@ def _rows(values: dict[str, Any]) -> list[Row]:
 def _shown(value: object) -> str:
     if value is None:
         return "undefined"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
 
 
 def _curves(values: dict[str, Any]) -> list[Curve]:

@@ -22,7 +22,7 @@ def figures_of(form: Form, records: Records, predictions: Predictions) -> dict[s
         "natural_questions": natural_figures,
         "wikihop": candidate_figures,
     }
-    return {**measures[form](records, predictions), "records": float(len(records))}
+    return {**measures[form](records, predictions), "records": len(records)}
 
 
 def span_figures(records: Records, predictions: Predictions) -> dict[str, float]:
