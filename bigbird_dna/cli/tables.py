@@ -33,6 +33,10 @@ def report_table(
         Path | None, option("FILE", "Labels of the test bins that chromatin models predict.", "", "--labels")
     ] = None,
     tracks: Annotated[Path | None, option("TSV", "Tracks of these labels.", "", *TRACK_TABLE)] = None,
+    min_positives: Annotated[
+        int,
+        option("N", "table7: test positives that a track needs to count.", "", "--min-positives", least=1),
+    ] = 1,
     bits: Annotated[
         list[str] | None,
         option(
@@ -52,5 +56,7 @@ def report_table(
     from bigbird_dna.reporting.comparison.report import table_report
 
     further = named_files("--bits", bits or ())
-    table = table_report(name, inputs, output, labels=labels, tracks=tracks, bits=further)
+    table = table_report(
+        name, inputs, output, labels=labels, tracks=tracks, min_positives=min_positives, bits=further
+    )
     log(f"{name}: {len(table):,} rows")

@@ -166,7 +166,8 @@ def test_medians_by_group_with_and_without_a_known_motif(
     assert own["track"].tolist() == list("abcd") and own["known_motif"].tolist() == ["no", "yes", "yes", "no"]
     assert own["auroc"][:3].tolist() == pytest.approx(areas.mean(axis=0).tolist(), abs=1e-5)
     assert own["positives"].tolist() == truth.sum(axis=0).tolist()
-    assert "above on" in (tmp_path / "table7.svg").read_text()
+    figure = (tmp_path / "table7.svg").read_text()
+    assert all(word in figure for word in ("above on", "deepsea", "motifs"))
     scan = table[table["predictor"] == "motifs"]
     assert scan[["tracks", "number"]].values.tolist() == [["all", 2], ["with a known motif", 2]]
     published = table[table["published_median"].notna()]
@@ -174,6 +175,20 @@ def test_medians_by_group_with_and_without_a_known_motif(
         *(["TF", "bigbird", 0.961], ["TF", "deepsea", 0.958]),
         *(["DHS", "bigbird", 0.921], ["DHS", "deepsea", 0.923]),
     ]
+
+
+def test_tracks_with_few_positives_dont_count(
+    chromatin: tuple[list[Path], Path, Path], tmp_path: Path
+) -> None:
+    directories, labels, tracks = chromatin
+    positives = toy_labels().sum(axis=0)
+    least = int(np.sort(positives[:3])[1])
+    options = {"labels": labels, "tracks": tracks}
+    table = table_report("table7", directories, tmp_path, min_positives=least, **options)
+    rows = table.query("group == 'TF' and tracks == 'all' and predictor == 'bigbird'")
+    assert set(rows["number"]) == {int((positives[:3] >= least).sum())} == {2}
+    each = pd.read_csv(tmp_path / "table7_tracks.tsv", sep="\t")
+    assert set(each["track"]) == set("abcd")
 
 
 def test_a_probe_is_a_row_of_the_model_that_it_reads(promoters: list[Path], tmp_path: Path) -> None:
@@ -221,7 +236,7 @@ def test_what_is_refused(
     refused(run("report-table", "table8", promoters[0], *out), 2, "'table8' is not a table: choose table5")
     refused(run("report-table", "table7", *directories, *out), 2, "table7: name --labels and --track-table")
     words = ("report-table", "table6", *promoters, "--labels", labels)
-    refused(run(*words, *out), 2, "--labels and --track-table go with table7, not with table6")
+    refused(run(*words, *out), 2, "--labels, --track-table and --min-positives go with table7, not with table6")
     refused(run("report-table", "table5", labels, labels, *out), 2, "one table of bits per base, not of 2")
     refused(
         run("report-table", "table6", promoters[0], "--bits", f"a={labels}", *out),

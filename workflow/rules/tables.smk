@@ -359,7 +359,9 @@ if CONFIG.has_chromatin:
             runtime=growing(60),
         params:
             directory=subpath(output[0], parent=True),
+            least=CHROMATIN.report_positives,
             version=VERSION,
         shell:
             "bigbird-dna report-table table7 {input.directories:q} --labels {input.labels:q}"
-            " --track-table {input.tracks:q} -o {params.directory:q} > {log:q} 2>&1"
+            " --track-table {input.tracks:q} --min-positives {params.least:q}"
+            " -o {params.directory:q} > {log:q} 2>&1"

@@ -47,44 +47,59 @@ def promoters_figure(table: pd.DataFrame, path: Path) -> None:
 
 
 def tracks_figure(table: pd.DataFrame, path: Path) -> None:
-    """Table 7 track by track: the fine-tuned model of pretrained weights against each other predictor."""
+    """Table 7 track by track: the fine-tuned model of pretrained weights against each other predictor.
+
+    Tracks have the colours of their groups; those of one group, of whether a known motif tells of them.
+    """
     rows = [*dict.fromkeys(table[_KEY].itertuples(index=False, name=None))]
     own = next((row for row in rows if row[1:3] == (PRETRAINED, FINE_TUNED)), rows[0])
-    others = [row for row in rows if row != own][:_SCATTERS]
+    others = sorted((row for row in rows if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
+    kinds = _kinds(table)
     areas = {row: _of(table, row) for row in (own, *others)}
-    groups = list(dict.fromkeys(table["group"]))
     columns = min(_COLUMNS, max(1, len(others)))
     with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (figure, axes):
         for axis in axes[len(others) :]:
             axis.set_visible(False)
         for axis, other in zip(axes, others, strict=False):
-            both = areas[own].merge(areas[other], on="track", suffixes=("", "_other"))
-            for colour, group in zip(SERIES, groups, strict=False):
-                of_group = both[both["group"] == group]
-                axis.plot(
-                    of_group["auroc_other"],
-                    of_group["auroc"],
-                    "o",
-                    color=colour,
-                    markersize=3,
-                    alpha=0.6,
-                    label=group,
-                )
-            low = float(min(0.5, both[["auroc", "auroc_other"]].min().min())) if len(both) else 0.5
+            both = areas[own].to_frame("own").join(areas[other].rename("other"), how="inner")
+            for colour, (kind, tracks) in zip(SERIES, kinds.items(), strict=False):
+                some = both[both.index.isin(tracks)]
+                (dots,) = axis.plot(some["other"], some["own"], "o", color=colour, label=kind)
+                dots.set(markersize=3, alpha=0.6)
+            low = float(min(0.5, both.min().min())) if len(both) else 0.5
             axis.plot([low, 1], [low, 1], "-", color=GREY, linewidth=0.8)
-            won = int((both["auroc"] > both["auroc_other"]).sum())
+            won = int((both["own"] > both["other"]).sum())
             axis.set(xlabel=_label(_named(other)), title=f"above on {won:,} of {len(both):,} tracks")
         axes[0].set_ylabel(_label(_named(own)))
         axes[0].legend(loc="best")
         save_figure(figure, path)
 
 
-def _of(table: pd.DataFrame, row: tuple[object, ...]) -> pd.DataFrame:
-    """Tracks of a row: track, group, auroc."""
+def _order(row: tuple[Any, ...], own: tuple[Any, ...]) -> int:
+    """What stands first: random weights of `own`, what isn't a language model, other models, probes."""
+    if row[2] == FINE_TUNED:
+        return 0 if (row[0], row[3]) == (own[0], own[3]) else 2
+    return 3 if row[2] == PROBED else 1
+
+
+def _kinds(table: pd.DataFrame) -> dict[str, set[str]]:
+    """Names of tracks by what colours tell apart."""
+    groups = {str(name): set(part["track"]) for name, part in table.groupby("group", sort=False)}
+    words = {"yes": "with a known motif", "no": "without"}
+    motifs = {
+        word: set(table["track"][table["known_motif"] == told])
+        for told, word in words.items()
+        if (table["known_motif"] == told).any()
+    }
+    return motifs if len(groups) == 1 and motifs else groups
+
+
+def _of(table: pd.DataFrame, row: tuple[object, ...]) -> pd.Series[float]:
+    """AUROC of a row by track."""
     inside = np.logical_and.reduce(
         [(table[key] == value).to_numpy() for key, value in zip(_KEY, row, strict=True)]
     )
-    return table[inside][["track", "group", "auroc"]]
+    return table[inside].set_index("track")["auroc"]
 
 
 def _named(row: Sequence[object]) -> dict[str, object]:

@@ -35,11 +35,12 @@ def table_report(
     *,
     labels: Path | None = None,
     tracks: Path | None = None,
+    min_positives: int = 1,
     bits: Mapping[str, Path] | None = None,
 ) -> pd.DataFrame:
     """Write `NAME.tsv`, `NAME.json`, `NAME.md` and `NAME.svg` into the directory `output`; gives the table.
 
-    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track.
+    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track, also of those that don't count.
 
     Parameters
     ----------
@@ -50,6 +51,8 @@ def table_report(
         fine-tuned models and of comparators.
     labels, tracks
         Of the test bins that chromatin models predict, for Table 7.
+    min_positives
+        Test bins that must be positive for a track to count in Table 7's medians.
     bits
         Of further pretrained models by name, for Table 5.
 
@@ -62,15 +65,15 @@ def table_report(
     """
     if name not in TITLES:
         raise UsageError(f"{name!r} is not a table: choose {', '.join(TITLES)}")
-    if name != "table7" and (labels or tracks):
-        raise UsageError(f"--labels and --track-table go with table7, not with {name}")
+    if name != "table7" and (labels or tracks or min_positives != 1):
+        raise UsageError(f"--labels, --track-table and --min-positives go with table7, not with {name}")
     if name != "table5" and bits:
         raise UsageError(f"--bits goes with table5, not with {name}")
     each = None
     if name == "table7":
         if labels is None or tracks is None:
             raise UsageError("table7: name --labels and --track-table of the test bins")
-        table, each = chromatin_tables(inputs, labels, tracks)
+        table, each = chromatin_tables(inputs, labels, tracks, min_positives)
     elif name == "table6":
         table = promoter_table(inputs)
     else:

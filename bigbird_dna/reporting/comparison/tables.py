@@ -99,11 +99,14 @@ class ChromatinTables(NamedTuple):
     tracks: pd.DataFrame
 
 
-def chromatin_tables(directories: Sequence[Path], labels: Path, tracks: Path) -> ChromatinTables:
+def chromatin_tables(
+    directories: Sequence[Path], labels: Path, tracks: Path, min_positives: int = 1
+) -> ChromatinTables:
     """Table 7: median AUROC over the tracks of a group; all, and those with and without a known motif.
 
     `labels` and `tracks` are those of the test bins that the models predict. A track has a known motif if the
-    comparator `motifs` covers it; without that comparator all tracks are taken together.
+    comparator `motifs` covers it; without that comparator all tracks are taken together. Tracks with fewer
+    than `min_positives` positives among the test bins don't count in the medians.
 
     Raises
     ------
@@ -118,10 +121,11 @@ def chromatin_tables(directories: Sequence[Path], labels: Path, tracks: Path) ->
     areas = np.stack([one.areas for one in judged])  # (S…, T)
     scanned = [n for n, entry in enumerate(entries) if entry.name == "motifs"]
     has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
+    enough = np.max([one.positives for one in judged], axis=0) >= min_positives
     parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
     rows = []
     for group in dict.fromkeys(track.group for track in known):
-        members = np.array([track.group == group for track in known])
+        members = np.array([track.group == group for track in known]) & enough
         for part, inside in parts.items():
             for row, own in _by_row(entries).items():
                 values = areas[own][:, members & inside]
