@@ -115,9 +115,9 @@ def _rows(values: dict[str, Any]) -> list[Row]:
 def _shown(value: object) -> str:
     if value is None:
         return "undefined"
-    return (
-        f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    )
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def _curves(values: dict[str, Any]) -> list[Curve]:

@@ -21,7 +21,7 @@ TOY = READERS["toy"]
 
 @pytest.fixture(scope="module")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with Executor(tmp_path_factory.mktemp("toy"), readers="tests.fuzz.toys") as made:
+    with Executor(tmp_path_factory.mktemp("toy"), seconds=3, readers="tests.fuzz.toys") as made:
         yield made
 
 
@@ -40,7 +40,7 @@ def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
         ("swell, slowly", "read", ""),
         ("crash", "crash", "SIGABRT"),
         ("exit", "crash", "exit status 3"),
-        ("hang", "hang", "more than 5.0 s"),
+        ("hang", "hang", "more than 3.0 s"),
         ("refused", "refused", ": no"),
     ],
 )

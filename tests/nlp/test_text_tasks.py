@@ -132,7 +132,7 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     refused(run("nlp", "evaluate", config, "--task", "far"), 1, "has no prediction for record '2'")
     for line, told in (
         ('{"id": "1", "label": null}', "line 1: has no id or no label"),
-        ('{"id": "1", "label": 3}', "line 1: label: "),
+        ('{"id": "1", "label": 3}', "line 1: label: Input should be a valid string"),
         ('{"id": "1", "label": "a", "lable": "b"}', "line 1: unknown key 'lable'"),
     ):
         predictions.write_text(line + "\n")

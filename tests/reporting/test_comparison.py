@@ -236,7 +236,8 @@ def test_what_is_refused(
     refused(run("report-table", "table8", promoters[0], *out), 2, "'table8' is not a table: choose table5")
     refused(run("report-table", "table7", *directories, *out), 2, "table7: name --labels and --track-table")
     words = ("report-table", "table6", *promoters, "--labels", labels)
-    refused(run(*words, *out), 2, "and --min-positives go with table7, not with table6")
+    told = "--labels, --track-table and --min-positives go with table7, not with table6"
+    refused(run(*words, *out), 2, told)
     refused(run("report-table", "table5", labels, labels, *out), 2, "one table of bits per base, not of 2")
     refused(
         run("report-table", "table6", promoters[0], "--bits", f"a={labels}", *out),

@@ -1,7 +1,6 @@
 """The paper's tables and an ablation, run to their ends in miniature."""
 
 import copy
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import yaml
 
 from bigbird_dna.reporting.tables import read_tsv
 from tests import tiny_run
-from tests.conftest import REPOSITORY
-from tests.workflow.test_workflow import BIN
+from tests.workflow.test_workflow import snakemake
 
 TABLES: dict[str, Any] = {
     **{"promoters": ["gc", "cnnprom"], "chromatin": ["gc", "k-mers"], "seeds": [1, 2]},
@@ -34,9 +32,7 @@ def run(home: Path, settings: dict[str, Any], *targets: str) -> Path:
     whole = copy.deepcopy(tiny_run.WHOLE)
     whole["chromatin"]["processes"] = whole["processes"] = 1
     (home / "run.yaml").write_text(yaml.safe_dump({**whole, **settings, "results": "out"}))
-    command = [BIN / "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--cores", "2"]
-    command += ["--configfile", "run.yaml", "--", *targets]
-    outcome = subprocess.run(command, cwd=home, capture_output=True, text=True)
+    outcome = snakemake(home, "--cores", "2", "--configfile", home / "run.yaml", "--", *targets)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     return home / "out/report"
 

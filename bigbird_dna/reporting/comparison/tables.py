@@ -117,11 +117,12 @@ def chromatin_tables(
 
     entries, known = read_entries(directories, "chromatin"), read_tracks(tracks)
     bins = open_array(str(labels), "labels").rows
-    judged = [_judge(entry, labels, known, bins) for entry in entries]
-    areas = np.stack([one.areas for one in judged])  # (S…, T)
+    each = [_judge(entry, labels, known, bins) for entry in entries]
+    judged = _Tracks(*(np.stack(part) for part in zip(*each, strict=True)))  # each (S…, T)
+    areas = judged.areas
     scanned = [n for n, entry in enumerate(entries) if entry.name == "motifs"]
     has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
-    enough = np.max([one.positives for one in judged], axis=0) >= min_positives
+    enough = judged.positives.max(axis=0) >= min_positives
     parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
     rows = []
     for group in dict.fromkeys(track.group for track in known):
@@ -145,22 +146,18 @@ def chromatin_tables(
                         "published_median": np.nan if published is None or part != EVERY else published,
                     }
                 )
-    each = _each_track(entries, judged, known, has if scanned else None)
-    return ChromatinTables(pd.DataFrame(rows), each)
+    return ChromatinTables(pd.DataFrame(rows), _each_track(entries, judged, known, has if scanned else None))
 
 
 class _Tracks(NamedTuple):
-    """Of a predictor on each of the data set's tracks, each (T,)."""
+    """Of one predictor, or several, on each of the data set's tracks, each (…, T)."""
 
     areas: Floats  # AUROC; NaN where it doesn't predict the track, or that has one class
     positives: NDArray[np.int64]  # test bins; 0 where it doesn't predict the track
 
 
 def _each_track(
-    entries: Sequence[Entry],
-    judged: Sequence[_Tracks],
-    tracks: Sequence[Track],
-    has_motif: NDArray[np.bool_] | None,
+    entries: Sequence[Entry], judged: _Tracks, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
 ) -> pd.DataFrame:
     """AUROC of each track and row, means over seeds; tracks of one class, or that a row lacks, are left
     out.
@@ -169,7 +166,7 @@ def _each_track(
 
     rows = []
     for row, own in _by_row(entries).items():
-        means = np.stack([judged[place].areas for place in own]).mean(axis=0)
+        means = judged.areas[own].mean(axis=0)
         for number in np.flatnonzero(~np.isnan(means)).tolist():
             track = tracks[number]
             motif = "" if has_motif is None else "yes" if has_motif[number] else "no"
@@ -178,7 +175,7 @@ def _each_track(
                     "track": track.name,
                     "group": track.group,
                     "known_motif": motif,
-                    "positives": int(judged[own[0]].positives[number]),
+                    "positives": int(judged.positives[own[0], number]),
                     **_named(row, len(own)),
                     "window": row.window,
                     "auroc": means[number],

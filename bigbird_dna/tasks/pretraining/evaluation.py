@@ -63,7 +63,7 @@ def evaluate_pretraining(
     baselines
         What `fit_rivals` wrote for as many inputs of the same length; None: the predictors are fitted here.
     alone
-        The model is judged without the predictors, whose fitting takes minutes of a genome.
+        The model is judged without the predictors, whose fitting takes minutes on a genome.
 
     Raises
     ------

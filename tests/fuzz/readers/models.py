@@ -152,7 +152,7 @@ def _write(files: Files, directory: Path) -> None:
         (directory / name).write_bytes(content)
 
 
-def _among(
+def among(
     files: Callable[[], Files], name: str, read: Callable[[Path], object], *without: str
 ) -> Callable[[Path], None]:
     """Read a directory of good files but for one, which is the damaged file."""
@@ -209,42 +209,40 @@ READERS = [
     Reader("text-tokenizer", ".model", _text_tokenizer, _texts, PROTOBUF),
     Reader("json-tokenizer", ".json", _tokenizer, _json_tokenizers),
     Reader("tokenizer-description", ".json", _described, lambda: [_description()]),
-    Reader("hf-config", ".json", _among(_checkpoint, "config.json", _import), _of_checkpoint("config.json")),
-    Reader(
-        "hf-safetensors", ".safetensors", _among(_checkpoint, WEIGHTS, _import), _safetensors, SAFETENSORS
-    ),
+    Reader("hf-config", ".json", among(_checkpoint, "config.json", _import), _of_checkpoint("config.json")),
+    Reader("hf-safetensors", ".safetensors", among(_checkpoint, WEIGHTS, _import), _safetensors, SAFETENSORS),
     Reader(
         "hf-pickle",
         ".bin",
-        _among(_checkpoint, "pytorch_model.bin", _import, WEIGHTS),
+        among(_checkpoint, "pytorch_model.bin", _import, WEIGHTS),
         lambda: [_pickled()],
         ZIP,
     ),
     Reader(
         "hf-old-pickle",
         ".bin",
-        _among(_checkpoint, "pytorch_model.bin", _import, WEIGHTS),
+        among(_checkpoint, "pytorch_model.bin", _import, WEIGHTS),
         lambda: [_pickled(_use_new_zipfile_serialization=False)],
     ),
     Reader(
-        "hf-index", ".json", _among(_sharded, f"{WEIGHTS}.index.json", _import, WEIGHTS), lambda: [_index()]
+        "hf-index", ".json", among(_sharded, f"{WEIGHTS}.index.json", _import, WEIGHTS), lambda: [_index()]
     ),
     Reader(
         "hf-special-tokens",
         ".json",
-        _among(_checkpoint, "tokenizer_config.json", _import, "bigbird_dna.model"),
+        among(_checkpoint, "tokenizer_config.json", _import, "bigbird_dna.model"),
         _of_checkpoint("tokenizer_config.json"),
     ),
     Reader(
         "hf-tokenizer",
         ".json",
-        _among(_checkpoint, "tokenizer.json", _import, "bigbird_dna.model"),
+        among(_checkpoint, "tokenizer.json", _import, "bigbird_dna.model"),
         _of_checkpoint("tokenizer.json"),
     ),
     Reader(
-        "hf-export", ".json", _among(_imported, "config.json", _export), lambda: [_imported()["config.json"]]
+        "hf-export", ".json", among(_imported, "config.json", _export), lambda: [_imported()["config.json"]]
     ),
-    Reader("provenance", ".json", _among(dict, RECORD, read_provenance), lambda: [_imported()[RECORD]]),
+    Reader("provenance", ".json", among(dict, RECORD, read_provenance), lambda: [_imported()[RECORD]]),
 ]
 
 

@@ -25,6 +25,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 from tests.fuzz.containers import SAFETENSORS
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers.config import HOME
+from tests.fuzz.readers.models import among
 from tests.nlp.answers.test_public_answers import HOTPOT, NATURAL, TRIVIA, WIKIHOP
 
 Values = dict[str, Any]
@@ -184,21 +185,6 @@ def _pegasus_files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
 
 
-def _among(
-    files: Callable[[], dict[str, bytes]], name: str, read: Callable[[Path], object]
-) -> Callable[[Path], None]:
-    """Read a directory of good files but for one, which is the damaged file."""
-
-    def call(path: Path) -> None:
-        directory = path.parent / "files"
-        directory.mkdir()
-        for other, content in {**files(), name: path.read_bytes()}.items():
-            (directory / other).write_bytes(content)
-        read(directory)
-
-    return call
-
-
 def _write_bigbird(directory: Path) -> None:
     output = directory.with_name("bigbird")
     output.mkdir()
@@ -232,14 +218,14 @@ READERS = [
     Reader(
         "roberta-config",
         ".json",
-        _among(_roberta_files, "config.json", _write_bigbird),
+        among(_roberta_files, "config.json", _write_bigbird),
         lambda: [_roberta_files()["config.json"]],
         tokens=_JSON,
     ),
     Reader(
         "roberta-weights",
         ".safetensors",
-        _among(_roberta_files, "model.safetensors", _write_bigbird),
+        among(_roberta_files, "model.safetensors", _write_bigbird),
         lambda: [_roberta_files()["model.safetensors"]],
         SAFETENSORS,
         _JSON,
@@ -248,7 +234,7 @@ READERS = [
         Reader(
             f"pegasus-{name}",
             ".json",
-            _among(_pegasus_files, f"{name}.json", import_pegasus),
+            among(_pegasus_files, f"{name}.json", import_pegasus),
             lambda name=name: [_pegasus_files()[f"{name}.json"]],  # type: ignore[misc]
             tokens=_JSON,
         )
