@@ -87,6 +87,9 @@ class AblationConfig(Section):
     distance_steps: int | None = Field(
         default=None, ge=1, description="of that training; none: those of chromatin.training"
     )
+    distance_layers: int | None = Field(
+        default=None, ge=1, description="of the encoder that learns these tracks; none: encoder.layers"
+    )
 
     @field_validator("mechanisms", mode="before")
     @classmethod

@@ -487,7 +487,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     ablation = {
         **{"mechanisms": ["full", "bigbird", deep], "seeds": [1, 7], "tokens": 256, "batch_tokens": 1024},
         **{"steps": 40, "lengths": [1024, 4096], "length_steps": 3, "distance": ["ACTIVE"]},
-        "initial_heads": "neighbours",
+        **{"distance_layers": 4, "initial_heads": "neighbours"},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
     found = jobs(text)
@@ -517,7 +517,8 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     (judged,) = (one for one in commands if f"-o {place}/time.npz " in one)
     assert f"full-7={place}/full/time-7/model bigbird-1={place}/bigbird/steps-1/model" in judged
     (far,) = (one for one in commands if f"--output {place}/deep/distance-7/model " in one)
-    assert "chromatin.model.bin_layers=0" in far and f"--pretrained {place}/deep/steps-7/model" in far
+    assert "--set encoder.layers=4 " in far and "chromatin.model.bin_layers=0" in far
+    assert """--set 'chromatin.model.initial="random"'""" in far and "--pretrained" not in far
     (report,) = (one for one in commands if one.startswith("report-ablation"))
     assert f"--steps={place}/steps.npz --time={place}/time.npz --length={place}/1024.npz" in report
     assert "--track=ACTIVE" in report and report.count("--predictions=") == 6

@@ -132,7 +132,6 @@ rule ablation_distance:
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         tokenizer=rules.train_tokenizer.output[0],
-        pretrained=PATHS.ablation_model("{mechanism}", "steps", "{seed}"),
     output:
         directory(PATHS.ablation_model("{mechanism}", "distance", "{seed}")),
     log:
@@ -158,7 +157,7 @@ rule ablation_distance:
     shell:
         "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
-        " --tokenizer {input.tokenizer:q} --pretrained {input.pretrained:q} --output {output:q}"
+        " --tokenizer {input.tokenizer:q} --output {output:q}"
         " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 

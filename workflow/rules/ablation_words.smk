@@ -55,13 +55,14 @@ def ablation_training(wildcards):
 
 
 def ablation_distance(wildcards):
-    """Words for a training on tracks; without layers across bins what is far comes by attention alone."""
-    steps = ABLATION.distance_steps
+    """Words for a training on tracks, from fresh weights; what is far comes by attention alone, without layers across bins."""
+    steps, layers = ABLATION.distance_steps, ABLATION.distance_layers
     return ablation_sets(
         {
             **ablation_encoder(wildcards),
             "encoder.positions": max(CONFIG.encoder.positions, ABLATION.tokens),
-            "chromatin.model.initial": "pretrained",
+            **({"encoder.layers": layers} if layers else {}),
+            "chromatin.model.initial": "random",
             "chromatin.model.bin_layers": 0,
             "chromatin.training.seed": int(wildcards.seed),
             **({"chromatin.training.steps": steps} if steps else {}),
