@@ -189,6 +189,11 @@ def test_tracks_with_few_positives_dont_count(
     assert set(rows["number"]) == {int((positives[:3] >= least).sum())} == {2}
     each = pd.read_csv(tmp_path / "table7_tracks.tsv", sep="\t")
     assert set(each["track"]) == set("abcd")
+    counting = int((positives >= least).sum())
+    assert f"of {counting} tracks" in (tmp_path / "table7.svg").read_text() and counting < 4
+    with pytest.raises(DataError, match=r"labels\.npz: no predicted track .* 1,000 positive bins"):
+        table_report("table7", directories, tmp_path / "none", min_positives=1000, **options)
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_probe_is_a_row_of_the_model_that_it_reads(promoters: list[Path], tmp_path: Path) -> None:

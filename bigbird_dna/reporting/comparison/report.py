@@ -52,7 +52,7 @@ def table_report(
     labels, tracks
         Of the test bins that chromatin models predict, for Table 7.
     min_positives
-        Test bins that must be positive for a track to count in Table 7's medians.
+        Test bins that must be positive for a track to count in Table 7's medians and to stand in its figure.
     bits
         Of further pretrained models by name, for Table 5.
 
@@ -89,7 +89,8 @@ def table_report(
         (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
         if each is not None:
             write_tsv(files / f"{name}_tracks.tsv", each)
-            tracks_figure(each, files / f"{name}.svg")
+            counting = each.groupby("track")["positives"].transform("max") >= min_positives
+            tracks_figure(each[counting], files / f"{name}.svg")
         else:
             draw = promoters_figure if name == "table6" else bits_figure
             draw(table, files / f"{name}.svg")

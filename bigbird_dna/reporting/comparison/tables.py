@@ -111,7 +111,8 @@ def chromatin_tables(
     Raises
     ------
     DataError
-        As `read_entries`; predictions are of other bins, or of tracks that the data set hasn't got.
+        As `read_entries`; predictions are of other bins, or of tracks that the data set hasn't got; no track
+        counts.
     """
     import pandas as pd
 
@@ -146,6 +147,8 @@ def chromatin_tables(
                         "published_median": np.nan if published is None or part != EVERY else published,
                     }
                 )
+    if not rows:
+        raise DataError(f"{labels}: no predicted track has negatives and {min_positives:,} positive bins")
     return ChromatinTables(pd.DataFrame(rows), _each_track(entries, judged, known, has if scanned else None))
 
 
