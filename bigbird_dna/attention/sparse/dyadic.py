@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.joint import Problem, hide, recomputed, scores, weigh
+from bigbird_dna.attention.joint import Problem, hide, recomputed, weigh
 
 Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which there are (B, 1, N)
 
@@ -36,8 +36,8 @@ def sibling_attention(problem: Problem, levels: Callable[[Problem, int], Iterabl
         if problem.causal:
             seen = seen & (torch.arange(blocks, device=q.device) % 2 == 1)
         # Keys are scaled, of which there are fewer than queries: what is scaled is kept for the gradients.
-        key = key[..., None] / math.sqrt(q.shape[3])
-        column = torch.unflatten(q, 2, (blocks, -1)) @ key  # (B, H, N, S, 1)
+        key = key[..., None, :] / math.sqrt(q.shape[3])
+        column = _products(torch.unflatten(q, 2, (blocks, -1)), key)  # (B, H, N, S, 1)
         columns.append(hide(column, seen[..., None, None]).flatten(2, 3))
         values.append(value)
     return _summed(columns, values, problem.dropout)[:, :, :tokens]
@@ -81,7 +81,12 @@ def _weighted_moved(weight: Tensor, v: Tensor, distance: int) -> Tensor:
 
 def _one_by_one(q: Tensor, k: Tensor) -> Tensor:
     """Each query's score of the key at its place, (B, H, L, 1)."""
-    return scores(q[..., None, :], k[..., None, :])[..., 0]
+    return _products(q, k / math.sqrt(q.shape[3]))
+
+
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    """q · k of each place, (…, 1); batches of so small matrix products take several times as long."""
+    return (q * k).sum(-1, keepdim=True)
 
 
 def _moved(x: Tensor, distance: int) -> Tensor:
