@@ -72,7 +72,7 @@ def test_the_menu_has_every_page(pages: dict[str, Page]) -> None:
     wanted |= {"reliability", "contributing", "security", "changelog"}
     wanted |= {f"howto/{name}" for name in ("genome", "sequences", "peaks", "notebook", "workflow")}
     wanted |= {f"howto/{name}" for name in ("streams", "probabilities", "pretraining", "generation")}
-    wanted |= {"cluster", "nlp", "theory", "results/tables"}
+    wanted |= {"cluster", "nlp", "theory", "results/tables", "results/mechanisms"}
     wanted |= {f"reference/{name}" for name in ("commands", "configuration", "python")}
     assert set(pages) == {f"{name}.html" for name in wanted}
     home = pages["index.html"].links
