@@ -209,7 +209,10 @@ def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
     for section in ("tokens", "pretraining", "promoters"):
         assert stage_values(both, section) == stage_values(one, section)
     _, study = laid_over("yeast_study")
-    assert stage_values(both, "chromatin-data") == stage_values(study, "chromatin-data")
+    tracks, studied = both.chromatin.data, study.chromatin.data
+    assert (tracks.minimum_positives, tracks.minimum_held_out) == (50, 3)
+    rarer = {"minimum_positives": 100, "minimum_held_out": 10}
+    assert tracks.model_copy(update=rarer) == studied
     both.check_targets()
 
 
