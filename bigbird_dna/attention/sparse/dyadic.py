@@ -27,7 +27,7 @@ def sibling_attention(problem: Problem, levels: Callable[[Problem, int], Iterabl
         problem = problem.map(lambda x: pad(x, (0, 0, 0, missing)))
         problem = problem._replace(there=pad(problem.there, (0, missing)))
     q = problem.q
-    columns = [_one_by_one(q, problem.k)]  # (B, H, L, 1) each: the own token
+    columns = [_products(q, problem.k / math.sqrt(q.shape[3]))]  # (B, H, L, 1) each: the own token
     values = [problem.v]  # (B, H, N, K)
     for key, value, there in levels(problem, count):
         blocks = key.shape[2]
@@ -57,10 +57,10 @@ def nearest_tokens(problem: Problem, levels: int) -> Iterator[Level]:
 
 def power_attention(problem: Problem) -> Tensor:
     """Attention to i and i ± 2^t, those before i if causal, (B, H, L, K) → (B, H, L, K)."""
-    q, k, v = problem.q, problem.k, problem.v
+    q, k, v = problem.q, problem.k / math.sqrt(problem.q.shape[3]), problem.v
     distances = [1 << t for t in range((q.shape[2] - 1).bit_length())]
     back = distances if problem.causal else [*distances, *(-distance for distance in distances)]
-    columns = [_one_by_one(q, k)]
+    columns = [_products(q, k)]
     for distance in back:
         seen = _moved(problem.there[..., None], distance)
         columns.append(hide(recomputed(_score_of_moved, q, k, distance), seen))
@@ -72,16 +72,11 @@ def power_attention(problem: Problem) -> Tensor:
 
 
 def _score_of_moved(q: Tensor, k: Tensor, distance: int) -> Tensor:
-    return _one_by_one(q, _moved(k, distance))
+    return _products(q, _moved(k, distance))
 
 
 def _weighted_moved(weight: Tensor, v: Tensor, distance: int) -> Tensor:
     return weight * _moved(v, distance)
-
-
-def _one_by_one(q: Tensor, k: Tensor) -> Tensor:
-    """Each query's score of the key at its place, (B, H, L, 1)."""
-    return _products(q, k / math.sqrt(q.shape[3]))
 
 
 def _products(q: Tensor, k: Tensor) -> Tensor:

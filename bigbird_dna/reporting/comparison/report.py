@@ -69,11 +69,12 @@ def table_report(
         raise UsageError(f"--labels, --track-table and --min-positives go with table7, not with {name}")
     if name != "table5" and bits:
         raise UsageError(f"--bits goes with table5, not with {name}")
-    each = None
+    chromatin = None
     if name == "table7":
         if labels is None or tracks is None:
             raise UsageError("table7: name --labels and --track-table of the test bins")
-        table, each = chromatin_tables(inputs, labels, tracks, min_positives)
+        chromatin = chromatin_tables(inputs, labels, tracks, min_positives)
+        table = chromatin.medians
     elif name == "table6":
         table = promoter_table(inputs)
     else:
@@ -87,10 +88,9 @@ def table_report(
         write_tsv(files / f"{name}.tsv", table)
         write_json(files / f"{name}.json", {"title": TITLES[name], "note": NOTE, "rows": json_rows(table)})
         (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
-        if each is not None:
-            write_tsv(files / f"{name}_tracks.tsv", each)
-            counting = each.groupby("track")["positives"].transform("max") >= min_positives
-            tracks_figure(each[counting], files / f"{name}.svg")
+        if chromatin is not None:
+            write_tsv(files / f"{name}_tracks.tsv", chromatin.tracks)
+            tracks_figure(chromatin.counting, files / f"{name}.svg")
         else:
             draw = promoters_figure if name == "table6" else bits_figure
             draw(table, files / f"{name}.svg")

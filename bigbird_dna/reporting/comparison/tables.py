@@ -97,6 +97,7 @@ class ChromatinTables(NamedTuple):
 
     medians: pd.DataFrame
     tracks: pd.DataFrame
+    counting: pd.DataFrame  # those rows of `tracks` that have a part in the medians
 
 
 def chromatin_tables(
@@ -149,7 +150,9 @@ def chromatin_tables(
                 )
     if not rows:
         raise DataError(f"{labels}: no predicted track has negatives and {min_positives:,} positive bins")
-    return ChromatinTables(pd.DataFrame(rows), _each_track(entries, judged, known, has if scanned else None))
+    whole = _each_track(entries, judged, known, has if scanned else None)
+    counting = [track.name for track, some in zip(known, enough, strict=True) if some]
+    return ChromatinTables(pd.DataFrame(rows), whole, whole[whole["track"].isin(counting)])
 
 
 class _Tracks(NamedTuple):
