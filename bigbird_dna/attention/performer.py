@@ -16,16 +16,13 @@ added, so that A is what is written above; where a denominator would be no numbe
 Axes: B batch, H heads, L tokens, K head width, F features, N chunks, C tokens of a chunk. Time is L K F.
 """
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
-from bigbird_dna.attention.call import checked_call, real_positions
 from bigbird_dna.attention.drawn import Redrawn
 from bigbird_dna.attention.joint import Part, by_parts, recomputed, triangle
-from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.attention.layer import AttentionLayer
 from bigbird_dna.config import LayerShape
 
 CHUNK = 128
@@ -48,7 +45,7 @@ class Directions(Redrawn):
         return directions
 
 
-class Performer(nn.Module):
+class Performer(AttentionLayer):
     """FAVOR+; dropout has no part in it, as there are no weights to drop.
 
     Parameters
@@ -64,26 +61,10 @@ class Performer(nn.Module):
         self.shape = shape
         self.directions = Directions((shape.heads, features, shape.width), seed, shape.layer, redraw)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        lengths: Tensor | Sequence[int] | None = None,
-        dropout: float = 0.0,
-        hidden: Tensor | None = None,
-    ) -> Tensor:
-        """Attention of q, k, v (B, H, L, K) → (B, H, L, K), zero at padding; as `config.mechanisms` says.
-
-        `dropout` and `hidden` are of no use here. `ValueError`: shapes, types or lengths are not as there.
-        """
-        call = checked_call(q, k, v, Pattern(), lengths, 0, dropout)
-        if not call.lengths:
-            return torch.zeros_like(call.v)
-        cut = call.cut()
-        tokens, width = cut.q.shape[2:]
-        there = real_positions(call.lengths, tokens, q.device)[:, None, :, None]  # (B, 1, L, 1)
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, there: Tensor, dropout: float) -> Tensor:
+        """Attention by the features of this time; `dropout` is of no use, as there are no weights."""
+        tokens, width = q.shape[2:]
+        there = there[..., None]  # (B, 1, L, 1)
         features = self.directions.drawn.shape[1]
 
         def attend(part: Part, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -94,7 +75,7 @@ class Performer(nn.Module):
             return whole_attention(*given, there[part[0]]).to(value.dtype)
 
         each = tokens * (4 * features + 8 * width)
-        return call.uncut(by_parts(attend, (cut.q, cut.k, cut.v), each))
+        return by_parts(attend, (q, k, v), each)
 
 
 def exponents(x: Tensor, directions: Tensor) -> Tensor:

@@ -1,14 +1,12 @@
 """Attention by a plan, as a module that a layer owns; see `config.mechanisms` for what is asked of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bigbird_dna.attention.call import checked_call, real_positions
 from bigbird_dna.attention.joint import Part, Problem, by_parts
-from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.attention.layer import AttentionLayer
 from bigbird_dna.config import LayerShape
 
 # Axes: B batch, H heads, L tokens, K head width.
@@ -23,7 +21,7 @@ class Plan(NamedTuple):
     scores: Callable[[int], int]  # that a query has, of L tokens
 
 
-class Planned(nn.Module):
+class Planned(AttentionLayer):
     """Attention that is told by its plan alone."""
 
     largest = False
@@ -32,27 +30,9 @@ class Planned(nn.Module):
         super().__init__()
         self.shape, self.plan = shape, plan
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        lengths: Tensor | Sequence[int] | None = None,
-        dropout: float = 0.0,
-        hidden: Tensor | None = None,
-    ) -> Tensor:
-        """Attention of q, k, v (B, H, L, K) → (B, H, L, K), zero at padding; as `config.mechanisms` says.
-
-        `hidden` is of no use here. `ValueError`: shapes, types, lengths or dropout are not as there.
-        """
-        call = checked_call(q, k, v, Pattern(), lengths, 0, dropout)
-        if not call.lengths:
-            return torch.zeros_like(call.v)
-        cut = call.cut()
-        q, k, v = cut.q, cut.k, cut.v
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, there: Tensor, dropout: float) -> Tensor:
+        """Attention by the plan, a few heads at a time."""
         tokens, width = q.shape[2:]
-        there = real_positions(call.lengths, tokens, q.device)[:, None]  # (B, 1, L)
         clusters = self.clusters(q, k, there)
 
         def attend(part: Part, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -62,7 +42,7 @@ class Planned(nn.Module):
             return self.plan.attend(Problem(*vectors, *rest))
 
         each = tokens * (self.plan.scores(tokens) + _TEMPORARIES * width)
-        return call.uncut(by_parts(attend, (q, k, v), each))
+        return by_parts(attend, (q, k, v), each)
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """What summaries are pooled of, (B, H, L, K) each, where a plan has some."""
