@@ -12,7 +12,7 @@ from snakemake.deployment.singularity import Singularity, shellcmd
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
-from tests.workflow.test_workflow import STUDY, dry_run, overlay, rules, snakemake
+from tests.workflow.dry_runs import STUDY, dry_run, overlay, rules, snakemake
 
 STANDIN = REPOSITORY / "tests/cluster/standin"
 IMAGE = "workflow/envs/bigbird-dna.sif"

@@ -17,7 +17,7 @@ from bigbird_dna.config import load_config, parse_config, stage_values
 from tests import tiny_run
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna
-from tests.workflow.test_workflow import BIN, overlay, refused, snakemake
+from tests.workflow.dry_runs import BIN, overlay, refused, snakemake
 
 PLAIN = "plain"
 RESULTS = [

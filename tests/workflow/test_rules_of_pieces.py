@@ -9,7 +9,7 @@ import yaml
 
 from tests import tiny_run
 from tests.conftest import REPOSITORY
-from tests.workflow.test_workflow import BIN, dry_run, jobs, overlay
+from tests.workflow.dry_runs import BIN, dry_run, jobs, overlay
 
 PIECES: dict[str, Any] = {
     "scoring": {"pieces": 2},

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.workflow.test_workflow import dry_run, jobs, overlay
+from tests.workflow.dry_runs import dry_run, jobs, overlay
 
 
 def test_the_jobs_that_the_section_splits_asks_for(tmp_path: Path) -> None:

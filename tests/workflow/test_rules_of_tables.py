@@ -10,7 +10,7 @@ import yaml
 
 from bigbird_dna.reporting.tables import read_tsv
 from tests import tiny_run
-from tests.workflow.test_workflow import snakemake
+from tests.workflow.dry_runs import snakemake
 
 TABLES: dict[str, Any] = {
     **{"promoters": ["gc", "cnnprom"], "chromatin": ["gc", "k-mers"], "seeds": [1, 2]},

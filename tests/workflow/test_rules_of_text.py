@@ -10,7 +10,7 @@ import yaml
 
 from bigbird_dna.nlp.config import NlpConfig, read_config
 from tests.conftest import REPOSITORY
-from tests.workflow.test_workflow import dry_run, jobs, snakemake
+from tests.workflow.dry_runs import dry_run, jobs, snakemake
 
 SHIPPED = REPOSITORY / "workflow/config/nlp.yaml"
 

@@ -9,7 +9,7 @@ import yaml
 
 from tests.cluster.site import EXECUTOR, filled_in, gpu_rules, site_keys, write
 from tests.conftest import REPOSITORY
-from tests.workflow.test_workflow import STUDY, dry_run, overlay, rules
+from tests.workflow.dry_runs import STUDY, dry_run, overlay, rules
 
 Asked = dict[str, dict[str, str]]
 

@@ -15,7 +15,7 @@ from bigbird_dna.tasks.long_range.sequences import FIRST, OFFSET, PAD, Sequences
 from bigbird_dna.tasks.long_range.training import wilson_interval
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
-from tests.workflow.test_workflow import dry_run, jobs, stage_configs
+from tests.workflow.dry_runs import dry_run, jobs, stage_configs
 
 TINY: dict[str, Any] = {
     "attentions": {"full": {"attention": "full"}, "combiner": {"attention": "combiner_fixed"}},

@@ -1,0 +1,164 @@
+"""The shipped configurations, and what the workflow would run for them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bigbird_dna.config import STAGES, Config, complete, load_config, parse_config, read_values, stage_values
+from bigbird_dna.config.section import Section
+from bigbird_dna.genome.sources.public import check_sources
+from tests.conftest import REPOSITORY
+from tests.workflow.dry_runs import CHROMATIN, COMMON, SOURCE_JOBS, dry_run, jobs, own_genome, stage_configs
+
+# What they are laid over.
+OVERLAYS = dict.fromkeys(("yeast_study", "yeast_longer", "yeast_tables"), "yeast")
+OVERLAYS |= dict.fromkeys(("long_range", "density_images", "density_text"), "demo")
+OVERLAYS["chr22_study"] = "chr22"
+CONFIGURATIONS = sorted(
+    path
+    for path in (REPOSITORY / "workflow" / "config").glob("*.yaml")
+    # Tasks on text have a configuration of another form.
+    if path.stem not in {*OVERLAYS, "nlp"}
+)
+NAMES = [path.stem for path in CONFIGURATIONS]
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=NAMES)
+def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
+    config = load_config(path)
+    if path.stem in ("chr22", "minimal"):  # their genome is no public source but a file
+        for name in (config.genome.reference, config.promoters.source):
+            (tmp_path / (name or "none")).touch()
+        config = config.model_copy(update={"local_data": str(tmp_path)})
+    complete(config).check_targets()
+    check_sources(config)
+    assert config.results == f"results/{path.stem}"
+    if config.has_genome:
+        assert config.genome.valid or config.chromatin.data.valid_regions
+        assert config.genome.test or config.chromatin.data.test_regions
+
+
+def laid_over(name: str) -> tuple[Config, Config]:
+    """A configuration, and what it is once an overlay's keys have replaced its own."""
+
+    def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+        both = {key for key, value in over.items() if isinstance(value, dict) and key in under}
+        return under | over | {key: merged(under[key], over[key]) for key in both}
+
+    under, over = (
+        read_values(REPOSITORY / f"workflow/config/{each}.yaml") for each in (OVERLAYS[name], name)
+    )
+    return parse_config(under), parse_config(merged(under, over))
+
+
+@pytest.mark.parametrize("overlay", ["yeast_study", "yeast_longer"])
+def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
+    """They go on from the other's results: what these depend on stays the same."""
+    one, both = laid_over(overlay)
+    assert both.study is not None and one.study is not None
+    for section in ("tokens", "pretraining", "promoters"):
+        assert stage_values(both, section) == stage_values(one, section)
+    assert both.study.steps == one.study.steps and {*both.study.seeds} <= {*one.study.seeds}
+    assert {*one.study.shares} <= {*both.study.shares}
+    both.check_targets()
+
+
+def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
+    """They go on from its pretrained weights; all that is made for them lies apart."""
+    one, both = laid_over("yeast_tables")
+    for section in ("tokens", "pretraining", "promoters"):
+        assert stage_values(both, section) == stage_values(one, section)
+    _, study = laid_over("yeast_study")
+    tracks, studied = both.chromatin.data, study.chromatin.data
+    assert (tracks.minimum_positives, tracks.minimum_held_out) == (50, 3)
+    rarer = {"minimum_positives": 100, "minimum_held_out": 10}
+    assert tracks.model_copy(update=rarer) == studied
+    both.check_targets()
+
+
+def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) -> None:
+    one, both = laid_over("chr22_study")
+    assert both.study is not None and one.study is None and not one.has_pretraining
+    assert (one.results, both.results) == ("results/chr22", "results/chr22_study")
+    assert stage_values(both, "chromatin-data") == stage_values(one, "chromatin-data")
+    assert one.chromatin.training == both.chromatin.training and one.encoder == both.encoder
+    command, below, changed = own_genome(tmp_path)
+    text = dry_run(tmp_path, command, below, REPOSITORY / "workflow/config/chr22_study.yaml", changed)
+    found = jobs(text)
+    assert (found["pretrain"], found["study_chromatin"], found["study_predictions"]) == (1, 6, 6)
+    held_out = {"valid": ["22:19,000,001-20,000,000"], "test": ["22:20,500,001-"], "exclude": []}
+    genome = stage_configs(text)["tokens"]["genome"]
+    assert {key: genome[key] for key in held_out} == held_out
+
+
+def test_demo_explains_every_key() -> None:
+    path = REPOSITORY / "workflow/config/demo.yaml"
+
+    def keys(values: dict[str, Any] | Section, prefix: str = "") -> set[str]:
+        found = set()
+        for key, value in values if isinstance(values, Section) else values.items():
+            inner = isinstance(value, dict | Section)
+            found |= keys(value, f"{prefix}{key}.") if inner else {prefix + key}
+        return found
+
+    assert keys(yaml.safe_load(path.read_text())) == keys(Config())
+
+
+def test_the_paper_s_values() -> None:
+    config = load_config(REPOSITORY / "workflow/config/grch37.yaml")
+    encoder, pretraining, promoters = config.encoder, config.pretraining, config.promoters
+    assert (encoder.layers, encoder.hidden, encoder.heads) == (12, 768, 12)
+    assert (encoder.positions, encoder.block_size) == (4096, 64)
+    assert (encoder.global_blocks, encoder.window_blocks, encoder.random_blocks) == (2, 3, 3)
+    assert (pretraining.steps, pretraining.batch_size) == (1_000_000, 256)
+    assert (pretraining.optimizer.warmup_steps, pretraining.optimizer.learning_rate) == (10_000, 1e-4)
+    windows, training = promoters.windows, promoters.training
+    assert (windows.upstream, windows.downstream, promoters.model.pooling) == (5000, 3000, "cls")
+    assert (training.steps, training.batch_size) == (711, 256)
+    assert config.tokens.vocabulary == 32_000
+    chromatin = config.chromatin
+    data, model, training = chromatin.data, chromatin.model, chromatin.training
+    assert (data.tracks, data.window, data.compare_window) == ("deepsea", 8000, None)
+    assert (model.pooling, model.initial, training.neighbours) == ("cls", "pretrained", 1)
+    assert (chromatin.models, training.positive_weight, chromatin.evaluation.test_bins) == (2, 8, 0)
+    assert (training.steps, training.batch_size) == (500_000, 256)
+
+
+def test_the_demo_is_the_default(demo_run: str) -> None:
+    variants = {"score_variants": 1, "variant_report": 1}
+    assert jobs(demo_run) == (COMMON | SOURCE_JOBS["demo"] | CHROMATIN | variants | {"stage_config": 11})
+    assert "results/demo/report/summary.txt" in demo_run
+
+
+@pytest.mark.parametrize("name", ["yeast", "grch37", "grch37-short"])
+def test_dry_runs(tmp_path: Path, name: str) -> None:
+    text = dry_run(
+        tmp_path,
+        *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
+        *("--config", f"local_data={tmp_path}"),
+    )
+    study = {"study_promoter": 10, "study_report": 1, "probe_promoters": 1}
+    similarity = {"nearest_promoters": 3, "promoter_similarity_report": 1}
+    more = study | similarity if name == "yeast" else {}
+    assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
+    assert (
+        len(re.findall(rf"bigbird-dna fetch .* --local-data={tmp_path} ", text)) == SOURCE_JOBS[name]["fetch"]
+    )
+    assert ("--from-assembly GRCh38" in text) == name.startswith("grch37")
+    assert list(tmp_path.glob("results")) == []
+
+
+def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> None:
+    text = dry_run(tmp_path, "--config", "results=elsewhere")
+    assert "results/demo" not in text
+    assert "elsewhere/report/summary.txt" in text
+    assert stage_configs(text)["tokens"]["genome"]["test"] == ["demo6"]
+
+
+def test_each_stage_gets_its_sections(demo_run: str) -> None:
+    config = load_config(REPOSITORY / "workflow/config/demo.yaml")
+    there = [stage for stage in STAGES if stage not in ("long-range", "density")]  # targets of their own
+    assert stage_configs(demo_run) == {stage: stage_values(config, stage) for stage in there}
