@@ -40,4 +40,5 @@ class Redrawn(nn.Module):
             return
         (word,) = np.random.SeedSequence((self.seed, self.layer, number)).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(word >> np.uint64(1)))
-        self.drawn.copy_(self.draw(tuple(self.drawn.shape), generator))
+        # Another tensor, as gradients of an earlier pass may still need the one that there was.
+        self.drawn = self.draw(tuple(self.drawn.shape), generator).to(self.drawn)

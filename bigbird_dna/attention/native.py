@@ -59,8 +59,6 @@ def unavailable(
         return "it has no relative positions"
     if q.dtype not in TYPES:
         return f"it does not compute in {str(q.dtype).removeprefix('torch.')}"
-    if pattern.seed >= 1 << 63:
-        return "the seed has more than 63 bits"
     reason: str | None = _missing(q.dtype == torch.float16)
     return reason
 

@@ -60,8 +60,8 @@ class Pattern:
 
     Raises
     ------
-    ValueError : a size is negative, the window is even, no block would ever be seen, or variants exclude each
-        other.
+    ValueError : a size is negative, the seed is negative or has more than 63 bits, the window is even, no
+        block would ever be seen, or variants exclude each other.
     """
 
     block_size: int = 64
@@ -79,6 +79,8 @@ class Pattern:
         for name in ("global_blocks", "window_blocks", "random_blocks", "seed", "extra_globals"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.seed >= 1 << 63:  # operators take integers of so many bits
+            raise ValueError(f"seed must be below 2^63, got {self.seed}")
         if self.window_blocks and self.window_blocks % 2 == 0:
             raise ValueError(f"window_blocks must be odd (or 0), not {self.window_blocks}")
         if not self.global_blocks + self.window_blocks + self.random_blocks:

@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 from bigbird_dna.attention.drawn import Redrawn
 from bigbird_dna.attention.joint import Part, by_parts, recomputed, triangle
 from bigbird_dna.attention.layer import AttentionLayer
+from bigbird_dna.attention.selection import standing
 from bigbird_dna.config import LayerShape
 
 CHUNK = 128
@@ -65,17 +66,19 @@ class Performer(AttentionLayer):
         """Attention by the features of this time; `dropout` is of no use, as there are no weights."""
         tokens, width = q.shape[2:]
         there = there[..., None]  # (B, 1, L, 1)
-        features = self.directions.drawn.shape[1]
+        directions = standing(self.directions.drawn)
 
         def attend(part: Part, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             wide = torch.promote_types(value.dtype, torch.float32)
-            given = (query.to(wide), key.to(wide), value.to(wide), self.directions.drawn[part[1]].to(wide))
+            given = (query.to(wide), key.to(wide), value.to(wide), directions[part[1]].to(wide))
             if self.shape.causal:
                 return prefix_attention(*given).to(value.dtype)
             return whole_attention(*given, there[part[0]]).to(value.dtype)
 
-        each = tokens * (4 * features + 8 * width)
-        return by_parts(attend, (q, k, v), each)
+        each = tokens * (4 * directions.shape[1] + 8 * width)
+        # Autocast would make every product narrow again, whose exponential then is off or infinite.
+        with torch.autocast(q.device.type, enabled=False):
+            return by_parts(attend, (q, k, v), each)
 
 
 def exponents(x: Tensor, directions: Tensor) -> Tensor:

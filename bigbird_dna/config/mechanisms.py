@@ -22,16 +22,17 @@ the other rows. In evaluation it is a pure function of its arguments, parameters
 * Projections of its own (such as Longformer's for global tokens) it makes from `hidden`.
 * What selects keys at random or learns as it goes (Performer's redrawn features, Routing's centroids)
   changes in `begin_pass()`, if the module has one, which the encoder calls once before each pass in training,
-  and nowhere else. So a layer whose forward pass is computed a second time (gradient checkpointing,
-  reversible layers) selects the same keys again, which torch's restored random state alone doesn't promise
-  where inputs are recomputed with other rounding.
+  and nowhere else. What is redrawn is another tensor, and is read by `attention.selection.standing`: a layer
+  may be computed a second time (gradient checkpointing, reversible layers) when another pass has begun.
 * Where keys are the queries (Reformer), `shares_keys` leaves out the layer's projection of keys; k is q.
-* `causal` in `LayerShape` asks for a mechanism in which no bit of a token's result depends on later tokens.
-  One that can't promise that says `causal=False` in its `Mechanism`, and is refused there.
+* `causal` in `LayerShape` asks for a mechanism in which no bit of a token's result depends on what later
+  tokens are; sequences of other lengths may differ by rounding. One that can't promise that says
+  `causal=False` in its `Mechanism`, and is refused there.
 * One that has no weights to drop (Performer) says `drops=False`; `encoder.attention_dropout` is refused then.
 * One whose result isn't linear in v (Longformer, whose global tokens have values of their own) has a method
   `matrix(q, k, hidden)`, its effective matrix (B, H, L, L), for pictures and tests.
-* Keys that it picks by the largest of some numbers it picks by `attention.selection.selected`.
+* Keys that it picks by the largest of some numbers it picks by `attention.selection.selected`: a layer that
+  is computed a second time then picks the same, though its inputs may have other rounding.
 """
 
 import re

@@ -153,7 +153,9 @@ class _KeptLayer:
         seen = [[number for number in row if 0 <= number < block] for row in blocks.tolist()]
         if len(seen[0]) == block:
             return None
-        first = torch.tensor([sorted(row) for row in seen], device=self._keys.device)  # (H, blocks)
+        rows = [sorted(row) for row in seen]
+        # Of a window of one block there are none, and numbers of nothing would be floating point.
+        first = torch.tensor(rows, dtype=torch.long, device=self._keys.device)  # (H, blocks)
         inside = torch.arange(pattern.block_size, device=first.device)
         return (first[..., None] * pattern.block_size + inside).flatten(1)
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
 from bigbird_dna.attention.relative import token_owners
+from bigbird_dna.attention.selection import both_times
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
 from bigbird_dna.model.dropout import Dropout
@@ -73,6 +74,7 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(hidden, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.radius = config.relative_radius
+        self.reversible = config.reversible
         self.joined: tuple[Tensor, Tensor] | None = None  # see `prepared`
         self.compiled: Compiled | None = None  # see `compiled_layers`
         self.relative = None
@@ -170,8 +172,9 @@ class Layer(nn.Module):
 
     def _attention_type(self, x: Tensor) -> torch.dtype:
         # The backward pass of torch's fused attention on CPUs is five times slower in bfloat16.
-        widen = x.device.type == "cpu" and x.dtype == torch.bfloat16 and torch.is_grad_enabled()
-        return torch.float32 if widen else x.dtype
+        # A reversible layer's first pass is without gradients, and must compute what its second one does.
+        narrow = x.device.type == "cpu" and x.dtype == torch.bfloat16
+        return torch.float32 if narrow and (self.reversible or torch.is_grad_enabled()) else x.dtype
 
     def _attention(self, lengths: Tensor | None) -> Attention:
         # Routes and plans are chosen in Python and NumPy, by lengths that torch.compile doesn't know. It
@@ -318,7 +321,8 @@ class Encoder(nn.Module):
             return Encoded(x[:, :extra], x[:, extra:])
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
-                x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False)
+                more = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
+                x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False, **more)
             else:
                 x = layer(x, lengths, turns, owners)
         return Encoded(x[:, :extra], x[:, extra:])

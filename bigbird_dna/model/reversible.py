@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from bigbird_dna.attention.again import Circumstances
-from bigbird_dna.attention.selection import keeping, repeating
+from bigbird_dna.attention.selection import Repeating, keeping
 
 Arguments = tuple[Any, ...]  # that all layers are given beside their input
 
@@ -72,7 +72,8 @@ def _forwards(parts: Sequence[_Part], x: Tensor, kept: list[_Kept]) -> tuple[Ten
     read, other = x, x
     for part in parts:
         now = Circumstances.now(x.device)
-        with keeping() as choices:
+        choices: list[Tensor] = []
+        with keeping(choices):
             read, other = other + part.change(read), read
         kept.append(_Kept(now, choices))
     return read, other
@@ -93,7 +94,7 @@ class _Reversible(torch.autograd.Function):
         sums: dict[Tensor, Tensor] = {}
         for part, kept in zip(reversed(ctx.parts), reversed(ctx.kept), strict=True):
             x = other.detach().requires_grad_()
-            with kept.circumstances.again(), repeating(kept.choices):
+            with kept.circumstances.again(), Repeating(kept.choices):
                 change = part.change(x)
             wanted = [parameter for parameter in part.parameters if parameter.requires_grad]
             upper = of_read.to(change.dtype)

@@ -180,6 +180,7 @@ def test_kinds_tell_why_a_block_is_seen() -> None:
         ({"global_blocks": -1}, "global_blocks must not be negative, got -1"),
         ({"random_blocks": -2}, "random_blocks must not be negative, got -2"),
         ({"seed": -3}, "seed must not be negative, got -3"),
+        ({"seed": 1 << 63}, r"seed must be below 2\^63, got 9223372036854775808"),
         ({"window_blocks": 4}, r"window_blocks must be odd \(or 0\), not 4"),
         ({"global_blocks": 0, "window_blocks": 0, "random_blocks": 0}, "the pattern is empty"),
     ],

@@ -4,6 +4,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -67,6 +68,18 @@ def test_features_are_drawn_anew_only_in_training_and_when_it_is_time() -> None:
     for _ in range(5):
         never.directions.begin_pass()
     assert torch.equal(never.directions.drawn, seen[0])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
+def test_autocast_narrows_what_comes_in_and_nothing_else(narrow: torch.dtype, causal: bool) -> None:
+    """Exponentials of what was rounded once more are off, or infinite."""
+    module = build(causal, features=64).eval()
+    q, k, v, _ = (x.detach() for x in inputs(1, 2, 300, 8, dtype=torch.float32))
+    with torch.autocast("cpu", dtype=narrow):
+        out = module(q * 4, k * 4, v)
+    assert torch.equal(out, module((q * 4).to(narrow), (k * 4).to(narrow), v.to(narrow)))
+    assert out.isfinite().all()
 
 
 def test_large_vectors_give_numbers() -> None:

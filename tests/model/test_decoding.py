@@ -38,6 +38,18 @@ def test_scores_are_those_of_the_whole_sequence(
             torch.testing.assert_close(found, whole[:, place], rtol=1e-9, atol=1e-9)
 
 
+def test_a_window_of_the_own_block_alone() -> None:
+    model = network(encoder("window", window_blocks=1), torch.float64)
+    ids = torch.randint(VOCABULARY, (1, 60), generator=torch.Generator().manual_seed(2))
+    with torch.inference_mode():
+        whole = model(ids, torch.full((1,), 60), None, torch.arange(60)).tokens
+        decoder = make_decoder(model, 60)
+        for place in range(60):
+            torch.testing.assert_close(
+                decoder.read(ids[:, place : place + 1])[0], whole[place], rtol=1e-9, atol=1e-9
+            )
+
+
 def test_which_mechanisms_keep_keys() -> None:
     assert [name for name in sorted(CAUSAL) if keeps_keys(encoder(name))] == PATTERNS
     assert not keeps_keys(encoder("bigbird", relative_radius=3))

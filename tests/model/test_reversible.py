@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -120,6 +121,13 @@ def test_what_was_picked_the_first_time_stands(name: str, monkeypatch: pytest.Mo
     assert again.shape == out.shape and not torch.equal(chosen[6], chosen[0]), "and would else be another"
 
 
+class Saved:
+    """A tensor that autograd has saved."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
 def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
     """Bytes that autograd keeps of a pass, and the most that both passes hold, parameters beside."""
     torch.manual_seed(0)
@@ -128,25 +136,26 @@ def kept_and_peak(layers: int, **changes: Any) -> tuple[int, int]:
     for parameter in encoder.parameters():
         parameter.grad = torch.zeros_like(parameter)
     parameters = {parameter.data_ptr() for parameter in encoder.parameters()}
-    found = {}
+    noted: WeakSet[Saved] = WeakSet()  # as long as autograd has them
 
-    def note(x: Tensor) -> Tensor:
-        if x.data_ptr() not in parameters:
-            found[x.data_ptr()] = x.untyped_storage().nbytes()
-        return x
+    def note(x: Tensor) -> Saved:
+        saved = Saved(x)
+        noted.add(saved)
+        return saved
 
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved.tensor):
             out = encoder(ids)
+        kept = {saved.tensor.data_ptr(): saved.tensor.untyped_storage().nbytes() for saved in noted}
         uneven_loss(out).backward()
     held = most = 0
     for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
         if event.name() == "[memory]":
             held += event.nbytes()
             most = max(most, held)
-    return sum(found.values()), most
+    return sum(size for place, size in kept.items() if place not in parameters), most
 
 
 @pytest.mark.parametrize("name", quick(["bigbird", "reformer", "combiner_fixed"], "reformer"))
@@ -181,6 +190,27 @@ def test_autocast_gives_gradients_near_those_of_single_precision() -> None:
         uneven_loss(out.float()).backward()
         results.append(encoder.layers[0].value.weight.grad)
     assert (results[0] - results[1]).norm() < 0.1 * results[0].norm()
+
+
+def test_narrow_passes_forwards_and_backwards_are_of_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients are as near those of single precision as stored layers' are: large weights show it."""
+
+    def gradients(narrow: bool) -> Tensor:
+        torch.manual_seed(0)
+        sizes = {"layers": 12, "hidden": 64, "heads": 4, "dropout": 0.0, "initial_heads": "random"}
+        encoder = Encoder(config("full", **sizes)).train()
+        with torch.no_grad():
+            for parameter in encoder.layers.parameters():
+                if parameter.dim() == 2:
+                    parameter *= 3
+        with torch.autocast("cpu", enabled=narrow):
+            out = encoder(IDS)
+        uneven_loss(out.float()).backward()
+        return torch.cat([x.grad.flatten() for x in encoder.parameters() if x.grad is not None])
+
+    exact, own = gradients(False), gradients(True)
+    monkeypatch.setattr("bigbird_dna.model.encoder.reversible_layers", stored)
+    assert (own - exact).norm() < 1.5 * (gradients(True) - exact).norm()
 
 
 @pytest.mark.parametrize("other", [{"gradient_checkpointing": True}, {"compatibility": "huggingface"}])
