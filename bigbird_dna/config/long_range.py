@@ -7,20 +7,24 @@ from pydantic import Field, StringConstraints, model_validator
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.training import OptimizerConfig, TrainingConfig
+from bigbird_dna.errors import ConfigError
 
 LongRangeTask = Literal["listops", "pathfinder"]
 LONG_RANGE_TASKS: tuple[LongRangeTask, ...] = get_args(LongRangeTask)
 AttentionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,40}$")]
 
-_MOST = 1_000_000  # examples
+MOST_EXAMPLES = 1_000_000
+"""Of a split."""
+MOST_SIDE = 128
+"""Pixels of an image's side."""
 
 
 class ExamplesConfig(Section):
     """How many examples there are of each split."""
 
-    train: int = Field(ge=1, le=_MOST, description="to learn from")
-    valid: int = Field(ge=1, le=_MOST, description="measured on while training")
-    test: int = Field(ge=1, le=_MOST, description="judged on in the end")
+    train: int = Field(ge=1, le=MOST_EXAMPLES, description="to learn from")
+    valid: int = Field(ge=1, le=MOST_EXAMPLES, description="measured on while training")
+    test: int = Field(ge=1, le=MOST_EXAMPLES, description="judged on in the end")
 
 
 class ListOpsConfig(Section):
@@ -46,7 +50,7 @@ class PathfinderConfig(Section):
     """Images of dashed paths: whether one path joins the two circles, pixel after pixel."""
 
     examples: ExamplesConfig = ExamplesConfig(train=160_000, valid=20_000, test=20_000)
-    size: int = Field(default=32, ge=12, le=128, description="pixels of a side; an input has its square")
+    size: int = Field(default=32, ge=12, le=MOST_SIDE, description="pixels of a side; its square is an input")
     dashes: int = Field(default=6, ge=2, le=40, description="of each of the two long paths")
     distractors: int = Field(default=4, ge=0, le=40, description="short paths, at most")
     training: TrainingConfig = TrainingConfig(
@@ -81,8 +85,8 @@ class LongRangeConfig(Section):
     def _each_attention_is_an_encoder(self) -> Self:
         for name in self.attentions:
             try:
-                self.encoder_of(name, 1, 16)
-            except ValueError as error:
+                self.encoder_of(name, 1, 16).check_pooling(self.pooling, "long_range")
+            except (ValueError, ConfigError) as error:
                 first = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
                 raise ValueError(f"attentions.{name}: {first.removeprefix('Value error, ')}") from None
         for key in ("tasks", "seeds"):
@@ -92,7 +96,9 @@ class LongRangeConfig(Section):
 
     def encoder_of(self, attention: str, vocabulary: int, longest: int) -> EncoderConfig:
         """The encoder with an attention of `attentions`, for inputs of so many kinds and tokens."""
-        values = {**self.encoder.model_dump(), "attention_options": {}, **self.attentions[attention]}
+        own, values = self.attentions[attention], self.encoder.model_dump()
+        if own.get("attention", self.encoder.attention) != self.encoder.attention:
+            values["attention_options"] = {}  # those of the encoder are of its own mechanism
         return EncoderConfig.model_validate(
-            {**values, "vocabulary": vocabulary, "positions": max(16, longest)}
+            {**values, **own, "vocabulary": vocabulary, "positions": max(16, longest)}
         )

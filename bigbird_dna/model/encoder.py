@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
 from bigbird_dna.attention.relative import token_owners
@@ -321,8 +321,8 @@ class Encoder(nn.Module):
             return Encoded(x[:, :extra], x[:, extra:])
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
-                more = {} if goes_by_pattern(self.config) else {"context_fn": both_times}
-                x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False, **more)
+                around = noop_context_fn if goes_by_pattern(self.config) else both_times
+                x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False, context_fn=around)
             else:
                 x = layer(x, lengths, turns, owners)
         return Encoded(x[:, :extra], x[:, extra:])

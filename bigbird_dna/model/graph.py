@@ -43,6 +43,8 @@ def attention_graph(encoder: EncoderConfig, layer: int = 0, tokens: int | None =
     kinds = np.full((encoder.heads, front + blocks, front + blocks), GLOBAL, dtype=np.int8)
     if encoder.attention != "full":
         kinds[:, front:, front:] = pattern.kinds(blocks, encoder.heads, layer)
+    elif encoder.causal:
+        kinds = np.tril(kinds)
     name = {"full": "Full", "bigbird": "BigBird", "bigbird_etc": "BigBird-ETC"}.get(encoder.attention)
     name = name or encoder.attention.replace("_", " and ").capitalize()
     return AttentionGraph(kinds, f"{name} attention, layer {layer}, {tokens:,} tokens")

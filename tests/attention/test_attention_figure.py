@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.config import known_mechanisms
+from bigbird_dna.config import EncoderConfig, known_mechanisms
+from bigbird_dna.model.graph import attention_graph
 from bigbird_dna.reporting.attention_figure import COLOURS, save_attention_figure
 from bigbird_dna.reporting.weights_figure import save_weights_figure
 from tests.attention.mechanism_oracle import quick
@@ -56,6 +57,16 @@ def test_other_arrays_are_refused(tmp_path: Path, kinds: np.ndarray, message: st
     with pytest.raises(ValueError, match=message):
         save_attention_figure(kinds, tmp_path / "p.svg", block_size=64)
     assert not list(tmp_path.iterdir())
+
+
+def test_blocks_of_a_causal_encoder_see_no_later_ones() -> None:
+    for attention in ("full", "bigbird"):
+        encoder = EncoderConfig(vocabulary=8, attention=attention, causal=True, block_size=16)
+        kinds = attention_graph(encoder, tokens=150).kinds
+        assert kinds.shape == (12, 10, 10) and kinds.dtype == np.int8
+        assert not np.triu(kinds, 1).any() and kinds[:, range(10), range(10)].all()
+        if attention == "full":
+            assert (np.tril(kinds) == np.tril(np.ones((10, 10)))).all()
 
 
 # Weights

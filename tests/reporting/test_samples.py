@@ -1,6 +1,7 @@
 """The report of samples: spectra by hand, rulers that mean what they say, and files."""
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import base_codes
-from bigbird_dna.reporting.samples.chains import chain_samples, shortened_counts
+from bigbird_dna.reporting.samples.chains import LENGTH, chain_samples, shortened_counts
 from bigbird_dna.reporting.samples.comparing import _stretches
 from bigbird_dna.reporting.samples.report import report_samples
 from bigbird_dna.reporting.samples.spectra import divergence, gc, gc_of_windows, spectrum
@@ -38,6 +39,19 @@ def test_divergence_is_shannon_s() -> None:
     assert divergence(one, 7 * one) == 0 and divergence(one, other) == pytest.approx(1)
     assert divergence(np.array([1, 1, 0, 0]), np.array([1, 0, 0, 0])) == pytest.approx(0.311278, abs=1e-6)
     assert divergence(one, np.array([1, 1, 1, 1])) == divergence(np.array([1, 1, 1, 1]), one)
+
+
+def test_no_runs_are_at_no_distance() -> None:
+    some, none = np.array([3, 1, 0, 0]), np.zeros(4, int)
+    assert all(math.isnan(divergence(*pair)) for pair in ((some, none), (none, some), (none, none)))
+
+
+def test_chains_have_as_many_bases_as_are_asked_for() -> None:
+    counts = spectrum([SOURCE.sample(5000, 1)], 2)
+    for bases in (1, 999, 1000, 1001, 3000, 20_345):
+        chains = chain_samples(counts, 1, bases, np.random.default_rng(1))
+        assert sum(map(len, chains)) == bases
+        assert all(len(one) == LENGTH for one in chains[:-1])
 
 
 def test_gc_is_of_known_bases() -> None:
@@ -127,3 +141,40 @@ def test_what_can_t_be_compared_is_told(genome: Path, tmp_path: Path) -> None:
         with pytest.raises(error, match=message):
             report_samples(*arguments, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def unknown(codes: np.ndarray, every: int) -> np.ndarray:
+    return np.where(np.arange(len(codes)) % every == every - 1, 4, codes)
+
+
+def test_what_has_no_known_stretch_is_told(genome: Path, tmp_path: Path) -> None:
+    dotted = fasta(tmp_path / "dotted.fa.gz", s=unknown(SOURCE.sample(500, 1), 150))
+    empty = fasta(tmp_path / "empty.fa.gz", s=np.full(500, 4))
+    short = fasta(tmp_path / "short.fa.gz", s=SOURCE.sample(5, 1), t=SOURCE.sample(4, 2))
+    small = fasta(tmp_path / "small.fa.gz", s=SOURCE.sample(500, 1))
+    masked = fasta(
+        tmp_path / "masked.fa.gz", one=SOURCE.sample(9000, 1), two=unknown(SOURCE.sample(6000, 2), 150)
+    )
+    cases = [
+        (dotted, genome, f"{dotted}: every stretch of 200 bp has an N: there is no GC to compare"),
+        (empty, genome, f"{empty}: every stretch of 200 bp has an N"),
+        (small, masked, f"{masked}: two: every stretch of 200 bp has an N: there is no GC to compare"),
+        (short, genome, f"{short}: has no run of 6 known bases: longest must be at most 5"),
+    ]
+    for samples, reference, message in cases:
+        with pytest.raises(DataError, match=message):
+            report_samples(samples, reference, ["two"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    figures = report_samples(short, genome, ["two"], tmp_path / "out", longest=5)
+    assert figures["divergences"]["samples"]["5"]["mean"] < 1
+    assert pd.read_csv(tmp_path / "out/gc.tsv", sep="\t").set_index("sequence")["bases"].nunique() == 2
+
+
+def test_draws_without_known_runs_do_not_count(tmp_path: Path) -> None:
+    """Half of the contig is unknown, so that a short stretch of it often is."""
+    half = np.concatenate([SOURCE.sample(10_000, 2), np.full(10_000, 4)])
+    genome = fasta(tmp_path / "genome.fa.gz", one=SOURCE.sample(20_000, 1), two=half)
+    sample = fasta(tmp_path / "sample.fa.gz", s=SOURCE.sample(500, 3))
+    figures = report_samples(sample, genome, ["two"], tmp_path / "out", longest=2)
+    real = figures["divergences"]["held-out sequence"]
+    assert all(real[k]["high"] < 0.1 for k in "12")

@@ -8,12 +8,12 @@ from bigbird_dna.reporting.samples.spectra import Codes, Counts
 
 ORDERS = range(6)
 LENGTH = 1000
-"""bp of a chain; a longer sample is several."""
+"""bp of a chain; more sequence is several, the last of them shorter."""
 _UNSEEN = 0.5  # added to every count
 
 
 def chain_samples(counts: Counts, order: int, bases: int, rng: np.random.Generator) -> list[Codes]:
-    """At least `bases` bp of a chain of an order, by counts (4 ** (order + 1),) of runs of one base more."""
+    """`bases` bp of a chain of an order, by counts (4 ** (order + 1),) of runs of one base more."""
     chances = counts.reshape(-1, 4) + _UNSEEN
     states = chances.sum(1) / chances.sum()
     limits = (chances / chances.sum(1, keepdims=True)).cumsum(1)[:, :3]
@@ -24,7 +24,7 @@ def chain_samples(counts: Counts, order: int, bases: int, rng: np.random.Generat
         found = (rng.random(number)[:, None] > limits[state]).sum(1)
         codes[:, place] = found
         state = (4 * state + found) % len(states)
-    return [*codes]
+    return [row[: bases - start] for start, row in zip(range(0, bases, LENGTH), codes, strict=True)]
 
 
 def shortened_counts(counts: Counts, longest: int) -> Sequence[Counts]:

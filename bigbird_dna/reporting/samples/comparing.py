@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,6 +33,14 @@ class Divergence(NamedTuple):
     low: float
     high: float
 
+    @classmethod
+    def of(cls, draws: Sequence[float]) -> Divergence:
+        """Of draws, NaN where there was nothing to compare: these don't count. NaN if there is no other."""
+        values = [one for one in draws if not math.isnan(one)]
+        if not values:
+            return cls(math.nan, math.nan, math.nan)
+        return cls(float(np.mean(values)), *np.percentile(values, _INTERVAL))
+
 
 class Content(NamedTuple):
     """How much sequence there is, and its GC."""
@@ -60,7 +69,8 @@ def compare_samples(
 
     In each of `DRAWS` draws, stretches of the samples' lengths are taken out of the contigs, at even
     distances on average; what is left of them is what samples, chains and those stretches themselves are
-    compared with.
+    compared with. A draw in which these, or what is left, have no known run of k bases says nothing of k; NaN
+    is a divergence of which no draw says anything.
 
     Parameters
     ----------
@@ -100,13 +110,7 @@ def compare_samples(
             found[REAL][k].append(divergence(own, rest))
             for name in given:
                 found[name][k].append(divergence(spectra[name, k], rest))
-    divergences = {
-        name: {
-            k: Divergence(float(np.mean(values)), *np.percentile(values, _INTERVAL))
-            for k, values in by.items()
-        }
-        for name, by in found.items()
-    }
+    divergences = {name: {k: Divergence.of(values) for k, values in by.items()} for name, by in found.items()}
     contents = {SAMPLES: Content.of(samples), REAL: Content.of(held_out)}
     contents |= {name: Content.of(own) for name, own in given.items() if name != SAMPLES}
     return Compared(divergences, contents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.reporting.samples.chains import ORDERS
 from bigbird_dna.reporting.samples.comparing import REAL, SAMPLES, Compared, compare_samples
 from bigbird_dna.reporting.samples.figure import samples_figure
-from bigbird_dna.reporting.samples.spectra import GC_WINDOW, Codes, Counts, spectrum
+from bigbird_dna.reporting.samples.spectra import GC_WINDOW, Codes, Counts, gc_of_windows, spectrum
 from bigbird_dna.reporting.tables import write_tsv
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def report_samples(
     UsageError
         No contig, or `longest` is out of its range.
     DataError
-        A file can't be used, the reference has no such contig, nothing is left to learn from, or samples are
-        more than half of the contigs.
+        A file can't be used, the reference has no such contig, nothing is left to learn from, samples are
+        more than half of the contigs, or either has too little known sequence to be compared.
     """
     check_at_least_one({"longest": longest})
     if longest > LONGEST:
@@ -70,7 +71,16 @@ def report_samples(
         raise UsageError("there is no contig to compare with")
     written = _samples(samples)
     held_out, counts = _genome(reference, contigs, exclude)
+    source = f"{reference}: {', '.join(contigs)}"
+    for name, own in ((f"{samples}", written), (source, held_out)):
+        _check_known(name, own, longest)
     compared = compare_samples(written, held_out, counts, longest, seed)
+    for k, divergence in compared.divergences[REAL].items():
+        if math.isnan(divergence.mean):
+            raise DataError(
+                f"{source}: no stretch that was drawn has a run of {k} known bases: too many are unknown, or "
+                "the samples too short"
+            )
     figures = _figures(compared, contigs)
     with into_directory(output) as files:
         write_tsv(files / "samples.tsv", _divergences(compared))
@@ -78,6 +88,15 @@ def report_samples(
         write_json(files / "samples.json", figures)
         samples_figure(compared, files / "samples.svg")
     return figures
+
+
+def _check_known(source: str, sequences: Sequence[Codes], longest: int) -> None:
+    """`DataError` where there is no GC of stretches, or there are no runs of `longest` known bases."""
+    if not len(gc_of_windows(sequences)):
+        raise DataError(f"{source}: every stretch of {GC_WINDOW} bp has an N: there is no GC to compare")
+    found = next(k for k in range(longest, 0, -1) if spectrum(sequences, k).any())
+    if found < longest:
+        raise DataError(f"{source}: has no run of {longest} known bases: longest must be at most {found}")
 
 
 def _samples(path: Path) -> list[Codes]:

@@ -3,6 +3,7 @@
 Codes are A 0, C 1, G 2, T 3, N 4; runs with an N are not counted. Strands are as they stand.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -29,8 +30,13 @@ def spectrum(sequences: Iterable[Codes], k: int) -> Counts:
 
 
 def divergence(one: Counts, other: Counts) -> float:
-    """The Jensen-Shannon divergence of two spectra, in bits: 0 for the same shares, 1 for none in common."""
-    p, q = one / max(one.sum(), 1), other / max(other.sum(), 1)
+    """The Jensen-Shannon divergence of two spectra, in bits: 0 for the same shares, 1 for none in common.
+
+    NaN where one of them has no run, and so no shares.
+    """
+    if not one.any() or not other.any():
+        return math.nan
+    p, q = one / one.sum(), other / other.sum()
     middle = (p + q) / 2
     return max(0.0, float(_relative(p, middle) + _relative(q, middle)) / 2)
 

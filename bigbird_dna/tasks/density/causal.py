@@ -1,13 +1,11 @@
 """A network that says of each symbol how likely it is, given those before it."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.config import EncoderConfig, LayerShape, find_mechanism
+from bigbird_dna.config import EncoderConfig, find_mechanism
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.initial_weights import initialise
 from bigbird_dna.model.mechanism import goes_by_pattern
 
@@ -26,19 +24,13 @@ def causal_encoder(config: EncoderConfig) -> Encoder:
     for key, without in (("convolution", 0), ("extra_globals", 0), ("compatibility", "none")):
         if getattr(config, key) != without:
             raise ConfigError(f"encoder.{key} {getattr(config, key)} lets tokens see later ones")
-    encoder = Encoder(config)
-    for layer in encoder.layers:
-        assert isinstance(layer, Layer)
-        if goes_by_pattern(config):
-            layer.pattern = replace(layer.pattern, causal=True)
-            continue
-        shape = LayerShape(config.heads, config.hidden // config.heads, layer.index, causal=True)
-        try:
-            layer.mechanism = find_mechanism(config.attention).make(shape, config.attention_options)
-        except ValueError as error:
-            raise ConfigError(f"encoder.attention: {error}") from None
-        initialise(layer.mechanism, config.hidden)
-    return encoder
+    causal = config.model_copy(update={"causal": True})  # which validates nothing
+    if not goes_by_pattern(causal) and not find_mechanism(causal.attention).causal:
+        raise ConfigError(
+            f"encoder.attention: {causal.attention} has no causal form: what a token sees depends on later "
+            "ones"
+        )
+    return Encoder(causal)
 
 
 class CausalNetwork(nn.Module):

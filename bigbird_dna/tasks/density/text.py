@@ -16,7 +16,7 @@ from typing import IO
 
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.files import reading
-from bigbird_dna.genome.compression import open_handle, read_lines
+from bigbird_dna.genome.compression import LONGEST_LINE, open_bytes, open_handle
 from bigbird_dna.strict_json import parse_json
 from bigbird_dna.tokens.protobuf import BYTES, read_fields
 
@@ -46,19 +46,32 @@ def read_wiki40b(path: Path) -> Iterator[bytes]:
 
 
 def read_c4(path: Path) -> Iterator[bytes]:
-    """The pages of a file, plain or gzip, in its order; `DataError` names file and line."""
-    for number, line in read_lines(path):
-        try:
-            values = parse_json(line)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: not JSON: {error_text(error)}") from None
-        text = values.get("text") if isinstance(values, dict) else None
-        if not isinstance(text, str):
-            raise DataError(f"{path}: line {number}: has no text under the key 'text'")
-        try:
-            yield text.encode()
-        except UnicodeEncodeError:  # half of a pair, which JSON can spell
-            raise DataError(f"{path}: line {number}: its text is not Unicode") from None
+    """The pages of a file, plain or gzip, in its order; `DataError` names file and line.
+
+    JSON alone says which characters may stand in a line: texts of web pages hold control characters of
+    Windows and separators of lines, which no table of ours may have.
+    """
+    with open_bytes(path) as stream:
+        lines = iter(lambda: stream.readline(LONGEST_LINE + 2), b"")
+        for number, ended in enumerate(lines, start=1):
+            line = ended.removesuffix(b"\n").removesuffix(b"\r")
+            if len(line) > LONGEST_LINE:
+                raise DataError(f"{path}: line {number}: a line of more than {LONGEST_LINE:,} bytes")
+            try:
+                # A mark of the byte order may stand in front of a file.
+                values = parse_json(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError:
+                raise DataError(f"{path}: line {number}: not a text file (UTF-8)") from None
+            except ValueError as error:
+                raise DataError(f"{path}: line {number}: not JSON: {error_text(error)}") from None
+            text = values.get("text") if isinstance(values, dict) else None
+            if not isinstance(text, str):
+                raise DataError(f"{path}: line {number}: has no text under the key 'text'")
+            try:
+                found = text.encode()
+            except UnicodeEncodeError:  # half of a pair, which JSON can spell
+                raise DataError(f"{path}: line {number}: its text is not Unicode") from None
+            yield found
 
 
 def read_records(path: Path) -> Iterator[bytes]:

@@ -50,8 +50,9 @@ def train_density(config: DensityConfig, output: Path, checkpoints: Path, world:
         for names, most in ((config.train, config.train_bytes), (config.test, config.test_bytes))
     )
     identity = {"task": "density", "format": config.format, "train": train.digest(), "test": test.digest()}
-    positions = {"positions": max(16, train.length), "vocabulary": train.kinds + 1}
-    encoder = config.encoder.model_copy(update=positions)
+    shape = {"positions": max(16, train.length), "vocabulary": train.kinds + 1}
+    # It names the checkpoints too: those of an encoder that began by looking ahead aren't gone on with.
+    encoder = config.encoder.model_copy(update={**shape, "causal": True})
 
     def build(encoder: EncoderConfig) -> CausalNetwork:
         return CausalNetwork(encoder, train.kinds)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.arrays import open_npz
-from bigbird_dna.config.long_range import PathfinderConfig
+from bigbird_dna.config.long_range import MOST_EXAMPLES, MOST_SIDE, PathfinderConfig
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.files import reading
@@ -33,7 +33,7 @@ _TURN = 0.55  # radians from a dash to the next, at most
 _RADIUS, _MARGIN = 1.7, 2.2  # of circles; of paths from the border
 _ALIKE = 0.25  # pixels: distances of circles in both classes
 _MOST_TRIES, _SECOND_TRIES = 20_000, 200  # paths; of them to go with a first one
-_MOST_SIDE, _MOST_PIXELS = 128, 1 << 31
+_MOST_PIXELS = MOST_EXAMPLES * MOST_SIDE**2  # of a file: as many as a configuration can ask for
 
 Point = tuple[float, float]
 Dashes = list[tuple[Point, Point]]  # dashes, from one end to the other
@@ -179,9 +179,14 @@ def read_pathfinder(path: Path) -> Images:
             if len(headers[name].shape) != axes or headers[name].dtype != kind:
                 raise DataError(f"{path}: {name} is not an array of {axes} axes of {np.dtype(kind).name}")
         count, side, other = headers["images"].shape
-        if not count or not 1 <= side <= _MOST_SIDE or side != other or count * side**2 > _MOST_PIXELS:
+        if not count or not 1 <= side <= MOST_SIDE or side != other:
             raise DataError(
-                f"{path}: images of shape {headers['images'].shape}: square ones are read, to 128"
+                f"{path}: images of shape {headers['images'].shape}: square ones are read, to {MOST_SIDE}"
+            )
+        if count * side**2 > _MOST_PIXELS:
+            raise DataError(
+                f"{path}: {count:,} images of {side} × {side} pixels: more than {_MOST_PIXELS:,} pixels "
+                "are not read"
             )
         if {headers["labels"].shape, headers["distances"].shape} != {(count,)}:
             raise DataError(f"{path}: labels and distances are not as many as images")

@@ -15,6 +15,7 @@ from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig, LongRangeTask
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
+from bigbird_dna.errors import UsageError
 from bigbird_dna.files import checksum
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.tasks.long_range import listops, pathfinder
@@ -77,12 +78,15 @@ def train_long_range(
     Raises
     ------
     UsageError
-        There is no such task or attention in the configuration, or the output can't be written.
+        There is no such task or attention in the configuration, the seed is out of its range, or the output
+        can't be written.
     DataError
         The data can't be read.
     """
     check_choice("task", task, LONG_RANGE_TASKS)
     check_choice("attention", attention, config.attentions)
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"seed {seed}: must be from 0 to {2**32 - 1}")
     check_directory(output, [data, checkpoints])
     found = READERS[task](data)
     longest = max(one.longest for one in found.splits.values()) + 1

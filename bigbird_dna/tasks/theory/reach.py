@@ -1,7 +1,8 @@
 """How far information goes: which tokens a token's vector can depend on after some layers.
 
 A layer carries information along the edges of its graph, all heads' together, and a token keeps what it has.
-What a network of several layers reaches is the product of their graphs.
+What a network of several layers reaches is the product of their graphs. Before the first layer a convolution
+carries what embeddings say to the tokens around.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +48,13 @@ def encoder_reach(encoder: EncoderConfig, tokens: int, most_layers: int | None =
     """
     layers = most_layers or encoder.layers
     deeper = encoder.model_copy(update={"layers": layers})
-    return reached(lambda layer: layer_graph(deeper, layer, tokens), layers)
+
+    def graph(layer: int) -> Graph:
+        seen = layer_graph(deeper, layer, tokens)
+        # A token that the first layer sees brings what the convolution gave it.
+        return _product(seen, _convolved(deeper, tokens)) if layer == 0 and encoder.convolution else seen
+
+    return reached(graph, layers)
 
 
 def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
@@ -59,6 +66,7 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     length = tokens + encoder.extra_globals
     if encoder.attention == "full":
         heads = np.ones((1, length, length), dtype=bool)
+        heads = np.tril(heads) if encoder.causal else heads
     elif encoder.attention in OF_PATTERNS:
         heads = attention_pattern(encoder).mask(length, encoder.heads, layer)
     else:
@@ -67,16 +75,30 @@ def layer_graph(encoder: EncoderConfig, layer: int, tokens: int) -> Graph:
     return seen
 
 
+def _convolved(encoder: EncoderConfig, tokens: int) -> Graph:
+    """Whose embeddings the convolution adds up for each token, (L, L); it leaves extra globals alone."""
+    graph = np.eye(tokens + encoder.extra_globals, dtype=bool)
+    places = np.arange(tokens)
+    near: Graph = np.abs(places[:, None] - places) <= encoder.convolution // 2
+    graph[encoder.extra_globals :, encoder.extra_globals :] = near
+    return graph
+
+
+def _product(one: Graph, other: Graph) -> Graph:
+    found: Graph = one.astype(np.float32) @ other.astype(np.float32) > 0
+    return found
+
+
 def reached(graphs: Callable[[int], Graph], most_layers: int) -> Iterator[Reach]:
     """What 1, 2, … layers reach, given each layer's graph (L, L) by its number; ends where that is all.
 
     Row i after l layers: the tokens that the last layer's row i sees, and all that they knew before it.
     """
-    known: npt.NDArray[np.float32] | None = None
+    known: Graph | None = None
     for layer in range(most_layers):
-        graph = graphs(layer).astype(np.float32)
-        known = graph if known is None else np.minimum(graph @ known, 1)
-        found = Reach(layer + 1, known > 0)
+        graph = graphs(layer)
+        known = graph if known is None else _product(graph, known)
+        found = Reach(layer + 1, known)
         yield found
         if found.complete:
             return

@@ -11,7 +11,7 @@ import yaml
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
-from bigbird_dna.errors import ConfigError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.tasks.density.causal import CausalNetwork
 from bigbird_dna.tasks.density.data import ByteStream, Simple
 from bigbird_dna.tasks.density.training import NextSymbol, bits_per_byte
@@ -20,6 +20,7 @@ from bigbird_dna.training.loop import train
 from bigbird_dna.training.state import CheckpointStore
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
+from tests.model.test_neighbours import logits, watched
 from tests.tasks.density import public_files as form
 
 CPU = World(0, 1, torch.device("cpu"))
@@ -61,6 +62,14 @@ def test_gradients_reach_no_later_symbol(attention: str) -> None:
     (embedded,) = kept
     assert (embedded.grad[0, 21:] == 0).all()
     assert (embedded.grad[0, 1:21] != 0).any(-1).sum() > 5  # symbols 0 … 19, behind the first id
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary"])
+@pytest.mark.parametrize("attention", ["bigbird", "combiner_fixed"])
+def test_heads_begin_by_looking_at_symbols_before(attention: str, position: str) -> None:
+    shape = {"hidden": 64, "heads": 4, "positions": 256, "position": position}
+    model = network(attention, 256, **shape).eval()
+    assert watched(logits(model.encoder, 0)) == [-1, -2, -3, -4]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +168,37 @@ def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "results/density/result.json").read_text())
     assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (200, 48, 5)
     assert found["by_frequency_after_a_byte"] < found["by_frequency"] < found["bits_per_byte"]
+
+
+def test_a_broken_off_training_goes_on_to_the_same_weights(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(form.c4([f"{name}, to be or not to be, " * 20]))
+    training = {"steps": 4, "checkpoint_every": 2, "batch_size": 2, "precision": "float32"}
+    config = configured(
+        *(tmp_path,),
+        **{"format": "c4", "train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]},
+        **{"sequence_bytes": 32, "training": training},
+    )
+    words = ("train-density", config, "--threads", 1, "--device", "cpu", "-o")
+    assert run(*words, tmp_path / "undisturbed").code == 0
+    usual = NextSymbol.batch
+
+    def broken_off(self: NextSymbol, step: int, first: int, count: int) -> dict[str, Tensor]:
+        if step == 3:
+            raise DataError("broken off")
+        return usual(self, step, first, count)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NextSymbol, "batch", broken_off)
+        refused(run(*words, tmp_path / "resumed"), 1, "broken off", after_log=True)
+    ended = run(*words, tmp_path / "resumed")
+    assert ended.code == 0 and "resuming at step 2" in ended.err
+    for file in ("weights.safetensors", "result.json", "encoder.json"):
+        assert (tmp_path / "resumed" / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()
+    # The encoder of the weights, by which checkpoints are found too: those of another beginning aren't.
+    assert json.loads((tmp_path / "resumed/encoder.json").read_text())["causal"] is True
 
 
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:

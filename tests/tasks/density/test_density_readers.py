@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.compression import LONGEST_LINE
 from bigbird_dna.tasks.density.data import END, Simple, read_stream
 from bigbird_dna.tasks.density.images import read_cifar10, read_imagenet64
 from bigbird_dna.tasks.density.text import masked_checksum, read_c4, read_wiki40b
@@ -51,9 +52,23 @@ def test_wiki40b(tmp_path: Path) -> None:
 
 
 def test_c4(tmp_path: Path) -> None:
-    packed = form.c4(TEXTS)
-    assert [one.decode() for one in read_c4(put(tmp_path, packed))] == TEXTS
-    assert [one.decode() for one in read_c4(put(tmp_path, gzip.decompress(packed)))] == TEXTS
+    # Control characters of Windows and line separators stand in published pages as they are.
+    texts = [*TEXTS, "it\x92s one\x7f page\u2028of\u2029 four\x85lines", "last"]
+    packed = form.c4(texts)
+    plain = gzip.decompress(packed)
+    assert b"it\xc2\x92s" in plain and b"page\xe2\x80\xa8of" in plain
+    for content in (packed, plain, plain.removesuffix(b"\n"), plain.replace(b"\n", b"\r\n")):
+        assert [one.decode() for one in read_c4(put(tmp_path, content))] == texts
+    assert [*read_c4(put(tmp_path, b"\xef\xbb\xbf" + plain))] == [text.encode() for text in texts]
+
+
+def test_a_line_of_c4_that_is_too_long(tmp_path: Path) -> None:
+    line = b'{"text":"%s"}\n'
+    path = put(tmp_path, line % b"a" + line % (b"a" * (LONGEST_LINE - 11)) + line % (b"a" * LONGEST_LINE))
+    found = read_c4(path)
+    assert [len(next(found)) for _ in range(2)] == [1, LONGEST_LINE - 11]
+    with pytest.raises(DataError, match=f"{path}: line 3: a line of more than 16,777,216 bytes"):
+        next(found)
 
 
 def changed(data: bytes, place: int) -> bytes:
@@ -89,6 +104,9 @@ WRONG = [
     (read_c4, b'{"text": 3}\n', "line 1: has no text"),
     (read_c4, b'{"text": "a"\n', "line 1: not JSON"),
     (read_c4, b'{"text": "\\ud800"}\n', "line 1: its text is not Unicode"),
+    (read_c4, b'{"text": "a"}\n{"text": "\xe9"}\n', "line 2: not a text file .UTF-8."),
+    (read_c4, b'{"text": "a"}\n\n{"text": "b"}\n', "line 2: not JSON"),
+    (read_c4, b'{"text": "a\tb"}\n', "line 1: not JSON: Invalid control character"),
     (read_c4, form.c4(["a" * 100])[:-20], "truncated: the gzip stream ends too early"),
 ]
 

@@ -84,6 +84,8 @@ def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
     words = ("train-long-range", config, "listops")
     refused(run(*words, "bigbird"), 2, "attention 'bigbird': choose one of combiner, full")
     refused(run(*words, "full"), 1, "results/long_range/data/listops/train.tsv.gz: no such file")
+    for seed in (2**32, 2**64):
+        refused(run(*words, "full", "--seed", seed), 2, f"seed {seed}: must be from 0 to 4294967295")
     refused(run("report-long-range", tmp_path, "-o", tmp_path / "x"), 1, "result.json: no such file")
     (tmp_path / "result.json").write_text('{"task": "listops"}')
     refused(run("report-long-range", tmp_path, "-o", tmp_path / "x"), 1, "result.json: has no 'attention'")
@@ -98,11 +100,32 @@ def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
         ({"attentions": {}}, "attentions"),
         ({"seeds": [1, 1]}, "seeds names one twice"),
         ({"listops": {"shortest": 9, "longest": 8}}, "shortest 9 is above longest 8"),
+        ({"pooling": "cls", "encoder": {"causal": True}}, "long_range.pooling: 'cls' is the first token, wh"),
+        (
+            {"pooling": "cls", "attentions": {"one": {}, "two": {"causal": True}}},
+            "attentions.two: long_range.pooling: 'cls' is the first token, which sees no other",
+        ),
     ],
 )
 def test_wrong_sections(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"long_range.*{message}"):
         parse_config({"long_range": changes})
+
+
+def test_an_attention_keeps_the_options_of_the_encoder_unless_it_is_another() -> None:
+    config = LongRangeConfig.model_validate(
+        {
+            "encoder": {"attention": "combiner_fixed", "attention_options": {"span": 8}},
+            "attentions": {
+                **{"same": {}, "named": {"attention": "combiner_fixed"}, "wide": {"hidden": 384}},
+                **{"own": {"attention_options": {"span": 4}}, "full": {"attention": "full"}},
+                "axial": {"attention": "axial", "attention_options": {"columns": 5}},
+            },
+        }
+    )
+    found = {name: config.encoder_of(name, 5, 40).attention_options for name in config.attentions}
+    assert [found[name]["span"] for name in ("same", "named", "wide", "own")] == [8, 8, 8, 4]
+    assert found["full"] == {} and found["axial"]["columns"] == 5 and "span" not in found["axial"]
 
 
 def test_results_of_other_data_are_not_averaged(run: Run, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Pathfinder's drawings, and that nothing but the paths tells their class."""
 
+import io
 import math
 import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,37 @@ def test_wrong_files(tmp_path: Path, changes: dict[str, np.ndarray | None], mess
     path = tmp_path / "train.npz"
     np.savez(path, **{name: one for name, one in (arrays | changes).items() if one is not None})
     with pytest.raises(DataError, match=f"{path}: .*{message}"):
+        read_pathfinder(path)
+
+
+def claiming(path: Path, count: int, side: int) -> Path:
+    """A file whose directory and header claim so many images, and that has three labels."""
+
+    def header(shape: tuple[int, ...], dtype: str) -> bytes:
+        stream = io.BytesIO()
+        values = {"shape": shape, "fortran_order": False, "descr": dtype}
+        np.lib.format.write_array_header_1_0(stream, values)
+        return stream.getvalue()
+
+    images = header((count, side, side), "|u1")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("labels.npy", header((3,), "|u1") + bytes(3))
+        archive.writestr("distances.npy", header((3,), "<f4") + bytes(12))
+        archive.writestr("images.npy", images)
+        claimed = archive.getinfo("images.npy")
+        claimed.file_size = claimed.compress_size = len(images) + count * side**2
+    return path
+
+
+def test_the_largest_sets_that_can_be_asked_for_are_not_too_large(tmp_path: Path) -> None:
+    published = PathfinderConfig(size=128).examples.train
+    for count in (published, 1_000_000):
+        path = claiming(tmp_path / "train.npz", count, 128)
+        with pytest.raises(DataError, match="labels and distances are not as many as images"):
+            read_pathfinder(path)
+    path = claiming(tmp_path / "train.npz", 1_000_001, 128)
+    message = "1,000,001 images of 128 × 128 pixels: more than 16,384,000,000 pixels are not read"
+    with pytest.raises(DataError, match=f"{path}: {message}"):
         read_pathfinder(path)
 
 
