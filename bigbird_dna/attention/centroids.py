@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from bigbird_dna.attention.joint import Part, by_parts
 from bigbird_dna.attention.selection import selected
 from bigbird_dna.config import LayerShape
 
@@ -34,10 +35,13 @@ class Centroids(nn.Module):
         """The number of the nearest direction, (B, H, L); notes the tokens of each while training."""
         token = normalize(q.detach(), dim=-1) + normalize(k.detach(), dim=-1)
 
-        def choose() -> Tensor:
-            return (token @ self.directions.to(token.dtype).mT).argmax(-1)
+        count = self.directions.shape[1]
 
-        nearest = selected(choose, self.directions.shape[1])
+        def choose(part: Part, some: Tensor) -> Tensor:
+            return (some @ self.directions[part[1]].to(some.dtype).mT).argmax(-1)
+
+        # Some heads at a time: there is a number for each direction on the way.
+        nearest = selected(lambda: by_parts(choose, (token,), token.shape[2] * count), count)
         if self.training:
             token = token.masked_fill(~there[..., None], 0).to(self.seen.dtype)
             seen = torch.zeros_like(self.seen)

@@ -14,7 +14,7 @@ is softmax attention over P_i. It nears that over all tokens as rounds grow.
 Where a chunk ends depends on how many tokens hash below it, later ones included. So there is no causal form.
 
 Axes: B batch, H heads, R rounds, L tokens, N chunks, M tokens of a chunk, K head width. Time is R L M (K +
-R).
+R), and that of the hashes R L K buckets.
 """
 
 import math
@@ -48,6 +48,7 @@ def hashed_attention(
 ) -> Tensor:
     """Attention of q and v (B, H, L, K) by buckets (B, H, R, L), `there` (B, 1, L): (B, H, L, K)."""
     tokens = q.shape[2]
+    size = min(size, tokens)  # one chunk of all is the same, however much room it has
     buckets = buckets.masked_fill(~there[:, :, None], 1 << 20)  # padding comes last
     order = buckets.argsort(dim=3, stable=True)  # (B, H, R, L)
     ranks = torch.arange(tokens, device=q.device).expand_as(order)

@@ -38,7 +38,11 @@ class Problem(NamedTuple):
         return self._replace(q=q, k=k, v=v, pooled_q=pooled_q, pooled_k=pooled_k)
 
     def in_blocks(self, size: int) -> "Problem":
-        """Cut into blocks, (B, H, N, S, K) and `there` (B, 1, N, S), the last one filled up."""
+        """Cut into blocks, (B, H, N, S, K) and `there` (B, 1, N, S), the last one filled up.
+
+        S is at most L: one block that has all tokens is the same, however much room it has.
+        """
+        size = min(size, self.q.shape[2])
         return self.map(lambda x: in_blocks(x, size))._replace(
             there=in_blocks(self.there[..., None], size)[..., 0]
         )
@@ -49,6 +53,12 @@ def in_blocks(x: Tensor, size: int) -> Tensor:
     missing = -x.shape[2] % size
     x = pad(x, (0, 0, 0, missing)) if missing else x
     return torch.unflatten(x, 2, (-1, size))
+
+
+def blocks_of(tokens: int, size: int) -> tuple[int, int]:
+    """N and S of so many tokens that are cut by `size`, see `Problem.in_blocks`."""
+    size = min(size, tokens)
+    return -(-tokens // size), size
 
 
 def joined(out: Tensor, problem: Problem) -> Tensor:
@@ -98,22 +108,22 @@ def recomputed(attend: Callable[..., Any], *arguments: object) -> Any:
     return attend(*arguments)
 
 
-Vectors = tuple[Tensor, Tensor, Tensor]  # q, k and v
 Part = tuple[slice, slice]  # of batch and heads
 
 
-def by_parts(attend: Callable[[Part, Tensor, Tensor, Tensor], Tensor], qkv: Vectors, each: int) -> Tensor:
-    """What `attend` gives for parts of q, k and v, (B, H, L, K) each, put together.
+def by_parts(attend: Callable[..., Tensor], vectors: Sequence[Tensor], each: int) -> Tensor:
+    """What `attend(part, *vectors)` gives for parts of batch and heads, (B, H, …), put together.
 
-    `each` is about how many numbers it holds for one head of one sequence.
+    `vectors` are q, k and v, say, (B, H, L, K) each. `each` is about how many numbers `attend` holds for one
+    head of one sequence.
     """
-    batch, heads, *_ = qkv[0].shape
-    fit = max(1, ELEMENTS.get(qkv[0].device.type, ELEMENTS_ELSEWHERE) // each)
+    batch, heads, *_ = vectors[0].shape
+    fit = max(1, ELEMENTS.get(vectors[0].device.type, ELEMENTS_ELSEWHERE) // each)
     if fit >= batch * heads:
-        return attend((slice(0, batch), slice(0, heads)), *qkv)
+        return attend((slice(0, batch), slice(0, heads)), *vectors)
     outs = []
     # Split rather than sliced: a slice's gradient is as large as what it was cut from.
-    for rows, *of_rows in zip(*_split(qkv, max(1, fit // heads), 0), strict=True):
+    for rows, *of_rows in zip(*_split(vectors, max(1, fit // heads), 0), strict=True):
         parts = zip(*_split(of_rows, fit, 1), strict=True)
         outs.append(torch.cat([recomputed(attend, (rows, some), *part) for some, *part in parts], 1))
     return torch.cat(outs) if len(outs) > 1 else outs[0]

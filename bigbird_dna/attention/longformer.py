@@ -22,7 +22,7 @@ from torch.nn.functional import dropout as drop
 from bigbird_dna.attention.effective import effective_matrix
 from bigbird_dna.attention.joint import Problem, hide, weigh
 from bigbird_dna.attention.planned import Plan, Planned
-from bigbird_dna.attention.sparse.window import window_attention
+from bigbird_dna.attention.sparse.window import SMALLEST, window_attention, within
 from bigbird_dna.config import LayerShape
 
 
@@ -46,7 +46,15 @@ class Longformer(nn.Module):
         def attend(problem: Problem) -> Tensor:
             return window_attention(problem, window, dilation, globals_)
 
-        self.local = Planned(shape, Plan(attend, lambda tokens: 3 * window + globals_))
+        def scores(tokens: int) -> int:
+            reach, _ = within(tokens, window, dilation)
+            return max(reach, SMALLEST) + 2 * reach + min(globals_, tokens)
+
+        def places(tokens: int) -> int:
+            reach, apart = within(tokens, window, dilation)
+            return tokens + -tokens % (apart * max(reach, SMALLEST))
+
+        self.local = Planned(shape, Plan(attend, scores, places))
         own = [nn.Linear(shape.hidden, shape.hidden) if globals_ else None for _ in range(3)]
         self.query, self.key, self.value = own
 

@@ -1,8 +1,8 @@
 """Tokens of a cluster side by side, in pieces of at most S tokens; a larger cluster has several.
 
 Pieces are numbered by their first token, and a token's place in its piece by those before it, so that where a
-token goes depends on none after it. Nothing is dropped. Axes: B batch, H heads, L tokens, P pieces, at most
-clusters + L / S, S tokens of a piece, K head width.
+token goes depends on none after it. Nothing is dropped. Axes: B batch, H heads, L tokens, P pieces, S tokens
+of a piece, K head width; `most_pieces` says how many pieces there can be.
 """
 
 from typing import NamedTuple
@@ -44,9 +44,20 @@ class Pieces(NamedTuple):
         return x.flatten(2, 3).gather(2, slots.expand(-1, -1, -1, x.shape[4]))
 
 
+def most_pieces(tokens: int, count: int, size: int) -> tuple[int, int]:
+    """P and S of `count` clusters: the most that so many tokens can take, whatever their clusters are.
+
+    They go by the length alone, for what is causal must not see later tokens by them. Neither is above the
+    length, which has room for all: what is asked for may be far more.
+    """
+    size = min(size, tokens)
+    return min(count + tokens // size, tokens), size
+
+
 def make_pieces(clusters: Tensor, there: Tensor, count: int, size: int) -> Pieces:
     """The pieces of tokens with the numbers `clusters` (B, H, L), below `count`, where `there` (B, 1, L)."""
     tokens = clusters.shape[2]
+    pieces, size = most_pieces(tokens, count, size)
     clusters = clusters.masked_fill(~there, count)
     order = clusters.argsort(dim=2, stable=True)
     ordered = clusters.gather(2, order)
@@ -62,7 +73,6 @@ def make_pieces(clusters: Tensor, there: Tensor, count: int, size: int) -> Piece
     rank, first, last = (torch.empty_like(x).scatter_(2, order, x) for x in (rank, first, last))
     begins = (first == everywhere) & there
     number = (begins.cumsum(2) - 1).gather(2, first)
-    pieces = count + tokens // size
     number, place = number.masked_fill(~there, pieces), (rank % size).masked_fill(~there, 0)
     previous = number.gather(2, last.clamp(min=0)).masked_fill(last < 0, pieces)
     before = number.new_full((*number.shape[:2], pieces + 1), pieces).scatter(2, number, previous)

@@ -5,13 +5,18 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from bigbird_dna.attention.joint import Part, Problem, by_parts
+from bigbird_dna.attention.joint import Part, Problem, blocks_of, by_parts
 from bigbird_dna.attention.layer import AttentionLayer
 from bigbird_dna.config import LayerShape
 
 # Axes: B batch, H heads, L tokens, K head width.
 
-_TEMPORARIES = 8  # vectors of a token that a plan makes, about
+_TEMPORARIES = 8  # vectors of a place that a plan makes, about
+
+
+def no_more(tokens: int) -> int:
+    """Places of so many tokens where nothing is filled up."""
+    return tokens
 
 
 class Plan(NamedTuple):
@@ -19,6 +24,17 @@ class Plan(NamedTuple):
 
     attend: Callable[[Problem], Tensor]  # (B, H, L, K), of any content where there is padding
     scores: Callable[[int], int]  # that a query has, of L tokens
+    places: Callable[[int], int] = no_more  # for L tokens, where blocks are filled up more than L
+
+
+def plan_of_blocks(attend: Callable[[Problem], Tensor], size: int, scores: Callable[[int, int], int]) -> Plan:
+    """A plan of blocks of `size` tokens; `scores` of how many there are, and of how many tokens each."""
+
+    def places(tokens: int) -> int:
+        blocks, own = blocks_of(tokens, size)
+        return blocks * own
+
+    return Plan(attend, lambda tokens: scores(*blocks_of(tokens, size)), places)
 
 
 class Planned(AttentionLayer):
@@ -41,7 +57,7 @@ class Planned(AttentionLayer):
             rest = (there[part[0]], self.largest, self.shape.causal, dropout, own)
             return self.plan.attend(Problem(*vectors, *rest))
 
-        each = tokens * (self.plan.scores(tokens) + _TEMPORARIES * width)
+        each = self.plan.places(tokens) * (self.plan.scores(tokens) + _TEMPORARIES * width)
         return by_parts(attend, (q, k, v), each)
 
     def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from bigbird_dna.attention.drawn import Redrawn
 from bigbird_dna.attention.hashing import hashed, hashed_attention
-from bigbird_dna.attention.joint import Part, by_parts
+from bigbird_dna.attention.joint import Part, blocks_of, by_parts
 from bigbird_dna.attention.layer import AttentionLayer
 from bigbird_dna.attention.selection import selected
 from bigbird_dna.config import LayerShape
@@ -38,10 +38,20 @@ class Reformer(AttentionLayer):
         """Attention of q and v by the hashes of this time; `k` is q."""
         tokens, width = q.shape[2:]
         with torch.no_grad():
-            buckets = selected(lambda: hashed(q, self.rotations.drawn), self.buckets)
+            buckets = selected(lambda: self._hashed(q), self.buckets)
 
         def attend(part: Part, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             return hashed_attention(query, value, buckets[part], there[part[0]], self.chunk, dropout)
 
-        each = tokens * buckets.shape[2] * (10 * self.chunk + 6 * width)
+        chunks, size = blocks_of(tokens, self.chunk)
+        each = chunks * size * buckets.shape[2] * (10 * size + 6 * width)
         return by_parts(attend, (q, k, v), each)
+
+    def _hashed(self, q: Tensor) -> Tensor:
+        """Buckets (B, H, R, L), some heads at a time: there is a number for each bucket on the way."""
+        rotations = self.rotations.drawn
+
+        def choose(part: Part, query: Tensor) -> Tensor:
+            return hashed(query, rotations[part[1]])
+
+        return by_parts(choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets)

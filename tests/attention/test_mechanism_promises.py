@@ -1,7 +1,9 @@
 """What mechanisms beside Combiner promise: each is its definition, whatever stands beside it or after."""
 
+import itertools
 import math
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +22,27 @@ from tests.attention.sizes import Largest, Total
 NAMES = tuple(SMALL)
 CASES = [(name, causal) for name in NAMES for causal in (False, True) if name != "reformer" or not causal]
 COUNTED = [name for name in known_mechanisms() if name != "combiner_mixture"]
+QUICK = [("axial", False), ("performer", False), ("reformer", False), ("combiner_routing", True)]
+ALONE: list[tuple[str, str, dict[str, int]]] = [
+    ("sparse_fixed", "span", {}),
+    ("axial", "columns", {}),
+    ("longformer", "window", {}),
+    ("longformer", "global_tokens", {"window": 16}),
+    ("routing", "clusters", {"span": 4}),
+    ("routing", "span", {"clusters": 16}),
+    ("performer", "features", {}),
+    ("reformer", "buckets", {"chunk": 16, "rounds": 1}),
+    ("reformer", "chunk", {"buckets": 16, "rounds": 1}),
+    ("combiner_fixed", "span", {}),
+    ("combiner_axial_vertical", "columns", {}),
+    ("combiner_axial_horizontal", "columns", {}),
+    ("combiner_axial_rowmajor", "columns", {}),
+    ("combiner_routing", "clusters", {"span": 16}),
+    ("combiner_routing", "span", {"clusters": 16}),
+]
+"""Sizes that costs go with, and others that are held."""
+FACTOR = 30
+"""Numbers that are made for each that a cost states, at most, for a head of width 16."""
 SIZES = ("span", "columns", "window", "chunk")
 each_case = pytest.mark.parametrize(("name", "causal"), CASES)
 
@@ -189,25 +212,72 @@ def test_bfloat16_stays_near_single_precision(name: str) -> None:
         assert (automatic.float() - clean).abs().max() < 0.08
 
 
-@pytest.mark.parametrize("name", quick(COUNTED, "axial", "performer"))
-def test_the_numbers_that_are_made_grow_as_the_stated_cost(name: str) -> None:
+def made_and_stated(name: str, causal: bool, tokens: int, options: dict[str, Any]) -> tuple[float, float]:
+    """The logarithms, to base 2, of how many numbers are made for a head, and of what the cost says."""
+    mechanism, width = find_mechanism(name), 16
+    torch.manual_seed(0)
+    module = mechanism.make(LayerShape(1, width, causal=causal), options).eval()
+    q, k, v, hidden, _ = made_for(name, 1, 1, tokens, width, dtype=torch.float32)
+    with torch.no_grad(), Total() as counted:
+        module(q, k, v, hidden=hidden)
+    formula = mechanism.cost.replace("·", "*").replace("log L", "log2(L)")
+    known = {"L": tokens, "K": width, "log2": math.log2, **dict(mechanism.checked(options))}
+    return math.log2(counted.total), math.log2(eval(formula, {}, known))
+
+
+def slopes(sizes: Sequence[int], logs: Sequence[tuple[float, float]]) -> list[float]:
+    """By which powers of the sizes both grow."""
+    known = [math.log2(size) for size in sizes]
+    return [statistics.linear_regression(known, of).slope for of in zip(*logs, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "causal"),
+    [
+        case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow)
+        for case in itertools.product(COUNTED, (False, True))
+        if find_mechanism(case[0]).causal or not case[1]
+    ],
+)
+def test_the_numbers_that_are_made_grow_as_the_stated_cost(name: str, causal: bool) -> None:
     """By powers of the length from 512 to 4,096 tokens, sizes being √L; never faster by more than 0.15.
 
     They may grow more slowly: formulas leave out how many vectors of width K there are for each score.
     """
-    mechanism, width = find_mechanism(name), 16
-    made, stated = [], []
-    for tokens in (512, 1024, 2048, 4096):
+    lengths, logs = (512, 1024, 2048, 4096), []
+    for tokens in lengths:
         sizes = {key: math.isqrt(tokens) for key in ("span", "columns", "clusters")}
-        options = {key: size for key, size in sizes.items() if key in mechanism.options.model_fields}
-        torch.manual_seed(0)
-        module = mechanism.make(LayerShape(1, width), options).eval()
-        q, k, v, hidden, _ = made_for(name, 1, 1, tokens, width, dtype=torch.float32)
-        with torch.no_grad(), Total() as counted:
-            module(q, k, v, hidden=hidden)
-        formula = mechanism.cost.replace("·", "*").replace("log L", "log2(L)")
-        known = {"L": tokens, "K": width, "log2": math.log2, **dict(mechanism.checked(options))}
-        made.append(math.log2(counted.total))
-        stated.append(math.log2(eval(formula, {}, known)))
-    slopes = [statistics.linear_regression((9, 10, 11, 12), logs).slope for logs in (made, stated)]
-    assert -0.25 < slopes[0] - slopes[1] < 0.15, slopes
+        sizes["buckets"] = math.isqrt(tokens) // 2 * 2
+        options = {
+            key: size for key, size in sizes.items() if key in find_mechanism(name).options.model_fields
+        }
+        logs.append(made_and_stated(name, causal, tokens, options))
+    made, stated = slopes(lengths, logs)
+    assert -0.25 < made - stated < 0.15, (made, stated)
+
+
+@pytest.mark.parametrize(
+    ("name", "causal", "option", "others"),
+    [
+        (name, causal, option, others)
+        for name, option, others in ALONE
+        for causal in (False, True)
+        if find_mechanism(name).causal or not causal
+    ],
+)
+def test_they_grow_no_faster_than_the_stated_cost_with_each_size_alone(
+    name: str, causal: bool, option: str, others: dict[str, int]
+) -> None:
+    """So no term is left out of it, the choice of buckets and clusters among them."""
+    sizes = (32, 128, 512, 1024)
+    logs = [made_and_stated(name, causal, 2048, {option: size, **others}) for size in sizes]
+    made, stated = slopes(sizes, logs)
+    assert made - stated < 0.15, (made, stated)
+    assert all(made - stated < math.log2(FACTOR) for made, stated in logs), logs
+
+
+def test_every_size_is_varied_alone_in_some_test() -> None:
+    known = {
+        (name, option) for name in COUNTED for option in find_mechanism(name).options.model_fields
+    } & set(itertools.product(COUNTED, (*SIZES, "clusters", "buckets", "features", "global_tokens")))
+    assert known == {(name, option) for name, option, _ in ALONE}

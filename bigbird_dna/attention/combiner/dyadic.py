@@ -13,13 +13,13 @@ from bigbird_dna.attention.joint import Problem, attended, recomputed
 from bigbird_dna.attention.sparse.dyadic import Level
 
 
-def summaries(problem: Problem, levels: int) -> Iterator[Level]:
+def summaries(problem: Problem, count: int) -> Iterator[Level]:
     """Keys and values (B, H, N, K) of the blocks of each level, and which have tokens (B, 1, N).
 
     Those of level 0 are single tokens.
     """
     yield problem.k, problem.v, problem.there
-    for level in range(1, levels):
+    for level in range(1, count):
         _, k, v, pooled_q, pooled_k, there, largest, *_ = problem.in_blocks(1 << level)
         key, value = recomputed(_summary, k, v, pooled_q, pooled_k, there, largest)
         yield key, value, there.any(-1)

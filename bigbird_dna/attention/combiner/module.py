@@ -1,14 +1,16 @@
 """Combiner's attention as modules that a layer owns, with what they learn; see `config.mechanisms`."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from bigbird_dna.attention.centroids import Centroids
-from bigbird_dna.attention.combiner.clusters import cluster_attention
+from bigbird_dna.attention.combiner.clusters import QUERIES, cluster_attention
 from bigbird_dna.attention.combiner.pooling import Pooling
 from bigbird_dna.attention.joint import Problem, recomputed
+from bigbird_dna.attention.pieces import most_pieces
 from bigbird_dna.attention.planned import Plan, Planned
 from bigbird_dna.config import LayerShape
 
@@ -65,7 +67,14 @@ class RoutingCombiner(Combiner):
         def attend(problem: Problem) -> Tensor:
             return cluster_attention(problem, clusters, span)
 
-        super().__init__(shape, Plan(attend, lambda tokens: span + clusters + tokens // span), pooling)
+        def scores(tokens: int) -> int:
+            beside = min(QUERIES, tokens) if shape.causal else 0
+            return sum(most_pieces(tokens, clusters, span)) + beside
+
+        def places(tokens: int) -> int:
+            return math.prod(most_pieces(tokens, clusters, span))
+
+        super().__init__(shape, Plan(attend, scores, places), pooling)
         self.centroids = Centroids(shape, clusters, decay)
 
     def clusters(self, q: Tensor, k: Tensor, there: Tensor) -> Tensor | None:
@@ -85,5 +94,11 @@ class Mixture(Planned):
                 outs.append(recomputed(part.plan.attend, own))
             return sum(outs[1:], outs[0]) / len(outs)  # type: ignore[no-any-return]
 
-        super().__init__(shape, Plan(attend, lambda tokens: max(part.plan.scores(tokens) for part in parts)))
+        def scores(tokens: int) -> int:
+            return max(part.plan.scores(tokens) for part in parts)
+
+        def places(tokens: int) -> int:
+            return max(part.plan.places(tokens) for part in parts)
+
+        super().__init__(shape, Plan(attend, scores, places))
         self.parts = nn.ModuleList(parts)

@@ -6,8 +6,8 @@ from bigbird_dna.attention.combiner.blocks import block_attention
 from bigbird_dna.attention.combiner.dyadic import summaries
 from bigbird_dna.attention.combiner.grid import grid_attention
 from bigbird_dna.attention.joint import Problem, joined
-from bigbird_dna.attention.planned import Plan
-from bigbird_dna.attention.sparse.dyadic import sibling_attention
+from bigbird_dna.attention.planned import Plan, plan_of_blocks
+from bigbird_dna.attention.sparse.dyadic import levels, sibling_attention
 
 
 def fixed(span: int) -> Plan:
@@ -16,7 +16,7 @@ def fixed(span: int) -> Plan:
     def attend(problem: Problem) -> Tensor:
         return joined(block_attention(problem.in_blocks(span)), problem)
 
-    return Plan(attend, lambda tokens: span + -(-tokens // span))
+    return plan_of_blocks(attend, span, lambda blocks, size: size + blocks)
 
 
 def rowmajor(columns: int) -> Plan:
@@ -25,7 +25,7 @@ def rowmajor(columns: int) -> Plan:
     def attend(problem: Problem) -> Tensor:
         return joined(block_attention(problem.in_blocks(columns), by_column=True), problem)
 
-    return Plan(attend, lambda tokens: columns + -(-tokens // columns))
+    return plan_of_blocks(attend, columns, lambda rows, row: row + rows)
 
 
 def axial(columns: int, vertical: bool) -> Plan:
@@ -34,11 +34,10 @@ def axial(columns: int, vertical: bool) -> Plan:
     def attend(problem: Problem) -> Tensor:
         return joined(grid_attention(problem.in_blocks(columns), vertical), problem)
 
-    def scores(tokens: int) -> int:
-        rows = -(-tokens // columns)
-        return 2 * columns + rows if vertical else columns + 2 * rows
+    def scores(rows: int, row: int) -> int:
+        return 2 * row + rows if vertical else row + 2 * rows
 
-    return Plan(attend, scores)
+    return plan_of_blocks(attend, columns, scores)
 
 
 def logsparse() -> Plan:
@@ -47,4 +46,4 @@ def logsparse() -> Plan:
     def attend(problem: Problem) -> Tensor:
         return sibling_attention(problem, summaries)
 
-    return Plan(attend, lambda tokens: 1 + max(1, (tokens - 1).bit_length()))
+    return Plan(attend, lambda tokens: 1 + levels(tokens), lambda tokens: 1 << levels(tokens))

@@ -80,6 +80,7 @@ def _routing(shape: LayerShape, options: RoutingOptions) -> RoutingCombiner:
     return RoutingCombiner(shape, options.pooling, options.clusters, options.span, options.decay)
 
 
+_ROUTING_COST = "(L + clusters · span) · (K + span + clusters + L / span)"
 _AXIAL_COST = "L · (K + columns + L / columns)"
 MECHANISMS = (
     Mechanism("combiner_fixed", FixedOptions, _building("fixed"), "L · (K + span + L / span)"),
@@ -87,6 +88,6 @@ MECHANISMS = (
     Mechanism("combiner_axial_vertical", AxialOptions, _building("axial_vertical"), _AXIAL_COST),
     Mechanism("combiner_axial_horizontal", AxialOptions, _building("axial_horizontal"), _AXIAL_COST),
     Mechanism("combiner_axial_rowmajor", AxialOptions, _building("axial_rowmajor"), _AXIAL_COST),
-    Mechanism("combiner_routing", RoutingOptions, _routing, "L · (K + span + clusters + L / span)"),
+    Mechanism("combiner_routing", RoutingOptions, _routing, _ROUTING_COST),
     Mechanism("combiner_mixture", MixtureOptions, _mixture, "of both plans"),
 )

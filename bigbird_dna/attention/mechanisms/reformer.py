@@ -28,5 +28,5 @@ def _build(shape: LayerShape, options: ReformerOptions) -> Reformer:
     return Reformer(shape, options.buckets, options.chunk, options.rounds, options.redraw, options.seed)
 
 
-_COST = "L · rounds · (K + chunk · rounds)"
+_COST = "L · rounds · (K + chunk · rounds + buckets)"
 MECHANISMS = (Mechanism("reformer", ReformerOptions, _build, _COST, causal=False, shares_keys=True),)

@@ -1,5 +1,6 @@
 """Sparse attention of a pattern of tokens; see `attention.sparse` for who sees whom."""
 
+import math
 from typing import Any
 
 from pydantic import Field
@@ -7,10 +8,11 @@ from torch import Tensor, nn
 
 from bigbird_dna.attention.centroids import Centroids
 from bigbird_dna.attention.joint import Problem, joined
-from bigbird_dna.attention.planned import Plan, Planned
+from bigbird_dna.attention.pieces import most_pieces
+from bigbird_dna.attention.planned import Plan, Planned, plan_of_blocks
 from bigbird_dna.attention.sparse.blocks import last_tokens_attention
 from bigbird_dna.attention.sparse.clusters import cluster_attention
-from bigbird_dna.attention.sparse.dyadic import nearest_tokens, power_attention, sibling_attention
+from bigbird_dna.attention.sparse.dyadic import levels, nearest_tokens, power_attention, sibling_attention
 from bigbird_dna.attention.sparse.grid import row_and_column_attention
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
@@ -49,7 +51,13 @@ class Routing(Planned):
         def attend(problem: Problem) -> Tensor:
             return cluster_attention(problem, options.clusters, options.span)
 
-        super().__init__(shape, Plan(attend, lambda tokens: 4 * options.span))
+        def scores(tokens: int) -> int:
+            return 4 * most_pieces(tokens, options.clusters, options.span)[1]
+
+        def places(tokens: int) -> int:
+            return math.prod(most_pieces(tokens, options.clusters, options.span))
+
+        super().__init__(shape, Plan(attend, scores, places))
         self.centroids = Centroids(shape, options.clusters, options.decay)
 
     def clusters(self, q: Tensor, k: Tensor, there: Tensor) -> Tensor | None:
@@ -61,22 +69,24 @@ def _fixed(shape: LayerShape, options: FixedOptions) -> nn.Module:
     def attend(problem: Problem) -> Tensor:
         return joined(last_tokens_attention(problem.in_blocks(options.span), options.last), problem)
 
-    last = min(options.last, options.span)
-    return Planned(shape, Plan(attend, lambda tokens: options.span + last * -(-tokens // options.span)))
+    def scores(blocks: int, size: int) -> int:
+        return size + min(options.last, size) * blocks
+
+    return Planned(shape, plan_of_blocks(attend, options.span, scores))
 
 
 def _axial(shape: LayerShape, options: AxialOptions) -> nn.Module:
     def attend(problem: Problem) -> Tensor:
         return joined(row_and_column_attention(problem.in_blocks(options.columns)), problem)
 
-    return Planned(shape, Plan(attend, lambda tokens: options.columns + -(-tokens // options.columns)))
+    return Planned(shape, plan_of_blocks(attend, options.columns, lambda rows, row: row + rows))
 
 
 def _logsparse(shape: LayerShape, options: Any) -> nn.Module:
     def attend(problem: Problem) -> Tensor:
         return sibling_attention(problem, nearest_tokens)
 
-    return Planned(shape, Plan(attend, lambda tokens: 1 + tokens.bit_length()))
+    return Planned(shape, Plan(attend, lambda tokens: 1 + levels(tokens), lambda tokens: 1 << levels(tokens)))
 
 
 def _powers(shape: LayerShape, options: Any) -> nn.Module:
@@ -88,5 +98,5 @@ MECHANISMS = (
     Mechanism("axial", AxialOptions, _axial, "L · (K + columns + L / columns)"),
     Mechanism("logsparse", LogsparseOptions, _logsparse, "L · K · log L"),
     Mechanism("logsparse_powers", LogsparseOptions, _powers, "L · K · log L"),
-    Mechanism("routing", RoutingOptions, Routing, "(L + clusters · span) · (K + span)"),
+    Mechanism("routing", RoutingOptions, Routing, "(L + clusters · span) · (K + span) + L · clusters"),
 )

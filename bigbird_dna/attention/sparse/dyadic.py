@@ -18,10 +18,15 @@ from bigbird_dna.attention.joint import Problem, hide, recomputed, weigh
 Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which there are (B, 1, N)
 
 
-def sibling_attention(problem: Problem, levels: Callable[[Problem, int], Iterable[Level]]) -> Tensor:
-    """Attention of a sequence, (B, H, L, K) → (B, H, L, K); `levels` gives so many levels, from 0 on."""
+def levels(tokens: int) -> int:
+    """How many reach every token; sequences are filled up to two to this power."""
+    return max(1, (tokens - 1).bit_length())
+
+
+def sibling_attention(problem: Problem, of_levels: Callable[[Problem, int], Iterable[Level]]) -> Tensor:
+    """Attention of a sequence, (B, H, L, K) → (B, H, L, K); `of_levels` gives so many levels, from 0 on."""
     tokens = problem.q.shape[2]
-    count = max(1, (tokens - 1).bit_length())
+    count = levels(tokens)
     missing = (1 << count) - tokens
     if missing:
         problem = problem.map(lambda x: pad(x, (0, 0, 0, missing)))
@@ -29,7 +34,7 @@ def sibling_attention(problem: Problem, levels: Callable[[Problem, int], Iterabl
     q = problem.q
     columns = [_products(q, problem.k / math.sqrt(q.shape[3]))]  # (B, H, L, 1) each: the own token
     values = [problem.v]  # (B, H, N, K)
-    for key, value, there in levels(problem, count):
+    for key, value, there in of_levels(problem, count):
         blocks = key.shape[2]
         key, value = _siblings(key), _siblings(value)
         seen = _siblings(there[..., None])[..., 0]
@@ -43,11 +48,11 @@ def sibling_attention(problem: Problem, levels: Callable[[Problem, int], Iterabl
     return _summed(columns, values, problem.dropout)[:, :, :tokens]
 
 
-def nearest_tokens(problem: Problem, levels: int) -> Iterator[Level]:
+def nearest_tokens(problem: Problem, count: int) -> Iterator[Level]:
     """For each block the token nearest to its sibling: the last of a left one, the first of a right one."""
     there = problem.there[..., None]
     first = last = [problem.k, problem.v, there]
-    for _ in range(levels):
+    for _ in range(count):
         first, last = ([torch.unflatten(x, 2, (-1, 2)) for x in ends] for ends in (first, last))
         pairs = zip(first, last, strict=True)
         key, value, found = (torch.stack([y[:, :, :, 0], x[:, :, :, 1]], 3).flatten(2, 3) for x, y in pairs)

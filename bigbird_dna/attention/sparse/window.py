@@ -26,6 +26,7 @@ def window_attention(problem: Problem, reach: int, dilation: int = 1, globals_: 
     """
     q, k, v, there = problem.q, problem.k, problem.v, problem.there
     tokens = q.shape[2]
+    reach, dilation = within(tokens, reach, dilation)
     place = torch.arange(tokens, device=q.device)
     size = max(reach, SMALLEST)
     after = 0 if problem.causal else reach
@@ -57,6 +58,15 @@ def window_attention(problem: Problem, reach: int, dilation: int = 1, globals_: 
     out = _back(torch.cat([recomputed(attend, *group) for group in groups], 3), tokens)
     out, far = torch.split(out, [v.shape[3], far.shape[-1]], -1)
     return out + far @ v[:, :, front] if globals_ else out
+
+
+def within(tokens: int, reach: int, dilation: int) -> tuple[int, int]:
+    """The same window without what lies beyond the ends of so many tokens, reach and dilation.
+
+    Where not even the next key is within, the own token is all of it, and nothing need be interleaved.
+    """
+    reach = min(reach, tokens // dilation)
+    return reach, dilation if reach else 1
 
 
 def _interleaved(x: Tensor, dilation: int, size: int) -> Tensor:
