@@ -22,6 +22,16 @@ from bigbird_dna.cli.options import (
 )
 from bigbird_dna.console import log
 
+Altered = Annotated[
+    list[str] | None,
+    option(
+        "NAME",
+        "Mechanism whose encoder differs by more than its attention: no published figures; repeatable.",
+        "none",
+        "--altered",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
@@ -138,25 +148,38 @@ def report_ablation(
         option("NAME-SEED=FILE", "Of a model, what predict-bins wrote; repeatable.", "none", "--predictions"),
     ] = None,
     labels: Annotated[Path | None, option("FILE", "Labels of these bins.", "", "--labels")] = None,
+    bins: Annotated[
+        Path | None,
+        option("PARQUET", "Where these bins lie: the bins.parquet beside their labels.", "", "--bins"),
+    ] = None,
     tracks: Annotated[Path | None, option("TSV", "Tracks of these labels.", "", *TRACK_TABLE)] = None,
     track: Annotated[
         list[str] | None, option("NAME", "Track whose AUROC is wanted; repeatable.", "none", "--track")
     ] = None,
+    min_positives: Annotated[
+        int, option("N", "Tracks with fewer test positives have no AUROC.", "", "--min-positives", least=1)
+    ] = 1,
+    altered: Altered = None,
     reference: Annotated[str, option("NAME", "The mechanism that others are compared with.")] = "bigbird",
 ) -> None:
     """Put attention mechanisms side by side: bits per base, tokens a second, memory, AUROC of tracks.
 
     Writes ablation.tsv, ablation.json, ablation.md and ablation.svg, and with longer inputs
     ablation_lengths.tsv and ablation_lengths.svg. Models are called NAME-SEED, by mechanism and seed.
+    Intervals are over stretches of 10 kb of test sequence, for tracks by the places in --bins, and seeds.
     """
     from bigbird_dna.errors import UsageError
-    from bigbird_dna.reporting.ablation.report import Tracks, ablation_report
+    from bigbird_dna.reporting.ablation.report import ablation_report
+    from bigbird_dna.reporting.ablation.tracks import Tracks
 
     judged = None
-    if predictions or track:
-        if not (predictions and track and labels and tracks):
-            raise UsageError("name --predictions, --track, --labels and --track-table together, or none")
-        judged = Tracks(named_files("--predictions", predictions), labels, tracks, track)
+    if predictions or track or labels or bins or tracks:
+        if not (predictions and track and labels and bins and tracks):
+            raise UsageError(
+                "name --predictions, --track, --labels, --bins and --track-table together, or none"
+            )
+        named = named_files("--predictions", predictions)
+        judged = Tracks(named, labels, bins, tracks, track, min_positives)
     table = ablation_report(
         steps,
         output,
@@ -165,5 +188,6 @@ def report_ablation(
         lengths=length or (),
         costs=named_files("--cost", cost or ()),
         tracks=judged,
+        altered=altered or (),
     )
     log(f"ablation: {len(table):,} mechanisms")

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bigbird_dna.config import parse_config
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
-from bigbird_dna.reporting.ablation.report import Tracks, ablation_report
+from bigbird_dna.reporting.ablation.report import ablation_report
+from bigbird_dna.reporting.ablation.tracks import Tracks
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.blocks import bits_per_base
 from tests.cli.command import Run, refused
@@ -131,6 +133,31 @@ def test_published_figures_stand_beside_what_they_are_of(files: dict[str, Path],
     assert len(told["lengths"]) == 8 and "of processors" in page
 
 
+def test_a_mechanism_with_keys_of_its_own_has_no_published_figures(tmp_path: Path) -> None:
+    """Options as the mechanism has them when none are said are no keys of its own."""
+    steps = write_bits(tmp_path / "steps.npz", {"bigbird": 0.0, "combiner_fixed": 0.1})
+    longer = write_bits(tmp_path / "long.npz", {"bigbird": 0.0, "combiner_fixed": 0.1}, tokens=8192)
+    defaults = dict(parse_config({"encoder": {"attention": "combiner_fixed"}}).encoder.attention_options)
+    assert defaults["span"] != 32
+
+    def published(name: str, altered: tuple[str, ...] = (), **changes: Any) -> dict[str, float]:
+        costs = {"combiner_fixed": write_cost(tmp_path / "cost.json", 1.0, **changes)} if changes else {}
+        ablation_report(
+            steps, tmp_path / name, reference="bigbird", lengths=[longer], costs=costs, altered=altered
+        )
+        table = pd.read_csv(tmp_path / name / "ablation_lengths.tsv", sep="\t")
+        return table.set_index("mechanism")["published_perplexity"].dropna().to_dict()
+
+    both, one = {"bigbird": 4.542, "combiner_fixed": 4.139}, {"bigbird": 4.542}
+    assert published("unknown") == both
+    of = {"attention": "combiner_fixed"}
+    assert published("defaults", **of, attention_options=defaults) == both
+    assert published("unsaid", **of, attention_options={}) == both
+    assert published("own", **of, attention_options=defaults | {"span": 32}) == one
+    assert published("older", **of, attention_options={"gone": 1}) == one
+    assert published("altered", ("bigbird", "combiner_fixed")) == {}
+
+
 def test_tracks_have_an_auroc_for_each_mechanism(files: dict[str, Path], tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     labels = (rng.random((200, 2)) < 0.4).astype(np.int8)
@@ -141,7 +168,12 @@ def test_tracks_have_an_auroc_for_each_mechanism(files: dict[str, Path], tmp_pat
         scores[name] = (lift * labels + rng.normal(size=labels.shape)).astype(np.float32)
         predictions[name] = tmp_path / f"{name}.npy"
         np.save(predictions[name], scores[name])
-    tracks = Tracks(predictions, tmp_path / "labels.npz", tmp_path / "tracks.tsv", ["FAR"])
+    starts = np.arange(200) * 10_000
+    bins = pd.DataFrame({"contig": "chr1", "start": starts, "end": starts + 200, "split": "test"})
+    bins.to_parquet(tmp_path / "bins.parquet", index=False)
+    tracks = Tracks(
+        predictions, tmp_path / "labels.npz", tmp_path / "bins.parquet", tmp_path / "tracks.tsv", ["FAR"]
+    )
     ablation_report(files["steps"], tmp_path / "out", reference="bigbird", tracks=tracks)
     table = table_of(tmp_path / "out")
     for name in ("full", "bigbird"):
@@ -183,7 +215,9 @@ def test_wrong_reports(files: dict[str, Path], tmp_path: Path, run: Run) -> None
         run(*words, "--reference", "performer"), 2, "--reference 'performer': is not one of full, bigbird"
     )
     refused(run(*words, "--cost", f"reformer={files['full']}"), 2, "--cost reformer: there is no such")
-    refused(run(*words, "--track", "FAR"), 2, "name --predictions, --track, --labels and --track-table")
+    refused(
+        run(*words, "--track", "FAR"), 2, "name --predictions, --track, --labels, --bins and --track-table"
+    )
     refused(run(*words, "--length", files["steps"]), 1, "another file is of inputs of 512 tokens too")
     refused(run(*words, "--time", files["2048"]), 1, "is of inputs of 2,048 tokens")
     refused(run(*words, "--time", tmp_path / "gone.npz"), 1, "gone.npz: no such file")

@@ -1,25 +1,20 @@
-"""Mechanisms compared: bits per base, AUROC of tracks, and what a step takes; means over seeds.
+"""Mechanisms compared by what their models reach: means over seeds, with intervals; bits per base.
 
-Intervals of 95 % are over test data (blocks of sequence, or bins) and seeds; see `metrics.resampling`.
+Intervals of 95 % are over test data (blocks of sequence) and seeds; see `metrics.resampling`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from bigbird_dna.errors import DataError
-from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.reporting.ablation.reading import Bits, by_mechanism
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc
+from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate
 from bigbird_dna.reporting.metrics.blocks import resampled_rates
-from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs
+from bigbird_dna.reporting.metrics.resampling import gain
 from bigbird_dna.reporting.metrics.steps import Floats
-from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions
-from bigbird_dna.reporting.tracks.slices import UNMEASURED, read_slice
 
 # Axes: M models, S seeds, R resamples.
 
@@ -40,7 +35,7 @@ def compare_bits(bits: Bits, reference: str) -> dict[str, Reached]:
     """Bits per base of each mechanism of a file, in its order."""
     rates, drawn = resampled_rates(list(bits.bits), bits.bases, bits.blocks)
     places = by_mechanism(bits.names, bits.path)
-    found = _compared(places, reference, rates, drawn.T, (0.0, np.inf))
+    found = compared(places, reference, rates, drawn.T, (0.0, np.inf))
     for name, one in found.items():
         own = list(places[name].values())
         steps = set(bits.steps[own].tolist())
@@ -49,50 +44,7 @@ def compare_bits(bits: Bits, reference: str) -> dict[str, Reached]:
     return found
 
 
-def compare_tracks(
-    predictions: Mapping[str, Path], labels: Path, tracks: Path, names: Sequence[str], reference: str
-) -> dict[str, dict[str, Reached]]:
-    """AUROC of each mechanism on test bins, by track.
-
-    Parameters
-    ----------
-    predictions
-        By NAME-SEED of a model, its predictions of all bins and tracks.
-    labels, tracks
-        Of the test bins, and the table of all tracks.
-    names
-        The tracks that are wanted.
-
-    Raises
-    ------
-    DataError
-        There is no such track, it has one class only, or predictions are of other bins.
-    """
-    known = [track.name for track in read_tracks(tracks)]
-    truth = open_array(str(labels), "labels")
-    shape = (truth.rows, truth.tracks)
-    if truth.tracks != len(known):
-        raise DataError(f"{labels}: {truth.tracks} tracks, {tracks} has {len(known)}")
-    arrays = [open_predictions(path, labels, shape) for path in predictions.values()]
-    places = by_mechanism(list(predictions), "--predictions")
-    found: dict[str, dict[str, Reached]] = {}
-    for name in names:
-        if name not in known:
-            raise DataError(f"{tracks}: has no track {name!r}; it has: {', '.join(known)}")
-        column = known.index(name)
-        part = read_slice(arrays, truth, column, column + 1, tuple(known))
-        there = part.labels[0] != UNMEASURED
-        target = part.labels[0][there]
-        scores = np.stack([row[0][there] for row in part.scores]).astype(np.float64)
-        values = np.array([auroc(target, row).value for row in scores])
-        if np.isnan(values).any():
-            raise DataError(f"{labels}: track {name} has test bins of one class only")
-        drawn = resampled_aurocs(target, scores, np.arange(len(target)))
-        found[name] = _compared(places, reference, values, drawn, (0.0, 1.0))
-    return found
-
-
-def _compared(
+def compared(
     places: Mapping[str, Mapping[int, int]],
     reference: str,
     values: Floats,

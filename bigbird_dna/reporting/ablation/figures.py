@@ -21,8 +21,9 @@ _APART = 0.16  # of a line: two points of one mechanism
 def mechanism_figure(found: Found, path: Path) -> None:
     """A line a mechanism: bits per base at the same steps and time, speed, memory, AUROC of tracks."""
     names = found.names
+    tracks = {name: reached for name, reached in found.tracks.items() if reached}
     costs = [found.costs[name].at(found.tokens) if name in found.costs else None for name in names]
-    with panels(1, 3 + bool(found.tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
+    with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
         groups = {"same steps": found.steps, **({"same time": found.time} if found.time else {})}
         _points(axes[0], names, groups, (BLUE, VERMILLION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
@@ -37,8 +38,8 @@ def mechanism_figure(found: Found, path: Path) -> None:
             axis.barh(range(len(names)), values, height=0.6, color=GREEN)
             axis.set(xlabel=label)
         axes[1].set_title(f"{found.tokens:,} tokens an input")
-        if found.tracks:
-            _points(axes[3], names, found.tracks, (PURPLE, VERMILLION, BLUE, GREEN))
+        if tracks:
+            _points(axes[3], names, tracks, (PURPLE, VERMILLION, BLUE, GREEN))
             axes[3].axvline(0.5, color=GREY, linewidth=0.8, zorder=1)
             axes[3].set(xlabel="AUROC, test", title="Tracks told from afar")
         axes[0].set_yticks(range(len(names)), names)
@@ -62,7 +63,8 @@ def length_figure(found: Found, path: Path) -> None:
         labels = ("bits per base, test", "µs of training a token", "peak memory of a step, MiB")
         for place, (axis, label) in enumerate(zip(axes, labels, strict=True)):
             axis.set(xscale="log", xlabel="tokens of an input", ylabel=label)
-            if place:
+            # Memory that no system said has no line, and a logarithmic axis can't be without any.
+            if any(np.nan_to_num(line.get_ydata()).max(initial=0) > 0 for line in axis.lines) and place:
                 axis.set_yscale("log")
                 for formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
                     formatter("{x:g}")

@@ -20,6 +20,7 @@ PERPLEXITY: Mapping[str, Mapping[int, float]] = {
     "bigbird": {2048: 4.696, 8192: 4.542},
     "combiner_fixed": {8192: 4.139},
 }
+PUBLISHED = {*BUILDING_BLOCKS, *MASKED_ACCURACY, *PERPLEXITY}
 NOTE = (
     "Published figures are of English text, whatever the genome of this run is: accuracy on masked tokens in "
     "percent (Zaheer et al. 2020, Table 1, 512 tokens; BERT stands for full attention), and perplexity of "

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import write_json
-from bigbird_dna.reporting.ablation.comparing import compare_bits, compare_tracks
+from bigbird_dna.reporting.ablation.comparing import compare_bits
 from bigbird_dna.reporting.ablation.figures import length_figure, mechanism_figure
 from bigbird_dna.reporting.ablation.published import NOTE
-from bigbird_dna.reporting.ablation.reading import Bits, read_cost, read_models_bits
+from bigbird_dna.reporting.ablation.reading import (
+    Bits,
+    Cost,
+    by_mechanism,
+    is_attention,
+    read_cost,
+    read_models_bits,
+    split_name,
+)
 from bigbird_dna.reporting.ablation.table import Found, ablation_table, length_table
+from bigbird_dna.reporting.ablation.tracks import JudgedTracks, Tracks, compare_tracks
 from bigbird_dna.reporting.readable import markdown, readable
 from bigbird_dna.reporting.tables import json_rows, write_tsv
 
@@ -21,15 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE, LENGTHS = "Attention mechanisms on the same DNA", "Longer inputs"
-
-
-class Tracks(NamedTuple):
-    """Predictions of tracks: of each model NAME-SEED, the labels of the bins, all tracks and those wanted."""
-
-    predictions: Mapping[str, Path]
-    labels: Path
-    table: Path
-    names: Sequence[str]
 
 
 def ablation_report(
@@ -41,6 +42,7 @@ def ablation_report(
     lengths: Sequence[Path] = (),
     costs: Mapping[str, Path] | None = None,
     tracks: Tracks | None = None,
+    altered: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Write `ablation.tsv`, `.json`, `.md` and `.svg`, with lengths also `ablation_lengths.tsv` and `.svg`.
 
@@ -52,18 +54,24 @@ def ablation_report(
         The mechanism that others are compared with.
     costs
         By mechanism what `measure-training` wrote.
+    altered
+        Mechanisms whose encoders differ by more than their attention: no published figures stand beside them.
 
     Raises
     ------
     UsageError
-        `reference` is not among the mechanisms, or a file of costs names another one.
+        `reference`, or what costs, predictions or `altered` name, is not among the mechanisms; or a file of
+        costs is another mechanism's.
     DataError
-        A file can't be used, or two are of the same length of input.
+        A file can't be used, two are of the same length of input, or costs are of different clocks.
     """
-    found = _found(read_models_bits(steps), reference, time, lengths, costs or {}, tracks)
+    first = read_models_bits(steps)
+    for name in altered:
+        _check_name(f"--altered {name}", name, first, by_mechanism(first.names, steps))
+    found = replace(_found(first, reference, time, lengths, costs or {}, tracks), altered=altered)
     table, longer = ablation_table(found), length_table(found)
     inputs = [steps, *([time] if time else []), *lengths, *(costs or {}).values()]
-    inputs += [*tracks.predictions.values(), tracks.labels, tracks.table] if tracks else []
+    inputs += tracks.files if tracks else []
     with into_directory(output, inputs) as files:
         write_tsv(files / "ablation.tsv", table)
         pages = [_page(TITLE, table)]
@@ -73,6 +81,8 @@ def ablation_report(
             "note": NOTE,
             "rows": json_rows(table),
         }
+        if tracks:
+            content["track_notes"] = dict(found.track_notes)
         mechanism_figure(found, files / "ablation.svg")
         if found.lengths:
             write_tsv(files / "ablation_lengths.tsv", longer)
@@ -96,10 +106,8 @@ def _found(
     steps = compare_bits(first, reference)
     if reference not in steps:
         raise UsageError(f"--reference {reference!r}: is not one of {', '.join(steps)}")
-    for name in costs:
-        if name not in steps:
-            raise UsageError(f"--cost {name}: there is no such mechanism in {first.path}")
-    timed = read_models_bits(time) if time else None
+    measured = _read_costs(costs, first, steps)
+    timed = _read_further(time, first, steps) if time else None
     if timed and timed.sequence_tokens != first.sequence_tokens:
         raise DataError(
             f"{timed.path}: is of inputs of {timed.sequence_tokens:,} tokens, {first.path} of "
@@ -107,19 +115,59 @@ def _found(
         )
     longer: dict[int, Bits] = {}
     for path in lengths:
-        bits = read_models_bits(path)
+        bits = _read_further(path, first, steps)
         other = longer.setdefault(bits.sequence_tokens, bits)
         if other is not bits or bits.sequence_tokens == first.sequence_tokens:
             raise DataError(f"{path}: another file is of inputs of {bits.sequence_tokens:,} tokens too")
+    for name in tracks.predictions if tracks else ():
+        _check_name(f"--predictions {name}", split_name(name, "--predictions")[0], first, steps)
+    judged = compare_tracks(tracks, reference) if tracks else JudgedTracks({}, {})
     return Found(
         reference=reference,
         tokens=first.sequence_tokens,
         steps=steps,
         time=compare_bits(timed, reference) if timed else {},
         lengths={tokens: compare_bits(longer[tokens], reference) for tokens in sorted(longer)},
-        tracks=compare_tracks(*tracks, reference) if tracks else {},
-        costs={name: read_cost(path) for name, path in costs.items()},
+        tracks=judged.reached,
+        track_notes=judged.notes,
+        costs=measured,
     )
+
+
+def _check_name(option: str, name: str, first: Bits, steps: Container[str]) -> None:
+    if name not in steps:
+        raise UsageError(f"{option}: there is no such mechanism in {first.path}")
+
+
+def _read_further(path: Path, first: Bits, steps: Container[str]) -> Bits:
+    """Models of other trainings; `DataError` where a mechanism has none of the same steps: it has no row."""
+    bits = read_models_bits(path)
+    for name in by_mechanism(bits.names, path):
+        if name not in steps:
+            raise DataError(f"{path}: has a mechanism {name!r:.60}, {first.path} has not")
+    return bits
+
+
+def _read_costs(costs: Mapping[str, Path], first: Bits, steps: Container[str]) -> dict[str, Cost]:
+    """Measurements by mechanism; an error where they are mixed up, or can't stand side by side."""
+    found: dict[str, Cost] = {}
+    owners: dict[bytes, str] = {}
+    for name, path in costs.items():
+        _check_name(f"--cost {name}", name, first, steps)
+        cost = found[name] = read_cost(path)
+        # No two measurements have the same times to the last digit.
+        owner = owners.setdefault(path.read_bytes(), name)
+        if owner != name:
+            raise UsageError(f"--cost {name}: is the same measurement as {owner}'s")
+        # A name of one's own may stand for any attention, one of a known attention for no other in the table.
+        if cost.attention != name and cost.attention in steps and is_attention(name):
+            raise UsageError(f"--cost {name}: {path} is of attention {cost.attention!r:.60}")
+        other = next(iter(found))
+        if cost.clock != found[other].clock:
+            raise DataError(
+                f"{path}: its clock is {cost.clock!r:.60}, that of {costs[other]} {found[other].clock!r:.60}"
+            )
+    return found
 
 
 def _page(title: str, table: pd.DataFrame) -> str:
@@ -129,7 +177,8 @@ def _page(title: str, table: pd.DataFrame) -> str:
 def _notes(found: Found) -> str:
     clock = {cost.clock for cost in found.costs.values()}
     time = "of processors" if clock == {"processor"} else "by the clock"
-    return (
+    tracks = "".join(f"{name}: {note}.\n\n" for name, note in found.track_notes.items())
+    return tracks + (
         f"Trainings of the same steps and of the same time have inputs of {found.tokens:,} tokens. Bits per "
         f"base are of hidden tokens of the test contigs; a difference is to {found.reference}, below 0 in a "
         "mechanism's favour, a gain is of AUROC. Intervals are of 95 %, over test data and seeds. Time and "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bigbird_dna.reporting.ablation.comparing import Reached
-from bigbird_dna.reporting.ablation.published import BUILDING_BLOCKS, MASKED_ACCURACY, PERPLEXITY
+from bigbird_dna.reporting.ablation.published import BUILDING_BLOCKS, MASKED_ACCURACY, PERPLEXITY, PUBLISHED
 from bigbird_dna.reporting.ablation.reading import Cost
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED
 
@@ -28,7 +28,9 @@ class Found:
     time: Mapping[str, Reached] = field(default_factory=dict)
     lengths: Mapping[int, Mapping[str, Reached]] = field(default_factory=dict)  # by tokens of an input
     tracks: Mapping[str, Mapping[str, Reached]] = field(default_factory=dict)  # by track
+    track_notes: Mapping[str, str] = field(default_factory=dict)  # by track
     costs: Mapping[str, Cost] = field(default_factory=dict)
+    altered: Sequence[str] = ()  # whose encoders differ by more than the attention
 
     @property
     def names(self) -> list[str]:
@@ -108,4 +110,7 @@ def _cost(found: Found, name: str, tokens: int) -> dict[str, float]:
 
 def _alike(found: Found, name: str) -> str:
     """Whose published figures stand beside a row: with options of its own a mechanism is another one."""
-    return name if found.attention(name) == name else ""
+    if name in found.altered or found.attention(name) != name or name not in PUBLISHED:
+        return ""
+    cost = found.costs.get(name)
+    return "" if cost is not None and cost.has_own_options else name

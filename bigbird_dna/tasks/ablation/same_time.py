@@ -34,19 +34,25 @@ def plan_same_time(
     Raises
     ------
     DataError
-        A file isn't such a measurement, or has none at `pretraining.sequence_tokens`, of so many inputs.
+        A file isn't such a measurement, or has none at `pretraining.sequence_tokens`, of so many inputs;
+        or `own` is of another attention than the configuration's, or was measured otherwise than `reference`.
     """
     settings = complete(config).pretraining
     length, count = settings.sequence_tokens, settings.batch_size
-    step = _of_step(own, length, count)
+    cost = read_cost(own)
+    _check_attention(config, cost, own)
+    step = _of_step(cost, own, length, count)
     if seconds is None:
         if reference is None:
             raise ValueError("neither seconds nor a reference")
-        seconds = settings.steps * _of_step(reference, length, count)
+        other = read_cost(reference)
+        _check_measured_alike(cost, own, other, reference)
+        seconds = settings.steps * _of_step(other, reference, length, count)
     # A step is there by the clock, or it isn't: what is left of the time buys none.
-    steps = max(1, math.floor(seconds / step * (1 + 1e-9)))
-    if steps > MOST_STEPS:
-        raise DataError(f"{own}: a step of {step:.3g} s fits {steps:,} times into {seconds:.3g} s")
+    times = seconds / step * (1 + 1e-9)
+    if times > MOST_STEPS:
+        raise DataError(f"{own}: a step of {step:.3g} s fits {times:,.4g} times into {seconds:.3g} s")
+    steps = max(1, math.floor(times))
     values = json.loads(stage_text(config, "pretraining"))
     values["pretraining"]["steps"] = steps
     text = stage_text(parse_config(values), "pretraining")
@@ -56,14 +62,37 @@ def plan_same_time(
     return steps
 
 
-def _of_step(path: Path, length: int, count: int) -> float:
-    found: Cost = read_cost(path)
-    for row in found.lengths:
-        if row.tokens == length:
-            if row.sequences != count:
-                raise DataError(
-                    f"{path}: was measured with {row.sequences:,} inputs of {length:,} tokens a step, "
-                    f"not {count:,}"
-                )
-            return row.seconds
-    raise DataError(f"{path}: has no measurement of inputs of {length:,} tokens")
+def _check_attention(config: Config, cost: Cost, path: Path) -> None:
+    """`DataError` where a measurement is of another attention than the configuration's."""
+    encoder = config.encoder
+    if cost.attention != encoder.attention:
+        raise DataError(
+            f"{path}: is of attention {cost.attention!r:.60}, the configuration has {encoder.attention!r}"
+        )
+    options = encoder.attention_options
+    for key in sorted({*options, *cost.attention_options}):
+        there, wanted = cost.attention_options.get(key), options.get(key)
+        if there != wanted:
+            raise DataError(
+                f"{path}: is of other options of {cost.attention}: {key!r:.60} is {there!r:.60}, "
+                f"the configuration has {wanted!r}"
+            )
+
+
+def _check_measured_alike(cost: Cost, path: Path, other: Cost, reference: Path) -> None:
+    """`DataError` where times of two measurements can't be compared: of processors and of a clock, say."""
+    for key in ("clock", "device", "threads"):
+        own, theirs = getattr(cost, key), getattr(other, key)
+        if own != theirs:
+            raise DataError(f"{path}: its {key} is {own!r:.60}, that of {reference} {theirs!r:.60}")
+
+
+def _of_step(cost: Cost, path: Path, length: int, count: int) -> float:
+    row = cost.at(length)
+    if row is None:
+        raise DataError(f"{path}: has no measurement of inputs of {length:,} tokens")
+    if row.sequences != count:
+        raise DataError(
+            f"{path}: was measured with {row.sequences:,} inputs of {length:,} tokens a step, not {count:,}"
+        )
+    return row.seconds
