@@ -123,22 +123,26 @@ class AblationConfig(Section):
         """Inputs of a step."""
         return max(1, self.batch_tokens // tokens)
 
-    def training(self, part: str) -> dict[str, Any]:
+    def training(self, part: str, accumulate: int = 1) -> dict[str, Any]:
         """Keys of the section `pretraining` for a training: of `steps`, `time`, or a length as text.
 
         Longer inputs come last, so that they cost few steps: before them come as many tokens on short inputs
-        as the training of the same steps has.
+        as the training of the same steps has. `accumulate` are the run's own micro-batches, of which a step
+        has no more than inputs.
         """
         if part in ("steps", "time"):
             tokens, steps, shorter = self.tokens, self.steps, []
         else:
             tokens = int(part)
             short = self.steps * self.batch_size(self.tokens) * self.tokens
-            before = max(1, round(short / (self.batch_size(tokens) * tokens)))
+            # Of a length that isn't a multiple, short inputs don't fill a step: training rounds down.
+            step = self.batch_size(tokens) * (tokens // self.tokens) * self.tokens
+            before = max(1, round(short / step))
             steps, shorter = before + self.length_steps, [{"steps": before, "tokens": self.tokens}]
         return {
             "steps": steps,
             "sequence_tokens": tokens,
             "batch_size": self.batch_size(tokens),
+            "accumulate": min(accumulate, self.batch_size(tokens)),
             "shorter_first": shorter,
         }

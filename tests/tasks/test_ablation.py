@@ -2,23 +2,29 @@
 
 import math
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from bigbird_dna.config import AblationConfig, Config, PretrainingConfig, load_config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.reporting.ablation.reading import read_cost, read_models_bits
 from bigbird_dna.reporting.language_model.reading import read_bits
+from bigbird_dna.tasks.ablation import costs
 from bigbird_dna.tasks.ablation.costs import measure_training
 from bigbird_dna.tasks.ablation.judging import judge_models
-from bigbird_dna.tasks.ablation.same_time import plan_same_time
+from bigbird_dna.tasks.ablation.same_time import MOST_STEPS, plan_same_time
 from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining
+from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke, refused
 from tests.tasks.costs import write_cost
 from tests.toys import small_tokenizer
@@ -72,6 +78,44 @@ def test_memory_of_a_step_is_that_of_its_numbers(tiny_config: Path, tmp_path: Pa
     assert few + matrix < many < few + 12 * matrix
 
 
+def test_a_step_is_divided_as_training_divides_it(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into micro-batches, at most one for each input; of a causal model every token is predicted."""
+    passes: list[tuple[int, int, int]] = []
+
+    def seen(network: PretrainingNetwork, *inputs: Tensor) -> PretrainingOutput:
+        passes.append((*inputs[0].shape, len(inputs[3])))
+        return forward(network, *inputs)
+
+    forward = PretrainingNetwork.forward
+    monkeypatch.setattr(PretrainingNetwork, "forward", seen)
+    tokenizer = results(tiny_config) / "tokens/tokenizer.model"
+    config = load_config(tiny_config, ["pretraining.accumulate=3", "encoder.causal=true"])
+    measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64, 128), batch_tokens=256)
+    short, long = ([one for one in passes if one[1] == length][:8] for length in (64, 128))
+    assert sorted(one[0] for one in short[2:5]) == [1, 1, 2]  # after the steps beforehand
+    assert [one[0] for one in long] == [1] * 8
+    assert all(count == rows * tokens for rows, tokens, count in short + long)
+
+
+def test_a_step_goes_by_the_kernels_of_training(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    @contextmanager
+    def chosen(network: PretrainingNetwork, settings: PretrainingConfig, world: World) -> Iterator[None]:
+        asked.append((settings.compile_layers, world.size))
+        yield
+
+    monkeypatch.setattr(costs, "chosen_kernels", chosen)
+    tokenizer = results(tiny_config) / "tokens/tokenizer.model"
+    config = load_config(tiny_config, ["pretraining.compile_layers=true"])
+    measure_training(config, tokenizer, tmp_path / "a.json", tokens=(64,), batch_tokens=64)
+    assert asked and set(asked) == {(True, 1)}
+
+
 # Steps of the same time
 
 
@@ -82,6 +126,7 @@ def test_as_many_steps_as_the_reference_s_time_has(
 ) -> None:
     home = tmp_path_factory.mktemp("plan", numbered=True)
     config = parse_config({"pretraining": {"steps": steps, "sequence_tokens": 96, "batch_size": 4}})
+    assume(steps * other / own < MOST_STEPS)
     costs = [write_cost(home / f"{name}.json", value) for name, value in (("own", own), ("other", other))]
     found = plan_same_time(config, costs[0], home / "plan.yaml", reference=costs[1])
     time = steps * other
@@ -148,6 +193,27 @@ def test_bits_are_those_of_the_evaluation(models: dict[str, Path], tiny_config: 
         assert row.sum() / found.bases.sum() == pytest.approx(expected, rel=1e-4)
 
 
+def test_bits_of_causal_models_are_those_of_the_evaluation(
+    models: dict[str, Path], tiny_config: Path, tmp_path: Path
+) -> None:
+    """They are asked for other tokens than models that see both sides, and so are not compared with them."""
+    tokens, words = results(tiny_config) / "tokens", ("--set", "encoder.causal=true")
+    words += ("--set", "encoder.attention=full", "--set", "pretraining.steps=8")
+    causal = tmp_path / "causal"
+    invoke("pretrain", tiny_config, "-o", causal, "--checkpoints", tmp_path / "checkpoints", *words)
+    judge_models({"causal-1": causal}, tokens, tmp_path / "bits.npz", sequence_tokens=64, sequences=20)
+    found = read_models_bits(tmp_path / "bits.npz")
+    evaluate_pretraining(
+        causal, tokens, tmp_path / "table.tsv", sequences=20, sequence_tokens=64, token_order=1
+    )
+    table = read_bits(tmp_path / "table.tsv").set_index(["split", "predictor"])
+    expected = table.loc[("test", "model"), "bits_per_base"]
+    assert found.bits[0].sum() / found.bases.sum() == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(DataError, match=r"is causal, the other not") as caught:
+        judge_models({**models, "causal-1": causal}, tokens, tmp_path / "no.npz", sequence_tokens=64)
+    assert str(causal) in str(caught.value) and not (tmp_path / "no.npz").exists()
+
+
 def test_models_have_a_mechanism_and_a_seed(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     words = (
         "--tokens",
@@ -197,6 +263,22 @@ def test_longer_inputs_come_after_as_many_tokens_as_the_short_training_has() -> 
         made = [training.batch_size * training.sequence_tokens] * training.steps
         assert sum(made[: tokens.count(100)]) == 60 * 400
         assert tokens[tokens.count(100) :] == [int(part)] * 7 if part != "steps" else True
+
+
+@pytest.mark.parametrize("length", [700, 1000, 1500])
+def test_short_inputs_are_counted_as_steps_have_them(length: int) -> None:
+    """Of a length that isn't a multiple of the short one a step has fewer tokens of short inputs."""
+    ablation = AblationConfig(tokens=512, batch_tokens=8192, steps=300, lengths=(length,))
+    training = ablation.training(str(length))
+    (shorter,) = training["shorter_first"]
+    step = training["batch_size"] * (length // 512) * 512
+    assert abs(shorter["steps"] * step - 300 * 8192) <= step / 2
+
+
+def test_a_step_has_no_more_micro_batches_than_inputs() -> None:
+    ablation = AblationConfig(tokens=512, batch_tokens=8192, lengths=(2048, 8192))
+    made = [ablation.training(part, accumulate=4)["accumulate"] for part in ("steps", "2048", "8192")]
+    assert made == [4, 4, 1]
 
 
 @pytest.mark.parametrize(

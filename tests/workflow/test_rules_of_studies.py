@@ -4,7 +4,17 @@ import itertools
 import re
 from pathlib import Path
 
-from tests.workflow.dry_runs import STUDY, dry_run, jobs, overlay, own_genome, snakemake, stage_configs
+from tests.conftest import REPOSITORY
+from tests.workflow.dry_runs import (
+    STUDY,
+    dry_run,
+    jobs,
+    overlay,
+    own_genome,
+    refused,
+    snakemake,
+    stage_configs,
+)
 
 
 def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, study_run: str) -> None:
@@ -133,7 +143,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     trainings = 3 * 2 * (1 + 2) + 2 * 2
     assert {name: count for name, count in found.items() if "ablation" in name} == {
         **{"ablation_cost": 3, "ablation_plan": 2, "ablation_training": trainings, "ablation_bits": 4},
-        **{"ablation_distance": 6, "ablation_predictions": 6, "ablation": 1},
+        **{"ablation_distance": 6, "ablation_predictions": 6, "ablation_tracks": 1, "ablation": 1},
     }
     assert "pretrain" not in found and "finetune_chromatin" not in found
     commands = re.findall(r"^Shell command: bigbird-dna (.*) > ", text, re.MULTILINE)
@@ -159,12 +169,50 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     (report,) = (one for one in commands if one.startswith("report-ablation"))
     assert f"--steps={place}/steps.npz --time={place}/time.npz --length={place}/1024.npz" in report
     assert "--track=ACTIVE" in report and report.count("--predictions=") == 6
+    held_out = "results/demo/chromatin/held-out"
+    assert f"--labels {held_out}/labels.npz --bins {held_out}/bins.parquet --track-table" in report
+    assert "--min-positives=1" in report and "--altered" not in report
+    # Two trainings can have the same settings: no checkpoints are those of both.
+    checkpoints = [one.split(" --checkpoints ")[1].split()[0] for one in commands if "--checkpoints " in one]
+    assert len({*checkpoints}) == len(checkpoints) == trainings + 6
+    assert f"--checkpoints {place.replace('ablation', 'checkpoints/ablation')}/deep/4096-7 " in long
 
 
 def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
-    ablation = {"mechanisms": ["bigbird", "window"], "seconds": 9, "lengths": [], "distance": []}
+    own = {"name": "bigbird", "encoder": {"random_blocks": 2}}
+    ablation = {"mechanisms": [own, "window"], "seconds": 9, "lengths": [], "distance": []}
     text = dry_run(tmp_path, *overlay(tmp_path, {"ablation": ablation}), "--", "ablation")
     found = jobs(text)
     assert (found["ablation_training"], found["ablation_plan"], found["ablation_bits"]) == (4, 2, 2)
     assert "ablation_distance" not in found and "chromatin_baseline" not in found
     assert text.count("--seconds=9.0 ") == 2
+    assert " --altered=bigbird --reference bigbird" in text
+
+
+def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
+    """Only where it is asked for: another target doesn't go by its section."""
+    deep = {"name": "deep", "attention": "full", "encoder": {"layerz": 3}}
+    wrong = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird", deep]}})
+    outcome = snakemake(tmp_path, "--dry-run", *wrong, "--", "ablation")
+    refused(outcome, "ablation.mechanisms: deep: unknown key 'encoder.layerz'")
+    assert "ablation" not in jobs(dry_run(tmp_path, *wrong))
+    sequences = REPOSITORY / "workflow/config/sequences.yaml"
+    (tmp_path / "promoters.fa").touch()
+    outcome = snakemake(tmp_path, "--dry-run", "--configfile", sequences, "--", "ablation")
+    refused(outcome, "ablation: needs a genome.reference to pretrain on")
+
+
+def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(tmp_path: Path) -> None:
+    """Of any data: some tracks are left out of them for their few positives."""
+    data, found = tmp_path / "results/demo/chromatin/data", "results/demo/ablation/tracks.txt"
+    data.mkdir(parents=True)
+    for file in ("bins.parquet", "labels.npz", "dataset.json"):
+        (data / file).touch()
+    (data / "tracks.tsv").write_text("track\tgroup\nOPEN1\tDHS\nSILENT\tHM\n")
+    for names, code in ((["SILENT", "ACTIVE"], 1), (["SILENT", "OPEN1"], 0)):
+        values = overlay(tmp_path, {"ablation": {"mechanisms": ["bigbird"], "distance": names}})
+        only = ("--allowed-rules", "ablation_tracks", "--quiet", "all", "--", found)
+        assert snakemake(tmp_path, *values, *only).returncode == code
+        said = (tmp_path / "results/demo/logs/ablation-tracks.log").read_text()
+        assert said.startswith("bigbird-dna: error: ablation.distance: ACTIVE is not a track of" * code)
+        assert (said == "") == (code == 0) and (tmp_path / found).exists() == (code == 0)

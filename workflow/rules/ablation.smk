@@ -22,7 +22,7 @@ rule ablation_cost:
         mem_mb=growing(16000),
         runtime=growing(60),
     params:
-        settings=lambda wildcards: ablation_sets(ablation_encoder(wildcards)),
+        settings=ablation_cost_settings,
         lengths=[f"--tokens={length}" for length in (ABLATION.tokens, *ABLATION.lengths)],
         batch=f"--batch-tokens={ABLATION.batch_tokens}",
         device=DEVICE,
@@ -47,7 +47,7 @@ rule ablation_plan:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        settings=lambda wildcards: ablation_sets(ablation_settings(lambda own: "time")(wildcards)),
+        settings=ablation_plan_settings,
         time=lambda wildcards, input: (
             ["--reference", input.reference]
             if input.get("reference")
@@ -85,7 +85,7 @@ rule ablation_training:
     params:
         settings=ablation_training,
         tokens=subpath(input.tokenizer, parent=True),
-        checkpoints=ABLATION_CHECKPOINTS,
+        checkpoints=f"{ABLATION_CHECKPOINTS}/{{part}}-{{seed}}",
         launch=LAUNCH,
         threads=THREADS_EACH,
         limit=LIMIT,
@@ -124,8 +124,29 @@ rule ablation_bits:
         " --device {params.device:q} > {log:q} 2>&1"
 
 
+rule ablation_tracks:
+    input:
+        DATA_FILES["tracks"],
+    output:
+        PATHS.ablation_bits("tracks").with_suffix(".txt"),
+    log:
+        PATHS.log("ablation-tracks"),
+    benchmark:
+        PATHS.benchmark("ablation-tracks")
+    # Which tracks are left is known once the data are there: a wrong name stops the run then, not at its end.
+    priority: 1
+    localrule: True
+    params:
+        wanted=list(ABLATION.distance),
+    shell:
+        "(sed 1d {input:q} | cut -f 1 > {output:q}; for track in {params.wanted:q}; do"
+        ' grep -qxFe "$track" {output:q} || {{ echo "bigbird-dna: error: ablation.distance: $track is not a track of"'
+        " {input:q}; exit 1; }}; done) > {log:q} 2>&1"
+
+
 rule ablation_distance:
     input:
+        wanted=rules.ablation_tracks.output,
         config=PATHS.stage("chromatin"),
         bins=DATA_FILES["bins"],
         rest=list(DATA_FILES.values()),
@@ -149,7 +170,7 @@ rule ablation_distance:
     params:
         settings=ablation_distance,
         data=subpath(input.bins, parent=True),
-        checkpoints=ABLATION_CHECKPOINTS,
+        checkpoints=f"{ABLATION_CHECKPOINTS}/distance-{{seed}}",
         launch=LAUNCH,
         threads=THREADS_EACH,
         limit=LIMIT,
@@ -184,6 +205,7 @@ rule ablation:
         costs=expand(PATHS.ablation_cost("{mechanism}"), mechanism=ABLATION_NAMES),
         predictions=list(ABLATION_PREDICTIONS.values()),
         labels=rules.chromatin_baseline.output.labels if ABLATION_PREDICTIONS else [],
+        bins=rules.chromatin_baseline.output.bins if ABLATION_PREDICTIONS else [],
         tracks=DATA_FILES["tracks"] if ABLATION_PREDICTIONS else [],
     output:
         multiext(str(PATHS.report / "ablation/ablation"), ".tsv", ".json", ".md", ".svg"),
@@ -203,13 +225,16 @@ rule ablation:
         tracks=lambda wildcards, input: (
             named_words("--predictions=", ABLATION_PREDICTIONS)
             + [f"--track={name}" for name in ABLATION.distance]
-            + ["--labels", input.labels, "--track-table", input.tracks]
+            + ["--labels", input.labels, "--bins", input.bins, "--track-table", input.tracks]
+            + [f"--min-positives={CHROMATIN.report_positives}"]
             if ABLATION_PREDICTIONS
             else []
         ),
+        # With keys of its own a mechanism isn't what was published of its name. Measurements know its options.
+        altered=[f"--altered={one.name}" for one in ABLATION.mechanisms if one.encoder],
         reference=ABLATION.reference,
         directory=subpath(output[0], parent=True),
         version=VERSION,
     shell:
         "bigbird-dna report-ablation {params.bits:q} {params.costs:q} {params.tracks:q}"
-        " --reference {params.reference:q} -o {params.directory:q} > {log:q} 2>&1"
+        " {params.altered:q} --reference {params.reference:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -1,8 +1,24 @@
 """Which trainings the ablation has, and the words of their commands."""
 
+from bigbird_dna.tasks.ablation.settings import (
+    check_ablation,
+    distance_keys,
+    encoder_keys,
+    pretraining_keys,
+)
+
 ABLATION = CONFIG.ablation
+# Looking for mechanisms loads torch, and other targets may have an encoder that some mechanisms don't go with: only a
+# run that is asked for the ablation, or a file of it, is checked. Snakemake says the targets to no Snakefile.
+ABLATION_FILES = tuple(f"{place}/ablation/" for place in (PATHS.results, PATHS.report))
+if any(word == "ablation" or word.startswith(ABLATION_FILES) for word in sys.argv[1:]):
+    try:
+        check_ablation(CONFIG)
+    except BigBirdDnaError as error:
+        sys.exit(f"bigbird-dna: error: {error}")
 ABLATION_NAMES = [mechanism.name for mechanism in ABLATION.mechanisms]
-ABLATION_CHECKPOINTS = str(PATHS.checkpoints / "ablation")
+# Each training has its own: under two names a mechanism can have settings that checkpoints can't be told apart by.
+ABLATION_CHECKPOINTS = str(PATHS.checkpoints / "ablation/{mechanism}")
 ABLATION_LENGTHS = [str(length) for length in ABLATION.lengths]
 # In which order trainings are judged: of the same steps, of the same time, on longer inputs.
 ABLATION_PARTS = ["steps", "time", *ABLATION_LENGTHS]
@@ -29,45 +45,27 @@ def ablation_sets(values):
     return [word for text in said for word in ("--set", text)]
 
 
-def ablation_encoder(wildcards):
-    """A mechanism's own keys of the encoder."""
-    changes = ABLATION.changes(wildcards.mechanism)
-    return {f"encoder.{key}": value for key, value in changes.items()}
+def ablation_cost_settings(wildcards):
+    """Words for the measurement of a step."""
+    return ablation_sets(encoder_keys(CONFIG, wildcards.mechanism))
 
 
-def ablation_settings(part_of):
-    """What the pretraining of a mechanism has otherwise than the run's own."""
-
-    def settings(wildcards):
-        part = part_of(wildcards)
-        training = ABLATION.training(part)
-        values = {f"pretraining.{key}": value for key, value in training.items()}
-        longest = max(CONFIG.encoder.positions, training["sequence_tokens"])
-        return {**ablation_encoder(wildcards), "encoder.positions": longest, **values}
-
-    return settings
+def ablation_plan_settings(wildcards):
+    """Words for the file of a training of the same time."""
+    return ablation_sets(pretraining_keys(CONFIG, wildcards.mechanism, "time"))
 
 
 def ablation_training(wildcards):
     """Words for a training; that of the same time has its own file, with its steps."""
-    values = {} if wildcards.part == "time" else ablation_settings(lambda own: own.part)(wildcards)
+    timed = wildcards.part == "time"
+    values = {} if timed else pretraining_keys(CONFIG, wildcards.mechanism, wildcards.part)
     return ablation_sets({**values, "pretraining.seed": int(wildcards.seed)})
 
 
 def ablation_distance(wildcards):
-    """Words for a training on tracks, from fresh weights; what is far comes by attention alone, without layers across bins."""
-    steps, layers = ABLATION.distance_steps, ABLATION.distance_layers
-    return ablation_sets(
-        {
-            **ablation_encoder(wildcards),
-            "encoder.positions": max(CONFIG.encoder.positions, ABLATION.tokens),
-            **({"encoder.layers": layers} if layers else {}),
-            "chromatin.model.initial": "random",
-            "chromatin.model.bin_layers": 0,
-            "chromatin.training.seed": int(wildcards.seed),
-            **({"chromatin.training.steps": steps} if steps else {}),
-        }
-    )
+    """Words for a training on tracks."""
+    values = distance_keys(CONFIG, wildcards.mechanism)
+    return ablation_sets({**values, "chromatin.training.seed": int(wildcards.seed)})
 
 
 def named_words(option, paths):

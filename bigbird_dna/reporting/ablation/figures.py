@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _APART = 0.16  # of a line: two points of one mechanism
+_BELOW = -0.42  # inches: legends under the labels of the axis, however many lines there are
 
 
 def mechanism_figure(found: Found, path: Path) -> None:
@@ -27,6 +28,7 @@ def mechanism_figure(found: Found, path: Path) -> None:
         groups = {"same steps": found.steps, **({"same time": found.time} if found.time else {})}
         _points(axes[0], names, groups, (BLUE, VERMILLION))
         axes[0].set(xlabel="bits per base, test", title="Masked tokens")
+        axes[0].locator_params(axis="x", nbins=5)
         axes[0].axvline(found.steps[found.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
         axes[1].xaxis.set_major_formatter("{x:,.0f}")
         axes[1].locator_params(axis="x", nbins=4)  # more don't stand side by side
@@ -87,6 +89,8 @@ def _points(
     axis: Axes, names: Sequence[str], groups: Mapping[str, Mapping[str, Reached]], colours: Sequence[str]
 ) -> None:
     """A point with its interval for each mechanism and group; those without one are left out."""
+    from matplotlib.transforms import ScaledTranslation
+
     for number, (label, reached) in enumerate(groups.items()):
         aside = (number - (len(groups) - 1) / 2) * 2 * _APART
         rows = [(place + aside, reached[name].value) for place, name in enumerate(names) if name in reached]
@@ -102,4 +106,7 @@ def _points(
             color=colours[number % len(colours)],
             label=label,
         )
-    axis.legend(loc="upper left", bbox_to_anchor=(0, -0.22), ncols=2, fontsize=8)
+    figure = axis.get_figure()
+    assert figure is not None
+    below = axis.transAxes + ScaledTranslation(0, _BELOW, figure.dpi_scale_trans)
+    axis.legend(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, ncols=2, fontsize=8)

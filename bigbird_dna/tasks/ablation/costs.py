@@ -1,5 +1,8 @@
 """What a step of pretraining takes: time and memory of a configuration, at several lengths of input.
 
+A step is the one that training makes, by the same kernels and in the same micro-batches. Making batches,
+measuring on held-out data and saving checkpoints are no part of it.
+
 Time on a CPU is that of processors: what else the machine does counts little, and with one thread it is what
 an idle machine's clock would show. On a GPU it is the clock's.
 """
@@ -7,12 +10,13 @@ an idle machine's clock would show. On a GPU it is the clock's.
 import gc
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import Config, EncoderConfig, PretrainingConfig, complete
@@ -24,7 +28,8 @@ from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.training import peak_memory
-from bigbird_dna.training.distributed import autocast
+from bigbird_dna.training.distributed import World, autocast
+from bigbird_dna.training.kernels import chosen_kernels
 from bigbird_dna.training.optimizers import make_optimizer
 
 FORMAT = 1
@@ -61,7 +66,7 @@ def measure_training(
     Raises
     ------
     ConfigError
-        The configuration's vocabulary is not the tokenizer's.
+        The configuration's vocabulary is not the tokenizer's; or as of `chosen_kernels`.
     """
     check_writable(output)
     settings = complete(config).pretraining
@@ -104,14 +109,16 @@ def _measure(
 ) -> dict[str, Any]:
     """One length; `shape` (B, L) of a step's inputs."""
     before = peak_memory.begin(device)
-    step = _step(encoder, settings, shape, device)
+    network = _network(encoder, settings).to(device).train()
+    step = _step(network, encoder, settings, shape, device)
     seconds: list[float] = []
-    while len(seconds) <= steps and (len(seconds) <= _FEWEST or sum(seconds) < _SECONDS):
-        began = _clock(device)
-        step()
-        seconds.append(_clock(device) - began)
+    with chosen_kernels(network, settings, World(0, 1, device)):
+        while len(seconds) <= steps and (len(seconds) <= _FEWEST or sum(seconds) < _SECONDS):
+            began = _clock(device)
+            step()
+            seconds.append(_clock(device) - began)
     highest = peak_memory.peak(device)
-    del step
+    del step, network
     gc.collect()
     middle = float(np.median(seconds[1:] or seconds))  # the first one makes plans and moments
     return {
@@ -125,33 +132,53 @@ def _measure(
 
 
 def _step(
-    encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int], device: torch.device
+    network: nn.Module,
+    encoder: EncoderConfig,
+    settings: PretrainingConfig,
+    shape: tuple[int, int],
+    device: torch.device,
 ) -> Callable[[], None]:
     """A function that trains a fresh network by one step on the same random tokens."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    network = _network(encoder, settings).to(device).train()
     optimizer = make_optimizer(network, settings.optimizer)
-    ids = torch.randint(encoder.vocabulary, shape, generator=generator)
-    hidden = torch.rand(ids.numel(), generator=generator) < settings.mask_fraction
-    hidden[0] = True
-    masked = hidden.nonzero()[:, 0]
-    labels = ids.flatten()[masked].to(device)
-    lengths, segments = torch.full(shape[:1], shape[1]), torch.zeros_like(ids)
-    inputs = tuple(value.to(device) for value in (ids, lengths, segments, masked))
+    parts = _micro_batches(encoder, settings, shape, device)
+    masked = sum(len(labels) for _, labels in parts)
     cast = autocast(device, settings.precision)
 
     def step() -> None:
-        with cast:
-            made: PretrainingOutput = network(*inputs)
-            loss = F.cross_entropy(made.tokens.float(), labels)
-            if made.next_sentence is not None:
-                loss = loss + made.next_sentence.float().square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        for inputs, labels in parts:
+            with cast:
+                made: PretrainingOutput = network(*inputs)
+                loss = F.cross_entropy(made.tokens.float(), labels, reduction="sum") / masked
+                if made.next_sentence is not None:
+                    loss = loss + made.next_sentence.float().square().mean() / len(parts)
+            loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(network.parameters(), settings.optimizer.clip_norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
     return step
+
+
+def _micro_batches(
+    encoder: EncoderConfig, settings: PretrainingConfig, shape: tuple[int, int], device: torch.device
+) -> list[tuple[tuple[Tensor, ...], Tensor]]:
+    """The network's inputs and what is to be told of them, in as many parts as a step of training has."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    ids = torch.randint(encoder.vocabulary, shape, generator=generator)
+    # A causal model tells every token.
+    share = 1.0 if encoder.causal else settings.mask_fraction
+    hidden = torch.rand(shape, generator=generator) < share
+    hidden[0, 0] = True
+    # A step has no more micro-batches than inputs, which are divided as evenly as they can be.
+    count = min(settings.accumulate, shape[0])
+    bounds = [shape[0] * part // count for part in range(count + 1)]
+    parts = []
+    for rows in (slice(first, end) for first, end in pairwise(bounds)):
+        own, masked = ids[rows], hidden[rows].flatten().nonzero()[:, 0]
+        lengths = torch.full(own.shape[:1], shape[1])
+        inputs = (own, lengths, torch.zeros_like(own), masked)
+        parts.append((tuple(value.to(device) for value in inputs), own.flatten()[masked].to(device)))
+    return parts
 
 
 def _clock(device: torch.device) -> float:

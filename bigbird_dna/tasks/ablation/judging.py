@@ -53,7 +53,7 @@ def judge_models(
         Inputs are longer than a model takes, or a name has no seed.
     ModelError, DataError
         Not a pretrained model; or models have other tokenizers, or one that the stores were not made with;
-        or the split holds no tokens.
+        or some learnt next sentences or are causal and others not; or the split holds no tokens.
     """
     for name in models:
         try:
@@ -101,6 +101,7 @@ def _drawn(model: Model, store: Path, sequence_tokens: int, sequences: int) -> H
         sequence_tokens,
         sequences,
         pairs=model.settings.next_sentence,
+        causal=model.config.causal,
     )
 
 
@@ -111,6 +112,8 @@ def _check_alike(first: Model, model: Model, path: Path) -> None:
     assert isinstance(model.settings, PretrainingSettings) and isinstance(first.settings, PretrainingSettings)
     if model.settings.next_sentence != first.settings.next_sentence:
         raise DataError(f"{path}: one of {first.path} and this learnt next sentences, the other not")
+    if model.config.causal != first.config.causal:
+        raise DataError(f"{path}: one of {first.path} and this is causal, the other not")
 
 
 def _steps(path: Path) -> int:
