@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
 from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
 from bigbird_dna.attention.relative import token_owners
@@ -321,11 +321,16 @@ class Encoder(nn.Module):
             return Encoded(x[:, :extra], x[:, extra:])
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
-                around = noop_context_fn if goes_by_pattern(self.config) else both_times
-                x = checkpoint(layer, x, lengths, turns, owners, use_reentrant=False, context_fn=around)
+                x = self._recomputed(layer, x, lengths, turns, owners)
             else:
                 x = layer(x, lengths, turns, owners)
         return Encoded(x[:, :extra], x[:, extra:])
+
+    def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
+        """A layer's output; in the backward pass it is computed once more, by the same choices of keys."""
+        if goes_by_pattern(self.config):  # which chooses none; torch compiles no other contexts
+            return checkpoint(layer, *arguments, use_reentrant=False)  # type: ignore[no-any-return]
+        return checkpoint(layer, *arguments, use_reentrant=False, context_fn=both_times)  # type: ignore[no-any-return]
 
     def turns(self, tokens: int, device: torch.device) -> Rotation | None:
         """The turns of so many positions; none where positions are learnt."""

@@ -109,7 +109,7 @@ def test_wrong_files(tmp_path: Path, changes: dict[str, np.ndarray | None], mess
 
 
 def claiming(path: Path, count: int, side: int) -> Path:
-    """A file whose directory and header claim so many images, and that has three labels."""
+    """A file of so many black images, which are a hole in it that takes no place, and of three labels."""
 
     def header(shape: tuple[int, ...], dtype: str) -> bytes:
         stream = io.BytesIO()
@@ -122,8 +122,11 @@ def claiming(path: Path, count: int, side: int) -> Path:
         archive.writestr("labels.npy", header((3,), "|u1") + bytes(3))
         archive.writestr("distances.npy", header((3,), "<f4") + bytes(12))
         archive.writestr("images.npy", images)
-        claimed = archive.getinfo("images.npy")
-        claimed.file_size = claimed.compress_size = len(images) + count * side**2
+        # The directory of the archive then comes behind the hole, and says the size of what is in it.
+        stored = archive.getinfo("images.npy")
+        stored.file_size = stored.compress_size = len(images) + count * side**2
+        assert archive.fp is not None
+        archive.start_dir = archive.fp.seek(archive.start_dir + count * side**2)
     return path
 
 
