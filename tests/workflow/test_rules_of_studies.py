@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
@@ -15,6 +16,13 @@ from tests.workflow.dry_runs import (
     snakemake,
     stage_configs,
 )
+
+
+def none_share_checkpoints(commands: Iterable[str]) -> int:
+    """How many trainings there are; two may have the same settings, and would shut each other out."""
+    places = [one.split(" --checkpoints ")[1].split()[0] for one in commands if " --checkpoints " in one]
+    assert len({*places}) == len(places)
+    return len(places)
 
 
 def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, study_run: str) -> None:
@@ -41,7 +49,7 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
             sets = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
             assert sets == [f"{task}.{key}={value}" for key, value in said.items()]
             assert ("--pretrained" in words) == (start == "pretrained")
-            assert "--checkpoints results/demo/checkpoints/study " in own
+            assert f"--checkpoints results/demo/checkpoints/study/{task}/{start}-{share}-{seed} " in own
     (report,) = re.findall(r"bigbird-dna report-study (.*) > ", study_run)
     assert report.count("/model ") == 24
     assert (
@@ -88,6 +96,8 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
         (command,) = (command for command in commands if all(word in command for word in words))
         return command
 
+    # The run's own pretraining; of comparators the networks, of which each seed has one.
+    assert none_share_checkpoints(commands) == 1 + 2 + 16 + 12 + 8 + 3
     home = "results/demo/tables"
     model = one(f"--output {home}/promoters/400/upstream/own-random-7/model ")
     for words in ("--negative-set upstream", "promoters.training.seed=7", "promoters.training.steps=20"):
@@ -172,9 +182,7 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     held_out = "results/demo/chromatin/held-out"
     assert f"--labels {held_out}/labels.npz --bins {held_out}/bins.parquet --track-table" in report
     assert "--min-positives=1" in report and "--altered" not in report
-    # Two trainings can have the same settings: no checkpoints are those of both.
-    checkpoints = [one.split(" --checkpoints ")[1].split()[0] for one in commands if "--checkpoints " in one]
-    assert len({*checkpoints}) == len(checkpoints) == trainings + 6
+    assert none_share_checkpoints(commands) == trainings + 6
     assert f"--checkpoints {place.replace('ablation', 'checkpoints/ablation')}/deep/4096-7 " in long
 
 
@@ -216,3 +224,11 @@ def test_tracks_to_tell_from_afar_are_looked_for_once_the_data_are_there(tmp_pat
         said = (tmp_path / "results/demo/logs/ablation-tracks.log").read_text()
         assert said.startswith("bigbird-dna: error: ablation.distance: ACTIVE is not a track of" * code)
         assert (said == "") == (code == 0) and (tmp_path / found).exists() == (code == 0)
+
+
+def test_classifiers_of_long_range_have_checkpoints_of_their_own(tmp_path: Path) -> None:
+    """Two attentions may be the same under two names."""
+    long_range = {"attentions": {"bigbird": {}, "again": {}}, "seeds": [1, 2]}
+    text = dry_run(tmp_path, *overlay(tmp_path, {"long_range": long_range}), "--", "long_range")
+    commands = re.findall(r"^Shell command: bigbird-dna (train-long-range .*) > ", text, re.MULTILINE)
+    assert none_share_checkpoints(commands) == len(commands) == 2 * 2 * 2

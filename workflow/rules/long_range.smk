@@ -41,7 +41,7 @@ rule long_range_model:
         mem_mb=growing(16000),
         runtime=1440,
     params:
-        checkpoints=str(PATHS.checkpoints / "long_range"),
+        checkpoints=str(PATHS.checkpoints / "long_range/{task}-{attention}-{seed}"),
         limit=LIMIT,
         device=DEVICE,
     shell:

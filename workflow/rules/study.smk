@@ -1,7 +1,7 @@
 """What pretraining buys: a model for each start, share of the examples and seed, their report, and probes."""
 
 STUDIED = {task: study_models(task) for task in STUDY_TASKS}
-# One of the models may be a task's own once more: two trainings of one identity don't share checkpoints.
+# A model may be a task's own once more, or another's: no two trainings share checkpoints.
 STUDY_CHECKPOINTS = str(PATHS.checkpoints / "study")
 # Frozen encoders are probed where there is a pretrained one to be told from fresh weights.
 PROBED = bool(STUDIED["promoters"]) and CONFIG.studies("pretrained")
@@ -40,7 +40,7 @@ rule study_promoter:
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
         windows=subpath(input.windows, parent=True),
-        checkpoints=STUDY_CHECKPOINTS,
+        checkpoints=f"{STUDY_CHECKPOINTS}/promoters/{{start}}-{{share}}-{{seed}}",
         launch=LAUNCH,
         threads=THREADS_EACH,
         limit=LIMIT,
@@ -84,7 +84,7 @@ rule study_chromatin:
             ["--pretrained", *input.pretrained] if input.pretrained else []
         ),
         data=subpath(input.bins, parent=True),
-        checkpoints=STUDY_CHECKPOINTS,
+        checkpoints=f"{STUDY_CHECKPOINTS}/chromatin/{{start}}-{{share}}-{{seed}}",
         launch=LAUNCH,
         threads=THREADS_EACH,
         limit=LIMIT,

@@ -43,7 +43,7 @@ rule table_pretrain:
     params:
         settings=table_pretraining,
         tokens=subpath(input.tokenizer, parent=True),
-        checkpoints=TABLE_CHECKPOINTS,
+        checkpoints=f"{TABLE_CHECKPOINTS}/pretraining/{{lm}}",
         launch=LAUNCH,
         threads=THREADS_EACH,
         limit=LIMIT,
@@ -100,7 +100,7 @@ use rule study_promoter as table_promoter with:
     params:
         settings=lambda wildcards: table_settings(wildcards, "promoters"),
         negative_set=lambda wildcards: wildcards.negative_set,
-        checkpoints=TABLE_CHECKPOINTS,
+        checkpoints=f"{TABLE_CHECKPOINTS}/promoters/{{bases}}-{{negative_set}}-{{lm}}-{{start}}-{{seed}}",
 
 
 rule promoter_comparator:
@@ -129,7 +129,7 @@ rule promoter_comparator:
         settings=evaluation_settings("promoters"),
         options=comparator_options,
         windows=subpath(input.windows, parent=True),
-        checkpoints=TABLE_CHECKPOINTS,
+        checkpoints=f"{TABLE_CHECKPOINTS}/promoters/{{bases}}-{{negative_set}}-{{comparator}}-{{seed}}",
         device=DEVICE,
     shell:
         "bigbird-dna fit-promoter-comparator {input.config:q} {wildcards.comparator:q}"
@@ -197,7 +197,7 @@ use rule study_chromatin as table_chromatin with:
         lm=ANY_MODEL,
     params:
         settings=lambda wildcards: table_settings(wildcards, "chromatin"),
-        checkpoints=TABLE_CHECKPOINTS,
+        checkpoints=f"{TABLE_CHECKPOINTS}/chromatin/{{lm}}-{{start}}-{{seed}}",
 
 
 use rule study_predictions as table_predictions with:
@@ -244,7 +244,7 @@ rule chromatin_comparator:
         settings=evaluation_settings("chromatin"),
         options=comparator_options,
         data=subpath(input.bins, parent=True),
-        checkpoints=TABLE_CHECKPOINTS,
+        checkpoints=f"{TABLE_CHECKPOINTS}/chromatin/{{comparator}}-{{seed}}",
         device=DEVICE,
     shell:
         "bigbird-dna fit-chromatin-comparator {input.config:q} {wildcards.comparator:q}"

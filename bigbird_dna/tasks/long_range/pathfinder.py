@@ -33,6 +33,7 @@ _TURN = 0.55  # radians from a dash to the next, at most
 _RADIUS, _MARGIN = 1.7, 2.2  # of circles; of paths from the border
 _ALIKE = 0.25  # pixels: distances of circles in both classes
 _MOST_TRIES, _SECOND_TRIES = 20_000, 200  # paths; of them to go with a first one
+_SCALE_TRIES = 2_000  # paths of one scale: for the longest there may be hardly any room
 _MOST_PIXELS = MOST_EXAMPLES * MOST_SIDE**2  # of a file: as many as a configuration can ask for
 
 Point = tuple[float, float]
@@ -53,6 +54,8 @@ def draw(source: random.Random, config: PathfinderConfig) -> Drawing:
     short, scale = max(2, config.dashes // 3), source.uniform(*_SCALES)
     one: Dashes | None = None
     for number in range(_MOST_TRIES):
+        if number and number % _SCALE_TRIES == 0:
+            scale = source.uniform(*_SCALES)
         if one is None or number % _SECOND_TRIES == 0:
             one = _path(source, config.size, config.dashes, scale, [])
         other = None if one is None else _path(source, config.size, config.dashes, scale, [one])

@@ -77,6 +77,12 @@ def test_paths_that_do_not_fit() -> None:
         draw(random.Random(1), PathfinderConfig(size=20, dashes=30))
 
 
+def test_one_drawing_without_room_among_many_does_not_end_all() -> None:
+    """In 14 pixels the longest dashes leave hardly any: of other lengths two paths fit."""
+    config = PathfinderConfig(size=14, dashes=2, distractors=0)
+    assert len(draw(random.Random("1 train 19656"), config).dashes) == 4
+
+
 def test_no_dash_touches_one_that_is_not_its_neighbour() -> None:
     for one in drawings(SMALL, "valid", 3):
         middles = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in one.dashes]
