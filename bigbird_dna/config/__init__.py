@@ -14,6 +14,7 @@ from bigbird_dna.config.chromatin_sections import (
     ChromatinEvaluationConfig,
     ChromatinTrainingConfig,
 )
+from bigbird_dna.config.command_line import as_in_a_file
 from bigbird_dna.config.data import GenomeConfig
 from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, known_mechanisms
@@ -86,6 +87,7 @@ __all__ = [
     "StudyStart",
     "TablesConfig",
     "TrainingConfig",
+    "as_in_a_file",
     "check_stages",
     "complete",
     "find_mechanism",

@@ -158,6 +158,14 @@ def test_keys_on_the_command_line_leave_the_demo_s_others(tmp_path: Path) -> Non
     assert stage_configs(text)["tokens"]["genome"]["test"] == ["demo6"]
 
 
+def test_sections_on_the_command_line_have_numbers(tmp_path: Path) -> None:
+    ablation = "ablation={mechanisms: [bigbird, window], seeds: [1, 7], lengths: [], distance: [], steps: 30}"
+    text = dry_run(tmp_path, "--config", ablation, "--", "ablation")
+    # The reference has the same time in the same steps.
+    assert jobs(text)["ablation_training"] == 4 + 2
+    assert text.count("pretraining.steps=30 ") == 4 + 1  # and what plans the same time
+
+
 def test_each_stage_gets_its_sections(demo_run: str) -> None:
     config = load_config(REPOSITORY / "workflow/config/demo.yaml")
     there = [stage for stage in STAGES if stage not in ("long-range", "density")]  # targets of their own

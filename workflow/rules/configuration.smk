@@ -19,7 +19,9 @@ from bigbird_dna.config import (
     STAGES,
     STUDY_STARTS,
     STUDY_TASKS,
+    Config,
     LongRangeConfig,
+    as_in_a_file,
     check_stages,
     complete,
     parse_config,
@@ -30,6 +32,7 @@ from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.inputs import find_inputs
 
 try:
+    config.update(as_in_a_file(config, workflow.config_settings.config, Config))
     CONFIG = complete(parse_config(config))
     INPUTS = find_inputs(CONFIG)
     CONFIG.check_targets()
