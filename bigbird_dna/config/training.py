@@ -1,5 +1,6 @@
 """Sections of training: the optimiser, steps and batches, and pretraining; what all tasks' have in common."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -54,12 +55,26 @@ class TrainingConfig(Section):
     )
     seed: int = Field(default=1, ge=0, lt=2**32, description="of weights, examples and order")
 
+    @property
+    def steps_hold(self) -> bool:
+        """Whether `steps` is how many there will be; else another key says it, once the data are known."""
+        return True
+
+    def check_steps(self) -> None:
+        """`ValueError` for keys that don't go with so many steps."""
+
 
 class ShorterConfig(Section):
     """Steps of pretraining on shorter inputs; as many more of them, so that steps have the same tokens."""
 
     steps: int = Field(ge=1, description="how many")
     tokens: int = Field(ge=16, description="of an input")
+
+
+def check_stages(stages: Sequence[ShorterConfig], steps: int) -> None:
+    """`ValueError` if shorter inputs take all of a training's steps."""
+    if (taken := sum(stage.steps for stage in stages)) >= steps:
+        raise ValueError(f"shorter_first takes {taken} steps and leaves none of the {steps}")
 
 
 class PretrainingConfig(TrainingConfig):
@@ -100,9 +115,13 @@ class PretrainingConfig(TrainingConfig):
                 raise ValueError(
                     f"shorter_first.tokens {stage.tokens} is not below sequence_tokens {self.sequence_tokens}"
                 )
-        if (taken := sum(stage.steps for stage in self.shorter_first)) >= self.steps:
-            raise ValueError(f"shorter_first takes {taken} steps and leaves none of the {self.steps}")
+        if self.steps_hold:
+            self.check_steps()
         return self
+
+    def check_steps(self) -> None:
+        """`ValueError` if shorter inputs take all steps."""
+        check_stages(self.shorter_first, self.steps)
 
     def check_causal(self) -> None:
         """`ValueError` for what learning the next token has no use for."""

@@ -10,10 +10,11 @@ from typing import Any
 from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError, error_text
+from bigbird_dna.nlp.drawing import rows_of
 from bigbird_dna.nlp.extra import extra
 from bigbird_dna.nlp.pretraining.installed import installed_documents
 from bigbird_dna.nlp.records import RECORDS, Kind, Record, checked, read_records, write_objects
-from bigbird_dna.nlp.sections import SPLITS, DataConfig, GeneratedConfig, HubConfig
+from bigbird_dna.nlp.sections import PART, SPLITS, DataConfig, GeneratedConfig, HubConfig
 
 ToRecord = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 Read = Callable[[Path], Iterator[Record]]
@@ -87,15 +88,16 @@ def _records(
 def hub_rows(hub: HubConfig, split: str) -> Iterator[Mapping[str, Any]]:
     """Rows of a public data set's split, one after the other; `DataError` if it can't be had.
 
-    No code of a data set is run.
+    A part of a split has rows that were drawn: see `drawing.rows_of`. No code of a data set is run.
     """
     datasets = extra("datasets")
     name = getattr(hub, split)
+    part = PART.fullmatch(name)
     try:
-        found = datasets.load_dataset(hub.name, hub.subset, split=name, streaming=False)
+        found = datasets.load_dataset(hub.name, hub.subset, split=part[1] if part else name, streaming=False)
     except Exception as error:  # whatever the library, or the network, has to say
         raise DataError(
             f"data set {hub.name} ({name}): can't be had: {error_text(error)}; name files of your own in "
             "data.files, or run where there is a network"
         ) from None
-    yield from found
+    yield from found.select(rows_of(name, len(found))) if part else found

@@ -98,7 +98,8 @@ class Annotation(BaseModel):
 class QuestionRecord(Record):
     """A question with its context, and what is known of the answer.
 
-    HotpotQA has `answers`, `facts` and a `type` of yes, no or span; Natural Questions have `answers` (short),
+    HotpotQA has `answers`, `facts` and a `type` of yes, no or span; facts that the context lacks are counted,
+    as whoever doesn't name them misses them. Natural Questions have `answers` (short),
     `long_answer` and a `type`; TriviaQA has `answers` that may stand anywhere, as aliases; WikiHop has
     `candidates`, of which the first of `answers` is one. A record to predict may have none of them.
     """
@@ -107,6 +108,9 @@ class QuestionRecord(Record):
     paragraphs: tuple[Paragraph, ...] = Field(min_length=1)
     answers: tuple[Answer, ...] = ()
     facts: tuple[Fact, ...] = ()
+    facts_elsewhere: int = Field(
+        default=0, ge=0, description="further supporting facts, which are not in the paragraphs"
+    )
     candidates: tuple[str, ...] = ()
     long_answer: int | None = Field(default=None, ge=0, description="number of the paragraph that it is")
     type: Literal["null", "yes", "no", "short", "long", "span"] | None = None

@@ -1,26 +1,45 @@
 """Sections that the configurations of all tasks on text have in common; see `config`."""
 
 import math
+import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from bigbird_dna.config import EncoderConfig, Section, TrainingConfig
 from bigbird_dna.config.names import FileName
 from bigbird_dna.config.section import WATCHING
+from bigbird_dna.errors import ConfigError
 
 SPLITS = ("train", "valid", "test")
+PART = re.compile(r"([\w.-]+)\[(-?\d+%?)?:(-?\d+%?)?\]")
+"""A part of a split: the split, and the first row and the one behind the last, by number or per cent."""
+
+
+def _split(name: str) -> str:
+    if "[" in name and not PART.fullmatch(name):
+        raise ValueError("a part of a split is written as train[:90%] or train[1000:]")
+    return name
+
+
+SplitName = Annotated[str, AfterValidator(_split)]
 
 
 class HubConfig(Section):
-    """A public data set that the library `datasets` fetches, where there is a network."""
+    """A public data set that the library `datasets` fetches, where there is a network.
+
+    Many are sorted by class: a part of a split, as `train[:90%]`, is of its rows in an order that is drawn,
+    the same for all parts.
+    """
 
     name: str = Field(description="of the data set")
     subset: str | None = Field(default=None, description="of the data set; none: it has one only")
-    train: str = Field(default="train", description="its split to learn from")
-    valid: str = Field(default="validation", description="its split to watch")
-    test: str = Field(default="test", description="its split to judge on")
+    train: SplitName = Field(
+        default="train", description="its split to learn from, or a part of it, as train[:90%]"
+    )
+    valid: SplitName = Field(default="validation", description="its split to watch")
+    test: SplitName = Field(default="test", description="its split to judge on")
 
 
 class GeneratedConfig(Section):
@@ -100,19 +119,37 @@ class TextTrainingConfig(TrainingConfig):
     warmup_share: float | None = Field(
         default=None, ge=0, le=1, description="of the steps, in place of optimizer.warmup_steps"
     )
-    evaluation_records: Annotated[int, WATCHING] = Field(
-        default=1000, ge=1, description="of the valid split that are watched, at most"
-    )
+
+    @property
+    def steps_hold(self) -> bool:
+        """Whether `epochs` doesn't stand in place of `steps`."""
+        return self.epochs is None
 
     def for_records(self, count: int) -> Self:
-        """The same with the steps that `epochs` of `count` records are, and their warm-up."""
+        """The same with the steps that `epochs` of `count` records are, and their warm-up.
+
+        `ConfigError` if another key doesn't go with so many steps.
+        """
         steps = (
             self.steps if self.epochs is None else max(1, math.ceil(self.epochs * count / self.batch_size))
         )
         optimizer = self.optimizer
         if self.warmup_share is not None:
             optimizer = optimizer.model_copy(update={"warmup_steps": round(self.warmup_share * steps)})
-        return self.model_copy(update={"steps": steps, "optimizer": optimizer})
+        found = self.model_copy(update={"steps": steps, "optimizer": optimizer})
+        try:
+            found.check_steps()
+        except ValueError as error:
+            raise ConfigError(f"training.{error} (epochs {self.epochs}, records {count})") from None
+        return found
+
+
+class RecordsTrainingConfig(TextTrainingConfig):
+    """Training on records of which some are watched."""
+
+    evaluation_records: Annotated[int, WATCHING] = Field(
+        default=1000, ge=1, description="of the valid split that are watched, at most; drawn, always the same"
+    )
 
 
 class TextTask(Section):
@@ -125,6 +162,15 @@ class TextTask(Section):
     published: dict[str, float] = Field(
         default={}, description="the paper's figures by metric, which the report marks as published"
     )
+
+    @field_serializer("start", "encoder", mode="wrap")
+    def _as_given(self, section: Section, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Beside a model it is what these sections give that counts: a copy must give no more. Random weights
+        # have every key of the encoder, at its default of today.
+        values: dict[str, Any] = dump(section)
+        if isinstance(section, EncoderConfig) and self.start.model is None:
+            return values
+        return {key: value for key, value in values.items() if key in section.model_fields_set}
 
 
 class TextPaths:

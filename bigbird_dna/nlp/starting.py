@@ -1,6 +1,6 @@
 """What a training on text begins with: a model of ours, a checkpoint of HuggingFace's, or random weights."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -15,7 +15,7 @@ from bigbird_dna.model.directory import encoder_for, load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.model import Model
-from bigbird_dna.model.positions import extend_positions
+from bigbird_dna.model.positions import Extension, extend_positions
 from bigbird_dna.nlp.roberta import MODEL_TYPE as ROBERTA
 from bigbird_dna.nlp.roberta import write_bigbird
 from bigbird_dna.nlp.sections import TextStartConfig
@@ -69,18 +69,23 @@ def make_text_start(
     ----------
     encoder
         Where there is a model, its shapes are the model's: keys that the configuration gives hold beyond
-        that, as attention and positions, which are tiled where the model has fewer.
+        that, as attention and positions. Where the model has fewer positions, learnt ones are tiled and
+        rotary ones interpolated.
     texts
         Gives the training texts, which a tokenizer is learnt from if none is named.
 
     Raises
     ------
     ConfigError
-        A key of `encoder` is given and contradicts the model's.
+        A key of `encoder` is given and contradicts the model's, or a key of `start` is given and has no
+        effect.
     ModelError
         The model is damaged, or of a kind that can't be taken.
     """
     if start.model is None:
+        _check_effect(start, ("tokenizer", "vocabulary"), "there is no start.model")
+        if start.tokenizer:
+            _check_effect(start, ("tokenizer",), "start.tokenizer is taken, and none is learnt")
         tokenizer = (
             open_tokenizer(Path(start.tokenizer))
             if start.tokenizer
@@ -96,13 +101,29 @@ def make_text_start(
     return TextStart(config, model.tokenizer, model, sha256)
 
 
+def check_effect(start: TextStartConfig, *, ours: bool) -> None:
+    """`ConfigError` for a key that says nothing beside `start.model`, a model directory or a checkpoint."""
+    if ours:
+        _check_effect(start, (), f"{start.model} is a model directory, with its own tokenizer and attention")
+    else:
+        _check_effect(start, ("tokenizer", "compatibility"), f"{start.model} has a tokenizer")
+
+
+def _check_effect(start: TextStartConfig, used: Container[str], why: str) -> None:
+    for key, value in start.model_dump(include=start.model_fields_set).items():
+        if key != "model" and key not in used and value is not None:
+            raise ConfigError(f"start.{key} {value} has no effect: {why}; leave it out")
+
+
 def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path) -> Model:
     """The model of a directory of any of the kinds."""
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory}: not a model directory or checkpoint: config.json is missing")
     values: Mapping[str, Any] = read_mapping(directory / "config.json")
     if "format" in values and "encoder" in values:
+        check_effect(start, ours=True)
         return load(directory)
+    check_effect(start, ours=False)
     tokenizer = Path(start.tokenizer) if start.tokenizer else None
     kind = values.get("model_type")
     if kind == ROBERTA:
@@ -127,7 +148,11 @@ def _joined(model: Model, encoder: EncoderConfig, directory: Path) -> EncoderCon
     network = model.network
     own = next((part for part in network.modules() if isinstance(part, Encoder)), None)
     assert own is not None
-    extend_positions(own, wanted)
+    # What a rotary model has no table for; `bigbird-dna extend-positions` offers other ways.
+    method: Extension = "interpolate" if own.config.position == "rotary" else "tile"
+    extend_positions(own, wanted, method)
+    if wanted != model.config.positions:
+        log(f"{directory}: {model.config.positions:,} positions extended to {wanted:,} ({method})")
     try:
         return EncoderConfig(**{**own.config.model_dump(), **changes})
     except ValueError as error:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import load
+from bigbird_dna.nlp.config import parse_config
 from bigbird_dna.nlp.pretraining.characters import character_ngram
 from bigbird_dna.nlp.pretraining.installed import installed_documents
+from bigbird_dna.nlp.pretraining.sections import PretrainingTask
 from bigbird_dna.nlp.pretraining.tokens import characters, tokenize_records
 from bigbird_dna.nlp.sections import InstalledConfig
 from bigbird_dna.nlp.vocabulary import open_tokenizer
@@ -137,3 +139,35 @@ def test_pretraining_on_text_from_its_records_to_figures(run: Run, tmp_path: Pat
     page = tmp_path / "page.html"
     assert run("nlp", "report", home / "evaluation.json", "-o", page).code == 0
     assert "<polyline" in page.read_text() and "character ngram" in page.read_text()
+
+
+TASK: dict[str, Any] = {"kind": "pretraining", "data": {"files": {"train": "a", "valid": "b", "test": "c"}}}
+
+
+def task_of(**training: Any) -> PretrainingTask:
+    task = parse_config({"tasks": {"mlm": {**TASK, "training": training}}}).task("mlm")
+    assert isinstance(task, PretrainingTask)
+    return task
+
+
+def test_shorter_inputs_come_first_of_the_steps_that_epochs_are() -> None:
+    stages = [{"steps": 5000, "tokens": 128}]
+    # The default of `steps`, 1,000, says nothing here.
+    training = task_of(epochs=40.0, sequence_tokens=512, shorter_first=stages).training
+    known = training.for_records(8000)
+    assert known.steps == 10_000 and known.tokens_at(4999) == 128 and known.tokens_at(5000) == 512
+    said = (
+        r"^training\.shorter_first takes 5000 steps and leaves none of the 400 \(epochs 40\.0, records 320\)$"
+    )
+    with pytest.raises(ConfigError, match=said):
+        training.for_records(320)
+    with pytest.raises(ConfigError, match="shorter_first takes 5000 steps and leaves none of the 5000"):
+        task_of(steps=5000, sequence_tokens=512, shorter_first=stages)
+    with pytest.raises(ConfigError, match=r"shorter_first\.tokens 512 is not below sequence_tokens 512"):
+        task_of(epochs=1.0, sequence_tokens=512, shorter_first=[{"steps": 5, "tokens": 512}])
+
+
+def test_pretraining_watches_inputs_not_records() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'tasks\.mlm\.training\.evaluation_records'"):
+        task_of(evaluation_records=1)
+    assert "evaluation_records" not in task_of().model_dump()["training"]

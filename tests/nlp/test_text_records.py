@@ -1,6 +1,7 @@
 """Records of tasks on text: what is read, and one sentence about what can't be."""
 
 import gzip
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,43 @@ def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
     whole = DataConfig(hub=HubConfig(name="some/thing", valid="train", test="train"))
     assert write_splits(whole, "pretraining", record, record, tmp_path)["train"] == 2  # type: ignore[arg-type]
     assert [record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)] == ["a", "b"]
+
+
+def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    rows = [{"text": f"{label} {n}", "label": label} for label in "ab" for n in range(500)]
+    asked = []
+
+    def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
+        asked.append(split)
+        return datasets.Dataset.from_list(rows)
+
+    monkeypatch.setattr(datasets, "load_dataset", loaded)
+    data = DataConfig(
+        hub=HubConfig(name="x", train="train[:80%]", valid="train[80%:90%]", test="train[-100:]")
+    )
+    counts = write_splits(data, "classification", dict, dict, tmp_path)  # type: ignore[arg-type]
+    assert counts == {"train": 800, "valid": 100, "test": 100} and asked == ["train"] * 3
+    texts = {
+        split: [record.text for record in read_records(tmp_path / f"{split}.jsonl", ClassificationRecord)]
+        for split in counts
+    }
+    assert sorted(itertools.chain(*texts.values())) == sorted(row["text"] for row in rows)
+    for split, count in counts.items():
+        assert count / 3 < sum(text[0] == "a" for text in texts[split]) < count * 2 / 3
+    before = [(tmp_path / f"{split}.jsonl").read_bytes() for split in counts]
+    write_splits(data, "classification", dict, dict, tmp_path)  # type: ignore[arg-type]
+    assert before == [(tmp_path / f"{split}.jsonl").read_bytes() for split in counts]
+
+
+@pytest.mark.parametrize("name", ["train[:90]%", "train[:90%]+test", "train[10]", "train[:9.5%]", "[:5%]"])
+def test_other_parts_of_splits_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"a part of a split is written as train\[:90%\] or train\[1000:\]"):
+        HubConfig(name="x", train=name)
+    assert HubConfig(name="x", train="train+validation").train == "train+validation"
 
 
 def test_every_form_reads_what_it_writes(tmp_path: Path) -> None:

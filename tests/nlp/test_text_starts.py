@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
+from bigbird_dna.nlp.config import parse_config
 from bigbird_dna.nlp.roberta import write_bigbird
 from bigbird_dna.nlp.sections import TextStartConfig
 from bigbird_dna.nlp.starting import TextStart, make_text_start
@@ -20,6 +22,7 @@ from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.nlp.conftest import TEXT, shuffle_weights
 
 TOLERANCE = 1e-4
+SMALL: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2, "positions": 64, "block_size": 16}
 
 
 def no_texts() -> Iterable[str]:
@@ -34,6 +37,14 @@ def logits(start: TextStart, ids: Tensor) -> Tensor:
     with torch.inference_mode():
         found = network(ids, lengths, torch.zeros_like(ids), torch.arange(ids.numel())).tokens
     return found.reshape(*ids.shape, -1)
+
+
+def own_model(tmp_path: Path, tokenizer: JsonTokenizer, config: EncoderConfig) -> str:
+    """A pretrained model's directory, of random weights."""
+    settings = PretrainingSettings(next_sentence=False)
+    model = make_model(build_network(config, settings).eval(), tokenizer, config, settings)
+    save(tmp_path / "model", model, {}, {}, {})
+    return str(tmp_path / "model")
 
 
 def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
@@ -116,12 +127,7 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
 
 
 def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_tokenizer: JsonTokenizer) -> None:
-    config = EncoderConfig(
-        vocabulary=text_tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=16
-    )
-    settings = PretrainingSettings(next_sentence=False)
-    first = make_model(build_network(config, settings).eval(), text_tokenizer, config, settings)
-    save(tmp_path / "model", first, {}, {}, {})
+    own_model(tmp_path, text_tokenizer, EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary))
     start = make_text_start(
         TextStartConfig(model=str(tmp_path / "model")),
         EncoderConfig(positions=128, window_blocks=1),
@@ -133,6 +139,61 @@ def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_token
         make_text_start(
             TextStartConfig(model=str(tmp_path / "model")), EncoderConfig(hidden=32, heads=2), no_texts
         )
+
+
+def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
+    tmp_path: Path, text_tokenizer: JsonTokenizer
+) -> None:
+    encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary, position="rotary")
+    directory = own_model(tmp_path, text_tokenizer, encoder)
+    start = make_text_start(TextStartConfig(model=directory), EncoderConfig(positions=128), no_texts)
+    assert (start.config.positions, start.config.rotary_scale, start.config.position) == (128, 2.0, "rotary")
+    found = logits(start, torch.arange(128)[None] % text_tokenizer.vocabulary)
+    assert found.shape[1] == 128 and found.isfinite().all()
+    # As the command does it.
+    longer = load(Path(directory), positions=128, extend="interpolate")
+    assert longer.config.rotary_scale == start.config.rotary_scale
+
+
+@pytest.mark.parametrize("key", ["tokenizer", "vocabulary", "compatibility"])
+def test_keys_that_a_model_of_ours_leaves_no_room_for_are_refused(
+    tmp_path: Path, text_tokenizer: JsonTokenizer, key: str
+) -> None:
+    encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary)
+    directory = own_model(tmp_path, text_tokenizer, encoder)
+    values: dict[str, object] = {"tokenizer": "x.json", "vocabulary": 2000, "compatibility": "none"}
+    start = TextStartConfig.model_validate({"model": directory, key: values[key]})
+    with pytest.raises(
+        ConfigError, match=rf"^start\.{key} {values[key]} has no effect: .* a model directory, "
+    ):
+        make_text_start(start, EncoderConfig(), no_texts)
+
+
+def test_keys_without_an_effect_on_other_starts_are_refused(roberta: Callable[..., Path]) -> None:
+    theirs = TextStartConfig(model=str(roberta()), vocabulary=500)
+    with pytest.raises(ConfigError, match=r"^start\.vocabulary 500 has no effect: .* has a tokenizer"):
+        make_text_start(theirs, EncoderConfig(positions=512), no_texts)
+    both = TextStartConfig(tokenizer="x.json", vocabulary=500)
+    with pytest.raises(ConfigError, match=r"^start\.vocabulary 500 has no effect: start\.tokenizer is taken"):
+        make_text_start(both, EncoderConfig(), no_texts)
+    with pytest.raises(ConfigError, match=r"^start\.compatibility huggingface has no effect: .*start\.model"):
+        make_text_start(TextStartConfig(compatibility="huggingface"), EncoderConfig(), no_texts)
+
+
+def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
+    """The workflow hands tasks on as files of their own: keys that are given hold beyond a model's."""
+    values = {
+        **{"kind": "classification", "length": 64, "data": {"generated": {}}},
+        **{"start": {"model": "some/model"}, "encoder": {"positions": 64, "attention": "full"}},
+    }
+    task = parse_config({"tasks": {"a": values}}).task("a")
+    copy = parse_config({"tasks": {"a": task.model_dump(mode="json")}}).task("a")
+    assert copy == task
+    assert copy.start.model_fields_set == {"model"}
+    assert copy.encoder.model_fields_set == {"positions", "attention"}
+    # Of random weights the encoder is all that the section says, whatever later defaults are.
+    own = parse_config({"tasks": {"a": {**values, "start": {}}}}).task("a")
+    assert own.model_dump(mode="json")["encoder"]["layers"] == 12
 
 
 def test_random_weights_learn_a_tokenizer_that_gives_every_text_back() -> None:

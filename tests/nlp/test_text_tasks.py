@@ -15,6 +15,7 @@ from bigbird_dna.nlp.classification.generated import PLACES, SPEAKERS, generate_
 from bigbird_dna.nlp.classification.objective import text_rows
 from bigbird_dna.nlp.classification.task import TASK
 from bigbird_dna.nlp.config import read_config
+from bigbird_dna.nlp.drawing import some_of
 from bigbird_dna.nlp.records import ClassificationRecord
 from bigbird_dna.nlp.sections import GeneratedConfig, TextTrainingConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
@@ -121,6 +122,19 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
         run("nlp", "finetune", config, "--task", "far", "--set", wrong),
         *(2, "length 200 is above encoder.positions 128"),
     )
+    mistyped = ["--task", "far", "--set", "tasks.far.positive=mother harbor"]
+    classes = "father harbour, father mountain, mother harbour, mother mountain"
+    told = f"positive 'mother harbor' is not one of {classes}"
+    refused(run("nlp", "finetune", config, *mistyped), 2, told)
+    said = (json.dumps({"id": str(n), "label": "mother harbour"}) + "\n" for n in range(1, 9))
+    (tmp_path / "results/far/predictions.jsonl").write_text("".join(said))
+    refused(run("nlp", "evaluate", config, *mistyped), 2, told)
+    right = ["--task", "far", "--set", "tasks.far.positive=mother harbour"]
+    assert run("nlp", "evaluate", config, *right).code == 0
+    figures = json.loads((tmp_path / "results/far/evaluation.json").read_text())["figures"]
+    assert figures["f1"] == pytest.approx(0.4)  # two of eight are of that class
+    assert run("nlp", "finetune", config, *right, "--threads", 1).code == 0
+    assert "f1" in json.loads((tmp_path / "results/far/model/metrics.json").read_text())
     data, home = tmp_path / "results/far/data/train.jsonl", tmp_path / "results/far"
     lines = data.read_text().splitlines()
     data.write_text("\n".join(line.replace("mother", "father") for line in lines[:1]) + "\n")
@@ -199,6 +213,18 @@ def test_generated_classes_follow_from_two_facts_out_of_reach() -> None:
 def test_rows_of_public_data_sets_become_records(row: dict[str, Any], record: dict[str, Any]) -> None:
     settings = read_config(REPOSITORY / "workflow/config/nlp.yaml").task("imdb")
     assert TASK.record(settings, row) == record  # type: ignore[arg-type]
+
+
+def test_what_is_watched_of_a_sorted_file_has_all_classes() -> None:
+    records = [f"{label}{n}" for label in "ab" for n in range(100)]
+    watched = some_of(records, 40)
+    assert len({*watched}) == 40 and watched == sorted(watched, key=records.index)
+    assert 10 < sum(one[0] == "a" for one in watched) < 30
+    assert watched == some_of(records, 40)  # in every training
+    assert some_of(records, 200) == some_of(records, 999) == records
+    # Nor does it fall in step with files that have their classes in turn.
+    turns = [n % 4 for n in range(200)]
+    assert {*some_of(turns, 100)} == {0, 1, 2, 3}
 
 
 def test_the_paper_counts_in_epochs_and_shares() -> None:

@@ -28,7 +28,10 @@ class WindowScores:
 
 @dataclass(eq=False)
 class Said:
-    """A prediction; scores are sums of logits above those of [CLS], which stands for no answer."""
+    """A prediction; scores are sums of logits above those of [CLS], which stands for no answer.
+
+    Where there are long answers, `span` and `type` belong to `long`.
+    """
 
     span: Span | None = None
     score: float = -np.inf
@@ -93,22 +96,43 @@ def answer(document: Document, scored: list[WindowScores], settings: LongAnswers
 
 
 def _marked(document: Document, one: WindowScores, settings: LongAnswersSettings, said: Said) -> None:
-    """Keep a window's best span, and its best long answer, where they are better than those before."""
+    """Keep a window's best span, or its best long answer, where it is better than those before."""
     if settings.form == "wikihop" or not len(one.marks):
         return
-    first, size = one.row.asked, one.window.end - one.window.begin
-    marks, nothing = one.marks[first : first + size].astype(np.float64), one.marks[0].astype(np.float64)
-    found = best_span(document, one.window, marks[:, 0], marks[:, 1], settings.answer_words)
-    if found is not None and (score := found[1] - float(nothing[0] + nothing[1])) > said.score:
-        said.span, said.score = found[0], score
-    if settings.form != "natural_questions":
+    if settings.form == "natural_questions":
+        _long(document, one, settings, said)
         return
+    found = _span(document, one, one.window, settings)
+    if found is not None and found[1] > said.score:
+        said.span, said.score = found
+
+
+def _long(document: Document, one: WindowScores, settings: LongAnswersSettings, said: Said) -> None:
+    """Keep a window's best long answer, with the type and the best span that the window has for it.
+
+    As the data set has it, a short answer stands in the long one.
+    """
+    nothing = float(one.marks[0, 2:].astype(np.float64).sum())
+    shift = one.row.asked - one.window.begin
     for paragraph in np.unique(document.paragraph[one.window.begin : one.window.end]):
         tokens = np.flatnonzero((document.paragraph == paragraph) & (document.sentence != TITLE))
         if not len(tokens) or tokens[0] < one.window.begin or tokens[-1] >= one.window.end:
             continue
-        shift = one.window.begin
-        score = float(marks[tokens[0] - shift, 2] + marks[tokens[-1] - shift, 3] - nothing[2] - nothing[3])
+        part = Window(int(tokens[0]), int(tokens[-1]) + 1)
+        ends = np.array([one.marks[part.begin + shift, 2], one.marks[part.end - 1 + shift, 3]], np.float64)
+        score = float(ends.sum()) - nothing
         if score > said.long_score:
             said.long, said.long_score = int(paragraph), score
             said.type = settings.types[int(one.types.argmax())]
+            said.span, said.score = _span(document, one, part, settings) or (None, -np.inf)
+
+
+def _span(
+    document: Document, one: WindowScores, part: Window, settings: LongAnswersSettings
+) -> tuple[Span, float] | None:
+    """The best span of a part of a window, with its score above that of no answer."""
+    shift = one.row.asked - one.window.begin
+    marks = one.marks[part.begin + shift : part.end + shift, :2].astype(np.float64)
+    found = best_span(document, part, marks[:, 0], marks[:, 1], settings.answer_words)
+    nothing = one.marks[0].astype(np.float64)
+    return found and (found[0], found[1] - float(nothing[0] + nothing[1]))

@@ -3,19 +3,23 @@
 Axes: N tokens of the context.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.errors import DataError
+from bigbird_dna.nlp.answers.sections import LEFT
 from bigbird_dna.nlp.records import Paragraph, QuestionRecord
 from bigbird_dna.tokens.interface import TextPieces, Tokenizer
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
 CANDIDATE_TOKENS = 16
+_BEHIND = LEFT - 2  # behind the header: the paragraphs' and the last [SEP]
 TITLE = -1
 """Sentence of a title's tokens; no answer stands there."""
 
@@ -85,11 +89,12 @@ def read_document(record: QuestionRecord, tokenizer: Tokenizer, question_tokens:
         before += int(part[6].max(initial=-1)) + 1
     shift = np.concatenate(counted).astype(np.int64)
     ids, paragraph, sentence, start, end, first_word, last_word = columns
+    question, candidates = _asked(record, tokenizer, question_tokens)
     return Document(
         record,
         texts,
-        _pieces(tokenizer, record.question).ids[:question_tokens],
-        tuple(_pieces(tokenizer, text).ids[:CANDIDATE_TOKENS] for text in record.candidates),
+        question,
+        candidates,
         ids.astype(np.int32),
         paragraph,
         sentence,
@@ -97,6 +102,43 @@ def read_document(record: QuestionRecord, tokenizer: Tokenizer, question_tokens:
         end,
         first_word + shift,
         last_word + shift,
+    )
+
+
+def _asked(record: QuestionRecord, tokenizer: Tokenizer, question_tokens: int) -> tuple[Ids, tuple[Ids, ...]]:
+    """Tokens of the question and of each candidate, cut."""
+    candidates = (_pieces(tokenizer, text).ids[:CANDIDATE_TOKENS] for text in record.candidates)
+    return _pieces(tokenizer, record.question).ids[:question_tokens], tuple(candidates)
+
+
+def check_room(
+    records: Iterable[QuestionRecord],
+    tokenizer: Tokenizer,
+    question_tokens: int,
+    length: int,
+    source: Path | str,
+) -> None:
+    """See that inputs of `length` tokens have room for paragraphs behind their headers.
+
+    Raises
+    ------
+    DataError
+        A question and its candidates leave less than `LEFT` tokens; the text names `source` and the first
+        such record.
+    """
+    for record in records:
+        if not record.candidates:  # nothing but the question, which the configuration has room for
+            continue
+        question, candidates = _asked(record, tokenizer, question_tokens)
+        taken = len(question) + 2 + sum(len(one) + 1 for one in candidates)
+        if taken + _BEHIND > length:
+            raise DataError(f"{source}: {_too_long(record, taken, length)}")
+
+
+def _too_long(record: QuestionRecord, taken: int, length: int) -> str:
+    return (
+        f"record {record.id!r}: its question and {len(record.candidates)} candidates take {taken} tokens, of "
+        f"length {length} too few are left for its paragraphs: {taken + _BEHIND} are needed"
     )
 
 
@@ -116,9 +158,12 @@ def header(document: Document, tokenizer: Tokenizer) -> tuple[Ids, list[int], li
 def windows(document: Document, length: int, stride: int, header_tokens: int) -> list[Window]:
     """The windows of a context, each with room for the header and a [SEP]; at least one.
 
-    One begins every `stride` tokens, or where the one before it ends, until the end is read.
+    One begins every `stride` tokens, or where the one before it ends, until the end is read. `DataError` if
+    the header leaves no token, which `check_room` tells of all records beforehand.
     """
-    room = max(1, length - header_tokens - 1)
+    room = length - header_tokens - 1
+    if room < 1:
+        raise DataError(_too_long(document.record, header_tokens, length))
     return [*_windows(len(document.ids), room, min(stride, room))]
 
 

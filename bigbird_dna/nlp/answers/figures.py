@@ -55,14 +55,16 @@ def trivia_figures(records: Records, predictions: Predictions) -> dict[str, floa
 def hotpot_figures(records: Records, predictions: Predictions) -> dict[str, float]:
     """HotpotQA's: of the answer, of the supporting facts, and of both together.
 
-    Jointly, precisions and recalls are the products of both, and an exact match is one of both.
+    Jointly, precisions and recalls are the products of both, and an exact match is one of both. Facts that
+    the context lacks are missed.
     """
     answers, facts, joint = [], [], []
     for name, record in records.items():
         truth = record.answers[0].text if record.answers else (record.type or "")
         answers.append(whole_or_nothing(_answer(predictions[name]), truth))
         told = {(one.paragraph, one.sentence) for one in record.facts}
-        facts.append(_sets({(fact[0], fact[1]) for fact in predictions[name].get("facts", ())}, told))
+        said = {(fact[0], fact[1]) for fact in predictions[name].get("facts", ())}
+        facts.append(_sets(said, told, record.facts_elsewhere))
         precision, recall = (getattr(answers[-1], part) * getattr(facts[-1], part) for part in _PARTS)
         joint.append(Overlap(answers[-1].exact * facts[-1].exact, _f1(precision, recall), precision, recall))
     figures: dict[str, float] = {}
@@ -168,12 +170,13 @@ def _said_short(said: Mapping[str, Any]) -> Any:
     return frozenset({(said.get("paragraph"), said.get("start"), said["answer"])})
 
 
-def _sets(said: set[tuple[int, int]], told: set[tuple[int, int]]) -> Overlap:
-    common = len(said & told)
+def _sets(said: set[tuple[int, int]], told: set[tuple[int, int]], elsewhere: int) -> Overlap:
+    """What two sets have in common; beside `told` there are so many more that can't be said."""
+    common, exact = len(said & told), float(said == told and not elsewhere)
     if not common:
-        return NOTHING._replace(exact=float(said == told))
-    precision, recall = common / len(said), common / len(told)
-    return Overlap(float(said == told), _f1(precision, recall), precision, recall)
+        return NOTHING._replace(exact=exact)
+    precision, recall = common / len(said), common / (len(told) + elsewhere)
+    return Overlap(exact, _f1(precision, recall), precision, recall)
 
 
 def _f1(precision: float, recall: float) -> float:

@@ -124,11 +124,13 @@ def _hotpot(row: Row) -> dict[str, Any]:
         for title, sentence in told
         if title in numbers and sentence < len(paragraphs[numbers[title]]["sentences"])
     ]
+    elsewhere = len({(title, sentence) for title, sentence in told}) - len({*facts})
     record = {
         "id": str(row.get("_id", row.get("id", ""))),
         "question": row["question"],
         "paragraphs": paragraphs,
         "facts": [{"paragraph": one, "sentence": two} for one, two in facts],
+        **({"facts_elsewhere": elsewhere} if elsewhere else {}),
     }
     if "answer" not in row:  # the hidden test set
         return record

@@ -4,8 +4,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.nlp.sections import TextTask
+from bigbird_dna.nlp.sections import RecordsTrainingConfig, TextTask
 
+LEFT = 16
+"""Tokens of an input that a question and its candidates leave, at least; three are [CLS] and [SEP]."""
 Form = Literal["span", "hotpotqa", "natural_questions", "triviaqa", "wikihop"]
 
 
@@ -38,12 +40,13 @@ class AnswersTask(TextTask):
     facts_weight: float = Field(
         default=1.0, ge=0, description="of the supporting facts' loss, beside that of the answer"
     )
+    training: RecordsTrainingConfig = RecordsTrainingConfig()
 
     @model_validator(mode="after")
     def _a_question_leaves_room(self) -> Self:
         if self.length > self.encoder.positions:
             raise ValueError(f"length {self.length} is above encoder.positions {self.encoder.positions}")
-        if self.question_tokens + 16 > self.length:
+        if self.question_tokens + LEFT > self.length:
             raise ValueError(f"question_tokens {self.question_tokens} leave no room in length {self.length}")
         if self.encoder.extra_globals and self.question_tokens + 8 > self.encoder.extra_globals:
             raise ValueError(

@@ -10,6 +10,7 @@ from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.files import checksum
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load
+from bigbird_dna.nlp.answers.documents import check_room
 from bigbird_dna.nlp.answers.figures import figures_of
 from bigbird_dna.nlp.answers.generated import generate_questions
 from bigbird_dna.nlp.answers.network import AnswerNetwork
@@ -18,6 +19,7 @@ from bigbird_dna.nlp.answers.public import public_record
 from bigbird_dna.nlp.answers.reading import predictions
 from bigbird_dna.nlp.answers.sections import AnswersTask
 from bigbird_dna.nlp.answers.settings import LongAnswersSettings
+from bigbird_dna.nlp.drawing import some_of
 from bigbird_dna.nlp.predictions import read_predictions
 from bigbird_dna.nlp.records import Kind, QuestionRecord, Record, read_records, write_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
@@ -63,6 +65,9 @@ class _Answers:
         if settings.length > start.config.positions:
             raise ConfigError(f"length {settings.length} is above encoder.positions {start.config.positions}")
         config = settings.training.for_records(len(learnt))
+        watched = some_of(watched, config.evaluation_records)
+        for path, records in ((train, learnt), (valid, watched)):
+            check_room(records, start.tokenizer, settings.question_tokens, settings.length, path)
         task = LongAnswersSettings(
             form=settings.form,
             length=settings.length,
@@ -85,7 +90,7 @@ class _Answers:
         objective = AnswersObjective(
             start.tokenizer,
             learnt,
-            watched[: config.evaluation_records],
+            watched,
             task,
             config,
             settings.facts_weight,
@@ -111,6 +116,7 @@ class _Answers:
         if not isinstance(task, LongAnswersSettings) or not isinstance(network, AnswerNetwork):
             raise ModelError(f"{model}: a model of long answers is needed, this is a {loaded.task} model")
         given = [*read_records(records, QuestionRecord)]
+        check_room(given, loaded.tokenizer, task.question_tokens, task.length, records)
         place = choose_device(device)
         network.to(place)
         lines = predictions(network, given, loaded.tokenizer, task, place, batch_size)

@@ -82,11 +82,12 @@ class ClassificationObjective:
         train: Sequence[ClassificationRecord],
         valid: Sequence[ClassificationRecord],
         labels: Sequence[str],
+        positive: str | None,
         length: int,
         config: TextTrainingConfig,
         world: World,
     ) -> None:
-        self.tokenizer, self.train, self.labels = tokenizer, train, labels
+        self.tokenizer, self.train, self.labels, self.positive = tokenizer, train, labels, positive
         self.length, self.config, self.world = length, config, world
         self.targets = targets(train, labels)
         self.valid = valid
@@ -134,7 +135,7 @@ class ClassificationObjective:
         if not self.labels:
             return score_figures(targets(self.valid, ()).tolist(), outputs[:, 0].tolist())
         predicted = [self.labels[index] for index in outputs.argmax(1)]
-        return class_figures([str(record.label) for record in self.valid], predicted, None)
+        return class_figures([str(record.label) for record in self.valid], predicted, self.positive)
 
 
 def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> NDArray[np.generic]:

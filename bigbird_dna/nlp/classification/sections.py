@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bigbird_dna.nlp.sections import TextTask
+from bigbird_dna.nlp.sections import RecordsTrainingConfig, TextTask
 
 Metric = Literal["accuracy", "micro_f1", "f1", "matthews", "pearson", "spearman"]
 
@@ -23,3 +23,4 @@ class ClassificationTask(TextTask):
         description="linear: one layer on [CLS], as in the paper; dense: another before it, as HuggingFace's",
     )
     metric: Metric = Field(default="accuracy", description="the one that the report shows first")
+    training: RecordsTrainingConfig = RecordsTrainingConfig()

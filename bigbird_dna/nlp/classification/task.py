@@ -1,6 +1,6 @@
 """Classification of text: training, prediction and figures (App. E.4)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bigbird_dna.nlp.classification.generated import generate_documents
 from bigbird_dna.nlp.classification.metrics import Figures, class_figures, score_figures
 from bigbird_dna.nlp.classification.objective import ClassificationObjective, outputs_of, text_rows
 from bigbird_dna.nlp.classification.sections import ClassificationTask
+from bigbird_dna.nlp.drawing import some_of
 from bigbird_dna.nlp.predictions import read_predictions
 from bigbird_dna.nlp.records import ClassificationRecord, Kind, Record, read_records, write_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
@@ -91,6 +92,8 @@ class _Classification:
         labels = () if settings.regression else tuple(sorted({str(record.label) for record in learnt}))
         if len(labels) == 1:
             raise DataError(f"{train}: all records are of the class {labels[0]!r}")
+        if labels:
+            _check_positive(settings, labels)
         start = make_text_start(settings.start, settings.encoder, lambda: texts_of(train, self.kind))
         if settings.length > start.config.positions:
             raise ConfigError(f"length {settings.length} is above encoder.positions {start.config.positions}")
@@ -105,8 +108,9 @@ class _Classification:
         objective = ClassificationObjective(
             start.tokenizer,
             learnt,
-            watched[: config.evaluation_records],
+            some_of(watched, config.evaluation_records),
             labels,
+            settings.positive,
             settings.length,
             config,
             world,
@@ -162,8 +166,15 @@ class _Classification:
             figures = score_figures(scores, [float(one.score or 0.0) for one in said.values()])
         else:
             names = [str(one.label) for one in true.values()]
+            found = {name for one in said.values() for name in (str(one.label), *(one.probabilities or ()))}
+            _check_positive(settings, sorted({*names, *found}))
             figures = class_figures(names, [str(one.label) for one in said.values()], settings.positive)
         return {**figures, "records": len(true)}
+
+
+def _check_positive(settings: ClassificationTask, labels: Sequence[str]) -> None:
+    if settings.positive is not None and settings.positive not in labels:
+        raise ConfigError(f"positive {settings.positive!r} is not one of {', '.join(labels)}")
 
 
 def read_labelled(path: Path, settings: ClassificationTask) -> list[ClassificationRecord]:

@@ -4,12 +4,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.training import ShorterConfig
-from bigbird_dna.nlp.sections import TextTask, TextTrainingConfig
+from bigbird_dna.config.training import ShorterConfig, check_stages
+from bigbird_dna.nlp.sections import RecordsTrainingConfig, TextTask
 from bigbird_dna.nlp.summaries.settings import DecoderShape, Form, SearchConfig
 
 
-class SummariesTrainingConfig(TextTrainingConfig):
+class SummariesTrainingConfig(RecordsTrainingConfig):
     """Training of a summariser."""
 
     label_smoothing: float = Field(
@@ -26,9 +26,13 @@ class SummariesTrainingConfig(TextTrainingConfig):
 
     @model_validator(mode="after")
     def _stages_leave_some_steps(self) -> Self:
-        if self.epochs is None and (taken := sum(stage.steps for stage in self.shorter_first)) >= self.steps:
-            raise ValueError(f"shorter_first takes {taken} steps and leaves none of the {self.steps}")
+        if self.steps_hold:
+            self.check_steps()
         return self
+
+    def check_steps(self) -> None:
+        """`ValueError` if shorter documents take all steps."""
+        check_stages(self.shorter_first, self.steps)
 
     def tokens_at(self, step: int, whole: int) -> int:
         """Tokens of a document at a step, counted from 0, where it has `whole` of them in the end."""

@@ -19,7 +19,7 @@ from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import load, make_model
 from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.model import Model
-from bigbird_dna.nlp.starting import make_text_start
+from bigbird_dna.nlp.starting import check_effect, make_text_start
 from bigbird_dna.nlp.summaries.importing import import_pegasus, is_pegasus
 from bigbird_dna.nlp.summaries.model import SummariesSettings, match_tokens
 from bigbird_dna.nlp.summaries.sections import SummariesTask
@@ -71,6 +71,7 @@ def make_start(settings: SummariesTask, train: Path) -> SummariesStart:
     """
     directory = None if settings.start.model is None else Path(settings.start.model)
     if directory is not None and _is_summariser(directory):
+        check_effect(settings.start, ours=not is_pegasus(directory))
         model = open_summariser(directory, settings.start.compatibility, settings.start.tokenizer)
         assert isinstance(model.settings, SummariesSettings)
         _check_form(settings, model.settings, directory)

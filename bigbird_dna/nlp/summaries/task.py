@@ -10,6 +10,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.files import checksum
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.model import Model
+from bigbird_dna.nlp.drawing import some_of
 from bigbird_dna.nlp.predictions import read_predictions
 from bigbird_dna.nlp.records import Kind, Record, SummaryRecord, read_records, write_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
@@ -74,7 +75,7 @@ class _Summaries:
         run = Run.begin(start.config, start.tokenizer, start.settings, config, identity, checkpoints, world)
         start.initialise(run.model.network, settings.training.initial_cross == "matching")
         reader = Reader(start.tokenizer, start.settings.special, settings.form, settings.keep)
-        watched = watched[: config.evaluation_records]
+        watched = some_of(watched, config.evaluation_records)
         objective = SummariesObjective(reader, learnt, watched, lengths, config, world)
         progress = run.train(objective, f"{len(learnt):,} documents with summaries")
         figures = objective.evaluate(run.model.network)

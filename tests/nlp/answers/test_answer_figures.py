@@ -132,6 +132,18 @@ def test_hotpotqa_without_facts_said_gives_nothing() -> None:
     assert figures["exact_match"] == 1 and figures["facts_f1"] == figures["joint_f1"] == 0
 
 
+def test_facts_that_are_not_in_the_context_count_as_missed() -> None:
+    truth = record(**texts("x"), facts=[{"paragraph": 0, "sentence": 1}], facts_elsewhere=1)
+    none = record(**texts("x"), facts_elsewhere=2)
+    said = {"answer": "x", "facts": [[0, 1]]}
+    figures = judged("hotpotqa", [truth], [said])
+    assert figures["facts_exact_match"] == figures["joint_exact_match"] == 0
+    assert (figures["facts_precision"], figures["facts_recall"]) == (1, 0.5)
+    assert figures["facts_f1"] == figures["joint_f1"] == pytest.approx(2 / 3)
+    figures = judged("hotpotqa", [none], [{"answer": "x", "facts": []}])
+    assert figures["facts_exact_match"] == figures["facts_f1"] == figures["joint_exact_match"] == 0
+
+
 def annotations(*longs: int | None, short: int = 0) -> dict[str, Any]:
     """Annotators who say these paragraphs, the first `short` of them with the short answer One."""
     one = {"text": "One", "paragraph": 0, "start": 0}

@@ -168,6 +168,13 @@ def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path
         run("nlp", "finetune", config, "--task", "qa", "--set", "tasks.qa.form=wikihop"),
         *(1, "train.jsonl: record 'x' has no two candidates"),
     )
+    many = {**answered, "id": "x", "candidates": [f"candidate {n}" for n in range(20)]}
+    for split in ("train", "valid"):
+        (data / f"{split}.jsonl").write_text(json.dumps(many) + "\n")
+    refused(
+        run("nlp", "finetune", config, "--task", "qa", "--set", "tasks.qa.form=wikihop"),
+        *(1, "train.jsonl: record 'x': its question and 20 candidates take", "of length 64 too few"),
+    )
     (data / "test.jsonl").write_text(json.dumps(answered) + "\n")
     said = tmp_path / "results/qa/predictions.jsonl"
     for text, told in (
@@ -179,6 +186,23 @@ def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path
     ):
         said.write_text(text + "\n")
         refused(run("nlp", "evaluate", config, "--task", "qa"), 1, "predictions.jsonl", told)
+
+
+def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    config = write(qa={**TASK, "form": "wikihop"})
+    done(run, config, "qa", "prepare", "finetune")
+    home = tmp_path / "results/qa"
+    records = lines(home / "data/test.jsonl")
+    records[-1]["candidates"] *= 10
+    records[-1]["id"] = "last"
+    (home / "data/test.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    refused(
+        run("nlp", "predict", config, "--task", "qa", "--threads", 1),
+        *(1, "test.jsonl: record 'last': its question and 40 candidates take", "of length 64 too few"),
+    )
+    assert not (home / "predictions.jsonl").exists()
 
 
 @pytest.mark.slow

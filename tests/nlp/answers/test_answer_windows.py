@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigbird_dna.errors import DataError
 from bigbird_dna.nlp.answers.decoding import WindowScores, answer, best_span
-from bigbird_dna.nlp.answers.documents import TITLE, Span, Window, header, read_document, windows
+from bigbird_dna.nlp.answers.documents import TITLE, Span, Window, check_room, header, read_document, windows
 from bigbird_dna.nlp.answers.inputs import collate, make_row, network_input, some_rows
 from bigbird_dna.nlp.answers.labels import known_of, labels_of, unpacked
 from bigbird_dna.nlp.answers.matching import places_of
@@ -81,6 +82,21 @@ def test_windows_cover_every_token_and_hold_what_is_shorter_than_their_overlap(
         assert len(make_row(document, window, text_tokenizer, settings(), 0).ids) <= length
 
 
+def test_a_question_with_more_candidates_than_fit_is_told(text_tokenizer: JsonTokenizer) -> None:
+    many = record(id="x", candidates=["the lazy dog"] * 5)
+    taken = len(header(read_document(many, text_tokenizer, 4), text_tokenizer)[0])
+    check_room([record(), many], text_tokenizer, 4, taken + 14, "a.jsonl")
+    # Rows of so many tokens would be read in windows of twelve.
+    with pytest.raises(DataError) as caught:
+        check_room([record(), many], text_tokenizer, 4, taken + 13, "a.jsonl")
+    assert str(caught.value) == (
+        f"a.jsonl: record 'x': its question and 5 candidates take {taken} tokens, of length {taken + 13} "
+        f"too few are left for its paragraphs: {taken + 14} are needed"
+    )
+    with pytest.raises(DataError, match=f"^record 'x': .* take {taken} tokens"):
+        windows(read_document(many, text_tokenizer, 4), taken + 1, 5, taken)
+
+
 def test_the_best_span_is_the_best_of_all(
     text_tokenizer: JsonTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +148,40 @@ def test_of_several_windows_the_one_that_is_surest_answers(text_tokenizer: JsonT
     assert answer(document, scored, doubtful).span == wanted
     unsure = answer(document, scored[-1:], doubtful)
     assert unsure.span is None and unsure.score == -20
+
+
+def test_a_short_answer_stands_in_the_long_one(text_tokenizer: JsonTokenizer) -> None:
+    document = read_document(record(), text_tokenizer, 4)
+    given = settings(form="natural_questions", length=500)
+    first, second = (document.span(number, 0, len(document.texts[number])) for number in (0, 1))
+    assert first is not None and second is not None
+    scored = []
+    # The first window is surest of a short answer, the second of a long one, which begins further on.
+    for window, long, short, kind in (
+        (Window(0, second.first), first, (40.0, 40.0), 0),
+        (Window(second.first, len(document.ids)), second, (3.0, 4.0), 3),
+    ):
+        row = make_row(document, window, text_tokenizer, given, 0)
+        marks = np.zeros((len(row.ids), 4), np.float32)
+        shift = row.asked - window.begin
+        marks[0] = 1.0
+        marks[long.first + 1 + shift, 0], marks[long.first + 2 + shift, 1] = short
+        marks[long.first + shift, 2] = marks[long.last + shift, 3] = 5.0 + kind
+        types = np.zeros(5, np.float32)
+        types[kind] = 9.0
+        scored.append(WindowScores(window, row, marks, types, np.zeros(0, np.float32)))
+    for order in (scored, scored[::-1]):
+        said = answer(document, order, given)
+        assert (said.long, said.long_score, said.type) == (1, 14.0, "short")
+        assert said.span == Span(second.first + 1, second.first + 2) and said.score == 5.0
+    alone = answer(document, scored[:1], given)
+    assert (alone.long, alone.span) == (0, Span(first.first + 1, first.first + 2))
+    # Where no paragraph stands in a window as a whole there is no long answer, and no short one.
+    part = Window(0, first.last)
+    row = make_row(document, part, text_tokenizer, given, 0)
+    marks = np.zeros((len(row.ids), 4), np.float32)
+    none = answer(document, [WindowScores(part, row, marks, types, scored[0].anchors)], given)
+    assert (none.long, none.span, none.type) == (None, None, None)
 
 
 def test_extra_globals_stand_for_question_paragraphs_and_sentences(text_tokenizer: JsonTokenizer) -> None:

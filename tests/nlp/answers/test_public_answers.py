@@ -80,13 +80,18 @@ def test_hotpotqa(tmp_path: Path) -> None:
     assert (first.id, first.type, first.question) == ("5a8b", "span", "Who wrote it?")
     assert [one.title for one in first.paragraphs] == ["Book", "Person"]
     assert [(one.paragraph, one.sentence) for one in first.facts] == [(0, 1), (1, 0)]
+    assert first.facts_elsewhere == 2
+    whole = {**HOTPOT, "supporting_facts": [["Book", 1], ["Book", 1]]}
+    assert "facts_elsewhere" not in (public_record("hotpotqa", whole) or {})
+    twice = {**HOTPOT, "supporting_facts": [["Nobody", 1], ["Nobody", 1], ["Book", 1]]}
+    assert (public_record("hotpotqa", twice) or {})["facts_elsewhere"] == 1  # of the official set of facts
     assert [(one.paragraph, one.start) for one in first.answers] == [(0, 33), (0, 47), (1, 0)]
     assert found[1].type == "yes" and found[1].answers[0].paragraph is None
     assert found[2].answers[0].text == "Bob" and found[2].answers[0].start is None
     columns = {
         **HOTPOT,
         "id": "5a8b",
-        "supporting_facts": {"title": ["Book", "Person"], "sent_id": [1, 0]},
+        "supporting_facts": {"title": ["Book", "Person", "Person", "Nobody"], "sent_id": [1, 0, 9, 0]},
         "context": {
             "title": ["Book", "Person"],
             "sentences": [sentences for _, sentences in HOTPOT["context"]],

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ from bigbird_dna.nlp.summaries.objective import Lengths, SummariesObjective
 from bigbird_dna.nlp.summaries.rouge import rouge
 from bigbird_dna.nlp.summaries.rows import IGNORED, Reader, labels, read_summarised, said_before
 from bigbird_dna.nlp.summaries.sections import SummariesTask, SummariesTrainingConfig
-from bigbird_dna.nlp.summaries.settings import SpecialIds
+from bigbird_dna.nlp.summaries.settings import Form, SpecialIds
 from bigbird_dna.nlp.summaries.shared import SharedSummariser
 from bigbird_dna.nlp.summaries.task import TASK
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
@@ -77,8 +77,16 @@ def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Pat
     metrics = json.loads((home / "model/metrics.json").read_text())
     assert metrics["steps"] == 3 and metrics["loss"] > 0
     assert not list((home / "checkpoints").glob("*"))
-    # A summariser is a start as well.
+    # A summariser is a start as well, which has its tokenizer and its attention.
     (home / "model").rename(tmp_path / "first")
+    for key, value in (("vocabulary", 320), ("compatibility", "none"), ("tokenizer", "x.json")):
+        wrong = write(form=form, start={"model": str(tmp_path / "first"), key: value})
+        refused(
+            run("nlp", "finetune", wrong, "--task", "facts"),
+            2,
+            f"start.{key} {value} has no effect: ",
+            "first",
+        )
     again = write(form=form, start={"model": str(tmp_path / "first")}, training={"batch_size": 2, "steps": 1})
     assert "its weights are the start" in done(run, "finetune", again)
 
@@ -127,6 +135,8 @@ def test_a_checkpoint_of_pegasus_summarises_and_is_trained_further(
     weights = load(tmp_path / "results/facts/model").network.state_dict()
     theirs = import_pegasus(pegasus).network.state_dict()
     assert all(torch.allclose(weights[name], theirs[name], atol=1e-9) for name in theirs)
+    wrong = write(form="pegasus", start={**start, "vocabulary": 300}, encoder={})
+    refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "start.vocabulary 300 has no effect: ")
     wrong = write(form="base", start=start, encoder={})
     refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "form base:", "is of the form pegasus")
     wrong = write(form="pegasus", start=start, encoder={"layers": 3})
@@ -272,6 +282,21 @@ def test_facts_at_the_end_of_3000_tokens_are_found(run: Run, tmp_path: Path) -> 
         done(run, command, config, *home, *blind)
     figures = json.loads((tmp_path / "facts/evaluation.json").read_text())["figures"]
     assert figures["rougeL"] < 0.75
+
+
+def test_shorter_documents_leave_some_steps_of_an_epoch_too() -> None:
+    stages = '"shorter_first": [{"steps": 9, "tokens": 32}], "batch_size": 4'
+    config = SummariesTrainingConfig.model_validate_json(f'{{"epochs": 1.0, {stages}}}')
+    assert config.for_records(40).steps == 10
+    with pytest.raises(ConfigError, match=r"training\.shorter_first takes 9 steps and leaves none of the 9 "):
+        config.for_records(36)
+    with pytest.raises(ValueError, match="shorter_first takes 9 steps and leaves none of the 9"):
+        SummariesTrainingConfig.model_validate_json(f'{{"steps": 9, {stages}}}')
+
+
+def test_the_page_names_the_forms_that_there_are() -> None:
+    page = (REPOSITORY / "docs/nlp.md").read_text()
+    assert "Of tasks of kind `summaries`, `form` is `{}` or `{}`".format(*get_args(Form)) in page
 
 
 def test_the_published_settings_are_those_of_the_paper() -> None:
