@@ -1,8 +1,9 @@
 """Values of arguments that several functions refuse alike, in the words of the functions' callers."""
 
 from collections.abc import Iterable, Mapping
+from operator import index
 
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, shortened
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
@@ -23,8 +24,25 @@ def check_fraction(name: str, value: float) -> None:
         raise UsageError(f"{name} {value}: must be a fraction from 0 to 1")
 
 
+def check_whole(name: str, value: object) -> None:
+    """`UsageError` if the value of an argument isn't a whole number; numpy's are, truth values are not."""
+    try:
+        if not isinstance(value, bool):
+            index(value)  # type: ignore[arg-type]  # what callers promise, Python doesn't check
+            return
+    except TypeError:
+        pass
+    raise UsageError(f"{name} {shortened(repr(value))}: must be a whole number")
+
+
 def check_at_least_one(values: Mapping[str, int | None]) -> None:
-    """`UsageError` for the first argument whose value is below 1; None is left to its default."""
+    """`UsageError` for the first argument whose value isn't a whole number, or is below 1.
+
+    None is left to its default.
+    """
     for name, value in values.items():
-        if value is not None and value < 1:
+        if value is None:
+            continue
+        check_whole(name, value)
+        if value < 1:
             raise UsageError(f"{name} {value}: must be at least 1")

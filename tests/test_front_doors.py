@@ -2,17 +2,19 @@
 
 import inspect
 import pydoc
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model.chromatin_model import ChromatinModel
 from bigbird_dna.model.directory import save
@@ -110,6 +112,49 @@ def test_functions_have_the_options_of_their_commands(run: Run, home: Path, tmp_
     assert run("score-variants", chromatin, home / "x.vcf", "--reference", genome, *words, "tsv").code == 0
     found = bigbird_dna.score_variants(chromatin, home / "x.vcf", genome, function, format="tsv", **places)
     assert command.read_bytes() == function.read_bytes() and found.records == 1
+
+
+@pytest.mark.parametrize("format", ["tsv", "parquet"])
+def test_what_predict_tracks_writes_can_be_judged(home: Path, tmp_path: Path, format: str) -> None:
+    """A region without a prediction counts for nothing if it was not measured, and is an error if it was."""
+    bed, table = tmp_path / "x.bed", tmp_path / f"x.{format}"
+    places = [*range(100, 800, 50), 2000]
+    bed.write_text("".join(f"a\t{start}\t{start + 20}\n" for start in places))
+    counts = bigbird_dna.predict_tracks(home / "chromatin", bed, home / "genome.fa.gz", table)
+    assert counts.not_scored == 1
+    labels = np.arange(2 * len(places)).reshape(-1, 2) % 3 % 2
+    with pytest.raises(DataError, match=r"row 15, track '(one|two)': the prediction is NaN"):
+        bigbird_dna.auc_report(table, labels, tmp_path / "report")
+    labels[-1] = -1
+    # Beside another table of the same regions, whose notes are others.
+    other = tmp_path / "other.tsv"
+    bigbird_dna.predict_tracks(home / "ensemble", bed, home / "genome.fa.gz", other)
+    other.write_text(other.read_text().replace("beyond_contig", "."))
+    found = bigbird_dna.auc_report(table, labels, tmp_path / "report", compare={"other": other})
+    np.save(tmp_path / "x.npy", pd.read_csv(other, sep="\t", skiprows=3, na_values=".")[["one", "two"]])
+    assert found.tracks["track"].tolist() == ["one", "two"] and found.tracks["auroc"].notna().all()
+    assert (found.tracks["positives"] + found.tracks["negatives"]).tolist() == [len(places) - 1] * 2
+    plain = bigbird_dna.auc_report(tmp_path / "x.npy", labels[:, :], tmp_path / "plain")
+    assert plain.tracks["auroc"].tolist() == found.tracks["auroc_other"].tolist()
+
+
+def test_tracks_that_are_called_as_columns_of_a_table(home: Path, tmp_path: Path) -> None:
+    loaded: Any = bigbird_dna.load(home / "chromatin")
+    words = home / "regions.bed", home / "genome.fa.gz"
+    for name in ("contig", "start", "end", "name", "strand", "note", "score"):
+        tracks = (NamedTrack(track="one", group="TF"), NamedTrack(track=name, group="HM"))
+        model = replace(loaded, settings=CHROMATIN.model_copy(update={"tracks": tracks}))
+        for format in ("tsv", "bed", "parquet"):
+            out = tmp_path / f"{name}.{format}"
+            if name == "score" and format != "bed":
+                assert bigbird_dna.predict_tracks(model, *words, out).tracks == 2
+                continue
+            said = f"track '{name}': in a table a column of that name says something else: leave the track"
+            with pytest.raises(UsageError, match=said):
+                bigbird_dna.predict_tracks(model, *words, out)
+            assert not out.exists()
+            assert bigbird_dna.predict_tracks(model, *words, out, tracks="one").tracks == 1
+        assert bigbird_dna.predict_tracks(model, *words, tmp_path / "x.bw", tracks=name).tracks == 1
 
 
 def test_an_unknown_ending_is_an_error_of_every_scorer(run: Run, home: Path, tmp_path: Path) -> None:

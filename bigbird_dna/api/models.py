@@ -56,6 +56,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         regions: Regions,
         reference: Genome,
         *,
+        aliases: str | os.PathLike[str] | None = None,
         stride: int = 100,
         max_n: float = 0.25,
         calibrated: bool = False,
@@ -75,6 +76,8 @@ class PromoterModel(promoter_model.PromoterModel, Model):
             columns. 0-based, half-open. Without a strand both are scored.
         reference
             FASTA of the regions, plain or bgzip.
+        aliases
+            File of contigs' other names, where the regions' are not the reference's (see docs/formats.md).
         stride
             bp between a region's windows, or the TSS positions that are looked at in it.
         max_n
@@ -99,7 +102,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         check_fraction("max_n", max_n)
         finish = finish_of(self, calibrated, prior)
         predict = partial(self.window_probabilities, batch_size=batch_size, device=device)
-        with opened(reference) as genome:
+        with opened(reference, aliases) as genome:
             given = read_regions(regions, genome)
             scores = each_in_place(
                 given.rows,
@@ -110,7 +113,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
                     finished(predict, finish),
                     upstream=self.settings.upstream,
                     downstream=self.settings.downstream,
-                    stride=stride,
+                    stride=int(stride),
                     max_n=max_n,
                 ),
             )
@@ -127,6 +130,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         variants: Variants,
         reference: Genome,
         *,
+        aliases: str | os.PathLike[str] | None = None,
         sites: Regions | None = None,
         stride: int = STRIDE,
         max_n: float = 0.25,
@@ -146,8 +150,8 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         variants
             A VCF file; a list of texts "chr1:12345:A:G" or of (contig, position, ref, alt); or a table with
             these columns. Positions are the VCF's, from 1 on.
-        reference
-            FASTA of the variants, plain or bgzip.
+        reference, aliases
+            FASTA of the variants, plain or bgzip; contigs' other names, as of `predict_regions`.
         sites
             Regions (see `predict_regions`) whose first base in transcription order is a TSS.
         stride
@@ -172,9 +176,9 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         check_at_least_one({"stride": stride, "batch_size": batch_size})
         check_fraction("max_n", max_n)
         finish = finish_of(self, calibrated, prior)
-        with opened(reference) as genome, read_variants(variants) as (records, labels):
-            places = None if sites is None else Sites(site_table(read_regions(sites, genome).rows))
-            windows = SiteWindows(self.settings.upstream, self.settings.downstream, stride, places)
+        with opened(reference, aliases) as genome, read_variants(variants) as (records, labels):
+            places = None if sites is None else Sites(site_table(sites, genome))
+            windows = SiteWindows(self.settings.upstream, self.settings.downstream, int(stride), places)
             predict = partial(self.window_probabilities, batch_size=batch_size, device=device)
             ask = finished(predict, finish)
             found = list(promoter_effects(records, genome, windows, ask, max_n=max_n))
@@ -200,6 +204,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         regions: Regions,
         reference: Genome,
         *,
+        aliases: str | os.PathLike[str] | None = None,
         tracks: str | None = None,
         summary: str = "max",
         middle: float = 0.0,
@@ -214,7 +219,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
 
         Parameters
         ----------
-        regions, reference
+        regions, reference, aliases
             As of `PromoterModel.predict_regions`; strands don't count.
         tracks
             Tracks, groups or shell patterns, comma-separated; None: all.
@@ -244,7 +249,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         finish = finish_of(self, calibrated)
         predict = partial(self.window_probabilities, middle=middle, batch_size=batch_size, device=device)
         columns, together = self.columns(tracks), self.bins_together(middle)
-        with opened(reference) as genome:
+        with opened(reference, aliases) as genome:
             given = read_regions(regions, genome)
             predicted = each_in_place(
                 given.rows,
@@ -271,6 +276,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         variants: Variants,
         reference: Genome,
         *,
+        aliases: str | os.PathLike[str] | None = None,
         tracks: str | None = None,
         values: Literal["delta", "log_odds"] = "delta",
         offsets: int = 4,
@@ -283,7 +289,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
 
         Parameters
         ----------
-        variants, reference
+        variants, reference, aliases
             As of `PromoterModel.variant_effects`.
         tracks
             Tracks, groups or shell patterns, comma-separated; None: all.
@@ -312,7 +318,7 @@ class ChromatinModel(chromatin_model.ChromatinModel, Model):
         check_fraction("max_n", max_n)
         columns, places = self.columns(tracks), offsets_for(offsets, self.settings.window)
         predict = partial(self.window_probabilities, both_strands=False, batch_size=batch_size, device=device)
-        with opened(reference) as genome, read_variants(variants) as (records, labels):
+        with opened(reference, aliases) as genome, read_variants(variants) as (records, labels):
             found = list(
                 variant_effects(
                     records,

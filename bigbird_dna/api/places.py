@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
 from bigbird_dna.genome.intervals import OPPOSITE, Strand
+from bigbird_dna.genome.places import warn_of_absent
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
@@ -54,12 +55,20 @@ class Rows(NamedTuple):
 
 
 @contextmanager
-def opened(reference: Reference | str | os.PathLike[str]) -> Iterator[Reference]:
-    """A reference that is open already, or that of a FASTA file, which is closed in the end."""
+def opened(
+    reference: Reference | str | os.PathLike[str], aliases: str | os.PathLike[str] | None = None
+) -> Iterator[Reference]:
+    """A reference that is open already, or that of a FASTA file, which is closed in the end.
+
+    `aliases` is the file's alias file; one that is open already has its own.
+    """
     if isinstance(reference, Reference):
+        if aliases is not None:
+            raise UsageError("aliases: the reference is open already, with its own: give its file")
         yield reference
         return
-    with Reference(_path(reference, "reference")) as genome:
+    names = None if aliases is None else _path(aliases, "aliases")
+    with Reference(_path(reference, "reference"), names) as genome:
         yield genome
 
 
@@ -72,7 +81,7 @@ def read_regions(given: Regions, reference: Reference) -> Rows:
         What was given is not regions; the message has the line of the file, or the index in the list or
         table. Or the reference has none of their contigs.
     """
-    find = contig_finder(reference.contigs)
+    find = contig_finder(reference.contigs, reference.names)
     found = []
     rows, labels = _bed_rows(given) if isinstance(given, str | os.PathLike) else _region_rows(given)
     for where, fields in rows:
@@ -91,14 +100,22 @@ def read_regions(given: Regions, reference: Reference) -> Rows:
     return Rows(found, pd.RangeIndex(len(found)) if labels is None else labels)
 
 
-def site_table(regions: Iterable[Region]) -> dict[str, list[tuple[int, Strand]]]:
-    """The first base of each region in transcription order, by contig; without a strand on either."""
+def site_table(given: Regions, reference: Reference) -> dict[str, list[tuple[int, Strand]]]:
+    """The first base of each region in transcription order, by contig; without a strand on either.
+
+    Regions that aren't on the reference are passed over, and the log says how many. Errors are those of
+    `read_regions`.
+    """
     sites = defaultdict(list)
-    for region in regions:
+    absent: dict[str, Counter[str]] = {UNKNOWN: Counter(), BEYOND: Counter()}
+    for region in read_regions(given, reference).rows:
         if region.fault:
+            absent[region.fault][region.contig] += 1
             continue
         for strand in OPPOSITE if region.strand is None else (region.strand,):
             sites[region.contig].append((region.start if strand == "+" else region.end - 1, strand))
+    path = given if isinstance(given, str | os.PathLike) else "sites"
+    warn_of_absent(os.fspath(path), "sites", reference.path, absent[UNKNOWN], absent[BEYOND])
     return dict(sites)
 
 

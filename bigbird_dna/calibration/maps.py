@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 
 NEAREST = 2.0**-25
 """Log-odds are those of a probability from here to 1 less this: half a step of float32 below 1."""
@@ -98,3 +99,9 @@ def shift_prior(probabilities: ArrayLike, fitted: float, wanted: float) -> Float
     weighted = ratio * p
     shifted: Floats = weighted / (weighted + (1 - p))
     return shifted
+
+
+def as_scored(calibrated: ArrayLike, fitted: float, prior: float | None = None) -> Floats32:
+    """Calibrated probabilities as scores: shifted from the share `fitted` to `prior`, if there is one."""
+    values = np.asarray(calibrated)
+    return (values if prior is None else shift_prior(values, fitted, prior)).astype(np.float32)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bigbird_dna.calibration.fitting import Fitted
-from bigbird_dna.calibration.maps import CalibrationMap, shift_prior
+from bigbird_dna.calibration.maps import CalibrationMap, Floats32, as_scored
 from bigbird_dna.checks import check_share
 from bigbird_dna.errors import ModelError, UsageError, shortened
 from bigbird_dna.files import write_json
@@ -26,7 +26,6 @@ FORMAT = 1
 _LARGEST = 1 << 26  # bytes
 _OWN, _WEIGHTS = "sha256", "weights_sha256"
 
-Floats32 = NDArray[np.float32]
 Finish = Callable[[NDArray[Any]], Floats32]
 """From a model's probabilities (…, T), or (N,) of a model with one output, to calibrated ones."""
 
@@ -79,7 +78,7 @@ class Calibration(_Part):
         """Calibrated probabilities, (…, T), or (N,) of a calibration of one output without a name."""
         values = np.asarray(probabilities)
         if self.tracks[0].track is None:
-            return self.tracks[0].map(values).astype(np.float32)
+            return as_scored(self.tracks[0].map(values), self.tracks[0].prior)
         found = np.empty(values.shape, np.float32)
         for column, one in enumerate(self.tracks):
             found[..., column] = one.map(values[..., column])
@@ -105,8 +104,7 @@ class Calibration(_Part):
         fitted = self.tracks[0].prior
 
         def shifted(probabilities: NDArray[Any]) -> Floats32:
-            values = self.tracks[0].map(np.asarray(probabilities))
-            return shift_prior(values, fitted, prior).astype(np.float32)
+            return as_scored(self.tracks[0].map(np.asarray(probabilities)), fitted, prior)
 
         return shifted
 

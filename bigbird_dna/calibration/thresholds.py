@@ -10,6 +10,10 @@ The false-discovery rate of a threshold is the share of negatives among the rows
   there it rests on the calibration's shape.
 * **empirical**, from labels: (1 − prior) F / ((1 − prior) F + prior T), of the shares F of negatives and T of
   positives at or above the threshold. Its interval is that of F (Clopper & Pearson 1934), with T as it is.
+
+A threshold is compared with scores as scoring gives them: float32 in Python and Parquet, with six digits in
+text. So it is the lowest of its rows' scores rounded down, and above all lower scores, written either way.
+Scores that text doesn't tell apart are one step of the curve.
 """
 
 from typing import NamedTuple
@@ -17,9 +21,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.calibration.maps import Floats, shift_prior
+from bigbird_dna.calibration.maps import Floats, Floats32, as_scored
 
 TAIL = 0.025
+DIGITS = 6
+"""Of scores in tables of text, after the point."""
+_MOST_DIGITS = 15
 FEW = 10
 """Negatives at or above a threshold, below which the expected rate rests on the calibration's shape."""
 
@@ -36,12 +43,17 @@ class Threshold(NamedTuple):
     positives: int  # validation rows at or above
     negatives: int
 
+    @property
+    def printed(self) -> str:
+        """The threshold in as many digits as give this number, and no more."""
+        return np.format_float_positional(self.threshold, trim="-")
+
 
 class ThresholdCurve(NamedTuple):
     """All thresholds that differ, from the highest down, each (D,), at a share `prior` of positives."""
 
     prior: float
-    thresholds: Floats  # calibrated probabilities, shifted to the prior
+    thresholds: Floats  # of scores; see above
     expected: Floats  # not falling
     positives: NDArray[np.int64]  # rows at or above
     negatives: NDArray[np.int64]
@@ -86,17 +98,39 @@ def threshold_curve(
         Shares of positives: of the calibration's rows, and where the thresholds are for; None: the same.
     """
     y, q = np.asarray(labels).astype(bool), np.asarray(probabilities, np.float64)
+    scores = as_scored(q, fitted, prior)
     prior = fitted if prior is None else prior
-    order = np.argsort(-q, kind="stable")
-    y, q = y[order], q[order]
+    order = np.argsort(-scores, kind="stable")
+    y, q, scores = y[order], q[order], scores[order]
     true, false = prior * q / fitted, (1 - prior) * (1 - q) / (1 - fitted)
-    last = np.flatnonzero(np.append(q[1:] != q[:-1], True))  # of equal probabilities
+    written = _written(scores)
+    last = np.flatnonzero(np.append(written[1:] != written[:-1], True))  # of equal scores
     wrong = np.cumsum(false)[last]
     expected = wrong / (wrong + np.cumsum(true)[last])
     counts = np.cumsum(y)[last]
     return ThresholdCurve(
-        prior, shift_prior(q[last], fitted, prior), np.maximum.accumulate(expected), counts, last + 1 - counts
+        prior, _thresholds(scores, last), np.maximum.accumulate(expected), counts, last + 1 - counts
     )
+
+
+def _written(scores: Floats32) -> Floats:
+    """Scores as text has them: exact, as float32 times 10^6 has no more digits than float64."""
+    found: Floats = np.rint(scores.astype(np.float64) * 10**DIGITS) / 10**DIGITS
+    return found
+
+
+def _thresholds(scores: Floats32, last: NDArray[np.intp]) -> Floats:
+    """What lies above all scores (N,), falling, but those up to each of `last` (D,); with few digits."""
+    least, text = scores[last].astype(np.float64), _written(scores[last])
+    below = np.append(scores[last[:-1] + 1], np.float32(-1))
+    found = np.minimum(least, text)
+    for digits in range(_MOST_DIGITS, DIGITS - 1, -1):
+        rounded = np.floor(least * 10.0**digits) / 10.0**digits
+        # Who compares float32 with a number may round that first.
+        above = rounded.astype(np.float32) > below
+        right = above & (rounded > np.append(text[1:], -1)) & (rounded <= np.minimum(least, text))
+        found = np.where(right, rounded, found)
+    return found
 
 
 def _share_interval(found: int, of: int) -> tuple[float, float]:

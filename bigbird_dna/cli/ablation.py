@@ -164,8 +164,9 @@ def report_ablation(
 ) -> None:
     """Put attention mechanisms side by side: bits per base, tokens a second, memory, AUROC of tracks.
 
-    Writes ablation.tsv, ablation.json, ablation.md and ablation.svg, and with longer inputs
-    ablation_lengths.tsv and ablation_lengths.svg. Models are called NAME-SEED, by mechanism and seed.
+    Writes ablation.tsv, ablation.json, ablation.md and ablation.svg; with several seeds also
+    ablation_seeds.tsv, with longer inputs ablation_lengths.tsv and ablation_lengths.svg. Models are called
+    NAME-SEED, by mechanism and seed.
     Intervals are over stretches of 10 kb of test sequence, for tracks by the places in --bins, and seeds.
     """
     from bigbird_dna.errors import UsageError

@@ -58,8 +58,9 @@ def score_promoters(
 
     Table columns: #contig start end name score strand note; coordinates are 0-based and half-open. A score
     is the probability that the window has a promoter with its TSS where the model expects it. bedGraph and
-    bigWig show the larger score of both strands at that place. With --regions these are the windows that
-    share a base with a region; of bedGraph and bigWig what lies in the regions.
+    bigWig show the larger score of both strands at that place, and leave out records so short that more than
+    --max-n of their window is N or lies beyond them; tables note them as short. With --regions these are the
+    windows that share a base with a region; of bedGraph and bigWig what lies in the regions.
     """
     from bigbird_dna.tasks.promoters.scoring import score_promoters as score
 
@@ -124,7 +125,8 @@ def predict_tracks(
     """Predict the probability that each region is in a peak of each track, mean of both strands.
 
     Table columns: #contig start end name note, then one a track; coordinates are 0-based and half-open. The
-    score of BED is 1000 times the largest probability. A region that can't be predicted (its contig is not
+    score of BED is 1000 times the largest probability. Tracks that are called as one of the other columns are
+    refused. A region that can't be predicted (its contig is not
     in the reference, or it ends beyond it) has no figures, and a note that says why.
     """
     from bigbird_dna.tasks.chromatin.prediction import predict_tracks as predict
@@ -192,7 +194,8 @@ def score_variants(
     model the change is that of the score at the TSS position around the variant where it is largest, either
     way: BBD_PROMOTER_REF, _ALT, _DELTA, _SITE and _STRAND, or the columns ref_score alt_score delta site
     strand. An allele that can't be scored has the reason in BBD_NOTE or the note. ##contig lines that the
-    header lacks are added. A name in .gz is written as bgzip, with an index if the input is sorted.
+    header lacks are added: of a stream, from standard input to standard output, by the names that its first
+    records have. A name in .gz is written as bgzip, with an index if the input is sorted.
     """
     from bigbird_dna.tasks.variants.scoring import score_variants as score
 

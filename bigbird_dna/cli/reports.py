@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # slow to import: inside the commands
 Arrays = Annotated[
     str,
     argument(
-        "Scores of any range, rows × tracks: .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz]; FILE::NAME "
-        "for one array of several."
+        "Scores of any range, rows × tracks: .npy, .npz, .h5, .parquet, .tsv[.gz] or .csv[.gz], also of "
+        "predict-tracks; FILE::NAME for one array of several. They may be missing where nothing was measured."
     ),
 ]
 Labels = Annotated[

@@ -59,16 +59,27 @@ def report_study(
     benchmarks: Annotated[
         Path | None, option("DIR", "Snakemake's benchmark files: what the jobs took.", "not said")
     ] = None,
+    min_positives: Annotated[
+        int, option("N", "Test positives that a track needs to count.", "", "--min-positives", least=1)
+    ] = 1,
 ) -> None:
     """Compare models that were fine-tuned from pretrained and from random weights.
 
     Writes study.tsv (AUROC by share of the examples and start, and what pretrained weights gain, with a
-    paired interval over test data and seeds), study.svg, study_steps.svg and study.txt, the same in words.
+    paired interval over seeds and promoters with their negatives, or tracks), study.svg, study_steps.svg and
+    study.txt, the same in words. Of fewer than five tracks there is no interval, and no gain is claimed.
     """
     from bigbird_dna.reporting.study.report import study_report
 
     check_benchmarks(benchmarks)
-    made = study_report(models, output, labels=labels, pretrained=pretrained, benchmarks=benchmarks)
+    made = study_report(
+        models,
+        output,
+        labels=labels,
+        pretrained=pretrained,
+        benchmarks=benchmarks,
+        min_positives=min_positives,
+    )
     for sentence in made.sentences:
         log(sentence)
 

@@ -50,8 +50,8 @@ def report_table(
     """Put models and comparators side by side, as the tables of the BigBird paper do.
 
     Writes NAME.tsv, NAME.json, NAME.md and NAME.svg: a row a predictor and its weights, means over seeds with
-    intervals over test data and seeds, and published figures in a column of their own; of table7 also
-    table7_tracks.tsv, the AUROC of each track.
+    intervals (over blocks of sequence; promoters and seeds; tracks and seeds), and published figures in a
+    column of their own; of table7 also table7_tracks.tsv, the AUROC of each track.
     """
     from bigbird_dna.reporting.comparison.report import table_report
 

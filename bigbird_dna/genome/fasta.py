@@ -28,6 +28,7 @@ from bigbird_dna.scratch import scratch_directory
 
 _BLOCK_BYTES = 1 << 21
 _LONGEST_HEADER = 1 << 20
+_BLANKS, _MOST_BLANKS = b" \t\r", 64  # before a line's end; so many are kept together
 
 
 class Chunk(NamedTuple):
@@ -179,17 +180,19 @@ def parse_fasta(path: Path, stream: Readable) -> Iterator[tuple[str, bytes]]:
 
 
 def _blocks(stream: Readable) -> Iterator[bytes]:
-    """Blocks of a stream with LF line ends; a byte-order mark at the start is left out."""
+    """Blocks of a stream with LF line ends; a byte-order mark at the start is left out.
+
+    Blanks and what follows them are in one block, so that those at a line's end can be told.
+    """
     carry = stream.read(3).removeprefix(b"\xef\xbb\xbf")
     while block := stream.read(_BLOCK_BYTES):
         block = carry + block
-        carry = b""
-        if b"\r" in block:
-            if block.endswith(b"\r"):
-                block, carry = block[:-1], b"\r"
-            block = block.replace(b"\r\n", b"\n")
-        yield block
-    if carry and carry != b"\r":
+        end = len(block.rstrip(_BLANKS))
+        if len(block) - end > _MOST_BLANKS:
+            end = len(block.removesuffix(b"\r"))
+        block, carry = block[:end], block[end:]
+        yield block.replace(b"\r\n", b"\n") if b"\r" in block else block
+    if carry := carry.removesuffix(b"\r"):
         yield carry
 
 
@@ -233,7 +236,8 @@ class _Parser:
         self.bases = 0
         self.width: int | None = None  # of the record's lines, once the first is complete
         self.partial = 0  # letters so far of the line that is being read
-        self.short_line: int | None = None  # number of a line shorter than `width`
+        self.short_line: int | None = None  # number of a line that is blank, or shorter than `width`
+        self.is_blank = False  # that line
 
     def _end_record(self) -> None:
         if self.names and not self.bases:
@@ -292,7 +296,7 @@ class _Parser:
             return
         if widths and self.width is None:
             self.width = widths[0]
-        if self.short_line is not None or widths.count(self.width or 0) != len(widths):
+        if self.short_line is not None or not self.width or widths.count(self.width) != len(widths):
             for line, width in enumerate(widths, start=self.line):
                 self._check_width(line, width)
         self._check_width(self.line + len(widths), self.partial, complete=False)
@@ -300,6 +304,11 @@ class _Parser:
     def _check_width(self, line: int, width: int, complete: bool = True) -> None:
         if self.width is None or (width == 0 and not complete):
             return
+        if width and self.is_blank:
+            raise DataError(
+                f"{self.path}: record {self.name!r}: line {self.short_line} is blank, and sequence comes "
+                "after it"
+            )
         if width and self.short_line is not None:
             what = f"line {self.short_line} is shorter than the record's first"
             raise DataError(
@@ -311,8 +320,8 @@ class _Parser:
                 f"{self.path}: record {self.name!r}: uneven lines: line {line} is longer than the "
                 f"record's first ({self.width} letters)"
             )
-        if complete and width < self.width and self.short_line is None:
-            self.short_line = line
+        if complete and (width < self.width or not width) and self.short_line is None:
+            self.short_line, self.is_blank = line, not width
 
     def _refuse_headless(self, text: bytes) -> None:
         start = text.lstrip(b"\n")[:40]
@@ -325,5 +334,7 @@ class _Parser:
         position = first_bad_letter(text.replace(b"\n", b"N"))
         assert position is not None
         line = self.line + text.count(b"\n", 0, position)
+        if text[position] in b" \t" and not text[position:].split(b"\n", 1)[0].strip(_BLANKS):
+            raise DataError(f"{self.path}: record {self.name!r}: line {line} ends with a blank")
         what = describe_bad_letter(text[position])
         raise DataError(f"{self.path}: record {self.name!r}, line {line}: {what}")

@@ -75,7 +75,7 @@ def find_places(
     regions: Path | str | None,
     known: Mapping[str, int],
     where: Path | str,
-    names: Assembly | None = None,
+    names: Assembly | None,
 ) -> Places | None:
     """What lies on some contigs and in the regions of a BED file; None if neither is given: everywhere.
 
@@ -90,7 +90,7 @@ def find_places(
     known
         Name → length in bp of the contigs of `where`, which messages name.
     names
-        Of an alias file, if there is one.
+        Of the reference's alias file; None: it has none.
 
     Raises
     ------
@@ -132,14 +132,37 @@ def _placed(
         raise DataError(
             f"{peaks.path}: none of its contigs ({shown(unknown)}) is in {where} ({shown(known)})"
         )
-    if unknown:
-        log(
-            f"warning: {peaks.path}: {sum(unknown.values()):,} regions on contigs that {where} has not got "
-            f"({shown(unknown)})"
-        )
+    warn_of_absent(peaks.path, "regions", where, unknown)
     together: dict[str, list[Intervals]] = {}
     for contig, found in peaks.contigs.items():
         together.setdefault(name(contig), []).append(found)
     return {
         contig: merge(*map(np.concatenate, zip(*parts, strict=True))) for contig, parts in together.items()
     }
+
+
+def warn_of_absent(
+    path: Path | str, what: str, where: Path | str, unknown: Mapping[str, int], beyond: Mapping[str, int] = {}
+) -> None:
+    """Say in the log how much of a file is passed over since it isn't on a reference.
+
+    Parameters
+    ----------
+    path, what
+        The file, and what it has.
+    where
+        The reference.
+    unknown, beyond
+        How many are on a contig that the reference hasn't got, and how many reach beyond the end of theirs,
+        by contig.
+    """
+    if unknown:
+        log(
+            f"warning: {path}: {sum(unknown.values()):,} {what} on contigs that {where} has not got "
+            f"({shown(unknown)})"
+        )
+    if beyond:
+        log(
+            f"warning: {path}: {sum(beyond.values()):,} {what} reach beyond their contigs in {where} "
+            f"({shown(beyond)})"
+        )

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple, Self
 
 from bigbird_dna.errors import DataError
@@ -153,22 +152,22 @@ def allele_windows(
     return AlleleWindows(ref, alt, beyond)
 
 
-def find_contigs(names: Iterable[str], contigs: Mapping[str, int], path: Path) -> list[str]:
+def find_contigs(names: Iterable[str], reference: Reference) -> list[str]:
     """A reference's own names of contigs that are asked for, each once, by any names that are known.
 
-    `DataError` names the first that it hasn't got, and the reference, `path`.
+    `DataError` names the first that it hasn't got.
     """
-    find = contig_finder(contigs)
+    find = contig_finder(reference.contigs, reference.names)
     found = {}
     for name in names:
         own = find(name)
         if own is None:
-            raise DataError(f"{path}: has no contig {name!r}; it has {shown(contigs)}")
+            raise DataError(f"{reference.path}: has no contig {name!r}; it has {shown(reference.contigs)}")
         found[own] = name
     return [*found]
 
 
-def contig_finder(contigs: Mapping[str, int], names: Assembly | None = None) -> Callable[[str], str | None]:
+def contig_finder(contigs: Mapping[str, int], names: Assembly | None) -> Callable[[str], str | None]:
     """A function that gives the reference's name of a contig under any name, or None.
 
     The assembly is told from the reference: it is one that knows a contig of it, with a length that
@@ -181,7 +180,7 @@ def contig_finder(contigs: Mapping[str, int], names: Assembly | None = None) -> 
     contigs
         Name → length in bp of the reference's contigs.
     names
-        Names of contigs that come before those of the known assemblies.
+        Those of the reference's alias file, which come before the known assemblies; None: it has none.
     """
     assemblies = _possible_assemblies(contigs)
 

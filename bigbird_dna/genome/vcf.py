@@ -22,6 +22,7 @@ _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
 _LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
+_MARK = b"\xef\xbb\xbf"  # that editors put before UTF-8
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
 _UNFIT = re.compile('[,<>"]')  # in names that a header's line has no room for
 _NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
@@ -81,10 +82,11 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
     path = Path(path)
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
         # Of a file that is not text at all, one could look for the first line's end for long.
-        start = cast(BufferedReader, opened).peek(len(_START))[: len(_START)]
+        start = cast(BufferedReader, opened).peek(len(_MARK + _START))[: len(_MARK + _START)]
+        start = start.removeprefix(_MARK)[: len(_START)]
         if start.startswith(b"BCF"):
             raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
-        if not _START.startswith(start):
+        if not _START.startswith(start) and not _MARK.startswith(start):
             raise DataError(f"{path}: line 1: {_NO_VCF}")
         lines = numbered_lines(path, opened, _LONGEST_LINE)
         meta, column_line = _read_header(path, lines)
@@ -154,10 +156,11 @@ def contig_lines(
 
 
 def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[str, ...], str]:
-    """The `##` lines, and the line of column names."""
+    """The `##` lines, without a byte-order mark before them, and the line of column names."""
     meta: list[str] = []
     size = 0
     number, line = next(lines, (1, b""))
+    line = line.removeprefix(_MARK)
     if not line.startswith(_START):
         raise DataError(f"{path}: line 1: {_NO_VCF}")
     while line.startswith(b"##"):

@@ -75,6 +75,18 @@ def panels(
         yield figure, list(axes.flat)
 
 
+def add_legend(axis: Axes) -> None:
+    """A legend where it is in nobody's way; none where there is nothing to tell apart."""
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="best")
+
+
+def say_instead(axis: Axes, words: str) -> None:
+    """Words in the place of a panel that has nothing to show."""
+    axis.text(0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes, color=GREY)
+    axis.set(xticks=[], yticks=[])
+
+
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     """Write SVG, PNG or PDF by the suffix of `path`, whole or not at all; no date goes in."""
     check_format(path)

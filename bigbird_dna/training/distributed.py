@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bigbird_dna.errors import BigBirdDnaError
+from bigbird_dna.errors import BigBirdDnaError, error_text
 from bigbird_dna.model.device import choose_device
 
 T = TypeVar("T")
@@ -73,16 +73,25 @@ class World:
         return dict(zip(values, tensor.tolist(), strict=True))
 
     def first(self, call: Callable[[], T]) -> T:
-        """What `call` gives on the first process, on every process; a user's error of it is raised on all."""
+        """What `call` gives on the first process, on every process; a user's error of it is raised on all.
+
+        Any other error is the first process's own; the others raise `RuntimeError`.
+        """
         if self.size == 1:
             return call()
         found: list[Any] = [None, None]
+        own: Exception | None = None
         if self.is_first:
             try:
                 found[0] = call()
             except BigBirdDnaError as error:
                 found[1] = error
+            except Exception as error:  # the others would wait for as long as this process lives
+                own = error
+                found[1] = RuntimeError(f"the first process failed: {error_text(error)}")
         dist.broadcast_object_list(found, src=0)
+        if own is not None:
+            raise own
         if found[1] is not None:
             raise found[1]
         return found[0]  # type: ignore[no-any-return]

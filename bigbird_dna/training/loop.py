@@ -18,8 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log as log_line
-from bigbird_dna.errors import ConfigError, DataError, Stopped
+from bigbird_dna.errors import ConfigError, Stopped
 from bigbird_dna.training.distributed import World, autocast
+from bigbird_dna.training.divergence import check_figures, check_weights, diverged
 from bigbird_dna.training.estimate import duration, matrix_rate, training_seconds
 from bigbird_dna.training.kernels import chosen_kernels
 from bigbird_dna.training.log import TrainingLog
@@ -51,7 +52,7 @@ class Objective(Protocol):
         """This batch's share of the global batch's loss; what `HOST` names is on the CPU."""
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Figures on held-out data, equal on every process."""
+        """Figures on held-out data, equal on every process; `loss…` and `bits…` are to be finite."""
 
 
 @freed_memory_kept()
@@ -67,7 +68,8 @@ def train(
     ------
     ConfigError : `batch_size` can't be divided among the processes and micro-batches; or as of
         `chosen_kernels`.
-    DataError : the loss is not a number any more; the last checkpoint is still good.
+    DataError : the training has diverged: the loss, the weights or held-out figures are not finite numbers
+        any more. The last checkpoint, if one is left, is of finite weights that gave a finite loss.
     ModelError : the checkpoints are damaged.
     Stopped : SIGTERM came, or `world` is about to end: on every process after the same step, whose
         checkpoint is saved. At least one step was made.
@@ -84,7 +86,7 @@ def train(
     parallel = DistributedDataParallel(network) if world.size > 1 else network
     log = TrainingLog(store.log_path, progress, config.steps) if world.is_first else None
     cast = autocast(world.device, config.precision)
-    steps = _Steps(network, optimizer, objective, config, store, world, progress, log, cast)
+    steps = _Steps(network, optimizer, objective, config, store, world, progress, log, cast, progress.step)
 
     begin = progress.step
     with Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
@@ -121,10 +123,10 @@ class _Steps:
     progress: Progress
     log: TrainingLog | None
     cast: Any
+    _saved: int  # the step of the last checkpoint
     _loss: Tensor | None = None  # of the step that isn't settled yet: this process's part
     _tokens: float = 0.0
     _rate: float = 0.0
-    _saved: int = -1
 
     def made(self, loss: Tensor, batches: list[Batch]) -> None:
         """Take note of a step, for `settle`."""
@@ -136,7 +138,7 @@ class _Steps:
 
         Raises
         ------
-        DataError : the loss of the step before is not a number; nothing was saved.
+        DataError : the training has diverged by the step before; nothing was saved of it.
         Stopped : it was the last one for now.
         """
         own = {"loss": 0.0 if self._loss is None else self._loss.item(), "tokens": self._tokens}
@@ -155,18 +157,28 @@ class _Steps:
 
     def _finish(self, sums: dict[str, float]) -> None:
         progress, config = self.progress, self.config
+        if not math.isfinite(sums["loss"]):
+            self._withdraw()
+            raise diverged(progress.step + 1, f"the loss is {sums['loss']}")
         _count(progress, sums["loss"], sums["tokens"])
         done = progress.step == config.steps
+        measured, saved = (
+            done or progress.step % every == 0 for every in (config.evaluate_every, config.checkpoint_every)
+        )
         if progress.step % LOG_STEPS == 0 or done:
             mean = progress.loss_sum / progress.loss_steps
             progress.loss_sum, progress.loss_steps = 0.0, 0
             if self.log:
                 self.log.training(progress, loss=mean, learning_rate=self._rate)
-        if progress.step % config.evaluate_every == 0 or done:
+        if measured or saved:
+            # The loss was that of the weights before the step.
+            check_weights(self.network, progress.step, self.world)
+        if measured:
             values = evaluate(self.network, self.objective, self.cast)
+            check_figures(values, progress.step)
             if self.log:
                 self.log.evaluation(progress, values)
-        if progress.step % config.checkpoint_every == 0 or done:
+        if saved:
             self._save()
 
     def _save(self) -> None:
@@ -174,7 +186,13 @@ class _Steps:
             self.store.save(self.network, self.optimizer, self.progress)
             self._saved = self.progress.step
 
+    def _withdraw(self) -> None:
+        """Delete a checkpoint of just the weights that gave no number: the one before it has done better."""
+        if self.world.is_first and self._saved == self.progress.step:
+            self.store.withdraw()
+
     def _stop(self, why: str) -> NoReturn:
+        check_weights(self.network, self.progress.step, self.world)
         self._save()
         self.world.wait()  # torchrun ends all processes once one has ended
         raise Stopped(
@@ -227,13 +245,7 @@ def _backward(
 
 
 def _count(progress: Progress, loss: float, tokens: float) -> None:
-    """Add a step to `progress`; `DataError` if its loss, over all processes, is not a number."""
-    if not math.isfinite(loss):
-        # Before anything is saved: the last checkpoint is still good.
-        raise DataError(
-            f"step {progress.step + 1}: the loss is {loss}: training has diverged; "
-            "a lower learning_rate or a longer warm-up may help"
-        )
+    """Add a step to `progress`."""
     progress.step += 1
     progress.tokens += int(tokens)
     progress.loss_sum += loss

@@ -114,6 +114,11 @@ class CheckpointStore:
                     self.path.replace(self.previous)
         self._good = True
 
+    def withdraw(self) -> None:
+        """Delete the last checkpoint, which has turned out to be of no use; the one before it stays."""
+        self.path.unlink(missing_ok=True)
+        self._good = False
+
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the last good checkpoint into `network` and `optimizer`; without any, progress is at step 0.
 
@@ -176,6 +181,9 @@ def _take(
     ):
         raise UnusableCheckpoint("it doesn't say how it was computed")
     _check_tensors(state["network"], network.state_dict(), "the network's")
+    if not all(bool(state["network"][name].isfinite().all()) for name, _ in network.named_parameters()):
+        # Of an earlier version, which saved whatever came of a step.
+        raise UnusableCheckpoint("its weights are not finite numbers: that training had diverged")
     moments = _moments(state["optimizer"], optimizer)
     progress = _progress(state["progress"])
     network.load_state_dict(state["network"])

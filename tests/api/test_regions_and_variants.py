@@ -167,6 +167,20 @@ def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home:
     for call, said in (
         (lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=0), "stride 0: must be at least 1"),
         (lambda: promoter.variant_effects(vcf, genome, stride=0), "stride 0: must be at least 1"),
+        (lambda: promoter.variant_effects(vcf, genome, stride=1.5), "stride 1.5: must be a whole number"),
+        (lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=2.0), "stride 2.0: must be a whole"),
+        (
+            lambda: promoter.predict_regions([("a", 1, 2)], genome, stride=True),
+            "stride True: must be a whole",
+        ),
+        (lambda: promoter.predict("A" * 60, batch_size="8"), "batch_size '8': must be a whole number"),
+        (lambda: bigbird_dna.score_promoters(promoter, genome, stride=1.5), "stride 1.5: must be a whole"),
+        (
+            lambda: bigbird_dna.score_variants(promoter, vcf, genome, stride=1.5),
+            "stride 1.5: must be a whole",
+        ),
+        (lambda: chromatin.variant_effects(vcf, genome, offsets=1.5), "offsets 1.5: must be a whole number"),
+        (lambda: bigbird_dna.score_variants(chromatin, vcf, genome, offsets=1.5), "offsets 1.5: must be a"),
         (lambda: promoter.variant_effects(vcf, genome, max_n=2), "max_n 2: must be a fraction"),
         (lambda: promoter.variant_effects(vcf, None), "reference: None is not a file"),
         (lambda: chromatin.variant_effects(vcf, genome, offsets=42), "offsets 42: must be from 1 to 41"),
@@ -176,6 +190,16 @@ def test_arguments_out_of_range_are_refused(promoter: Any, chromatin: Any, home:
     ):
         with pytest.raises(UsageError, match=said):
             call()
+    regions = [("a", 100, 700)]
+    for count in (np.int64(20), np.uint8(20)):
+        pd.testing.assert_frame_equal(
+            promoter.variant_effects(vcf, genome, stride=count, batch_size=count),
+            promoter.variant_effects(vcf, genome, stride=20),
+        )
+        pd.testing.assert_frame_equal(
+            promoter.predict_regions(regions, genome, stride=count, batch_size=count),
+            promoter.predict_regions(regions, genome, stride=20),
+        )
 
 
 @pytest.mark.parametrize("task", ["promoter", "chromatin"])
@@ -250,6 +274,47 @@ def test_an_effect_on_promoters_is_that_of_the_windows_by_hand(
     assert again.tolist() == row.tolist()
     far = promoter.variant_effects(variant, genome, sites=[("a", 10, 11)])
     assert far["note"].tolist() == ["NO_SITE"] and far["delta"].isna().all() and far["site"].isna().all()
+
+
+@pytest.mark.parametrize("task", ["promoter", "chromatin"])
+def test_an_alias_file_tells_the_names_of_contigs(
+    request: pytest.FixtureRequest, genome: Path, sequence: str, task: str, tmp_path: Path
+) -> None:
+    model = request.getfixturevalue(task)
+    aliases = tmp_path / "names.tsv"
+    aliases.write_text("NC_1\ta\n")
+    change = f"450:{sequence[449]}:{other(sequence[449])}"
+    regions = model.predict_regions([("a", 100, 160, "-"), ("a", 300, 371)], genome)
+    effects = model.variant_effects(f"a:{change}", genome)
+    asked = [("NC_1", 100, 160, "-"), ("NC_1", 300, 371)]
+    with Reference(genome, aliases) as opened:
+        ways: list[tuple[Any, dict[str, Any]]] = [
+            (opened, {}),
+            (genome, {"aliases": aliases}),
+            (str(genome), {"aliases": str(aliases)}),
+        ]
+        for reference, named in ways:
+            pd.testing.assert_frame_equal(model.predict_regions(asked, reference, **named), regions)
+            found = model.variant_effects(f"NC_1:{change}", reference, **named)
+            assert found["contig"].tolist() == ["NC_1"], "as it was given"
+            pd.testing.assert_frame_equal(found.drop(columns="contig"), effects.drop(columns="contig"))
+            if task == "promoter":
+                at = model.variant_effects(f"NC_1:{change}", reference, sites=[("NC_1", 440, 441)], **named)
+                assert at["note"].tolist() == ["."] and at["site"].tolist() == [441]
+        with pytest.raises(UsageError, match="aliases: the reference is open already"):
+            model.predict_regions(asked, opened, aliases=aliases)
+    assert model.variant_effects(f"NC_1:{change}", genome)["note"].tolist() == ["CONTIG_UNKNOWN"]
+
+
+def test_sites_beside_the_reference_are_counted(
+    promoter: Any, genome: Path, sequence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variant = f"a:450:{sequence[449]}:{other(sequence[449])}"
+    sites = [("a", 440, 441), ("zz", 5, 6), ("zz", 7, 8), ("a", 899, 901)]
+    assert promoter.variant_effects(variant, genome, sites=sites)["site"].tolist() == [441]
+    said = capsys.readouterr().err
+    assert f"warning: sites: 2 sites on contigs that {genome} has not got (zz)" in said
+    assert f"warning: sites: 1 sites reach beyond their contigs in {genome} (a)" in said
 
 
 @pytest.mark.parametrize(

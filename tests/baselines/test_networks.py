@@ -198,6 +198,31 @@ def test_balanced_classes_begin_even(make: Make) -> None:
         assert abs(found.mean() - expected) < 0.1
 
 
+@pytest.mark.parametrize(("learnt", "held_out"), [(8, 24), (16, 12), (16, 36)])
+def test_balanced_classes_weigh_alike_among_the_windows_that_choose_the_weights(
+    make: Make, learnt: int, held_out: int
+) -> None:
+    """However many negatives the training windows have: of 48 of each so many are positive."""
+    texts = [random_dna(180, 100 + seed) for seed in range(48)]
+    labels = [(np.arange(48) < positives).astype(int)[:, None] for positives in (learnt, held_out)]
+    windows = TextWindows(TEXTS, labels[0]), TextWindows(texts, labels[1])
+    model = make(NetworkSettings(steps=12, batch_size=8, balanced=True)).fit(*windows)
+    found = model.predict(texts)[:, 0].astype(float)
+    classes = [-np.log(found[:held_out]).mean(), -np.log(1 - found[held_out:]).mean()]
+    # A negative counts 1. The network may have been computed in bfloat16.
+    expected = (48 - held_out) / 48 * sum(classes)
+    assert model.chosen()["held_out_loss"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_held_out_windows_of_one_class_still_choose(make: Make) -> None:
+    labels = np.array([[row % 4 == 0] for row in range(32)], int)
+    settings = NetworkSettings(steps=12, batch_size=8, balanced=True)
+    for held_out in (np.ones((16, 1), int), np.zeros((16, 1), int)):
+        model = make(settings, held=int(held_out[0, 0]))
+        model.fit(TextWindows(TEXTS[:32], labels), TextWindows(TEXTS[32:], held_out))
+        assert model.chosen()["held_out_loss"] > 0
+
+
 def test_what_cannot_be_learnt_from(make: Make) -> None:
     none = TextWindows([], np.zeros((0, 2)))
     with pytest.raises(DataError, match="small: there are no training windows"):

@@ -16,6 +16,8 @@ from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.publishing import publish_model
 from bigbird_dna.reporting.promoters.predictions import FURTHER
 from bigbird_dna.tasks.compact import compact_model
+from bigbird_dna.tasks.promoters.scan import ScoredWindow
+from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
 
@@ -181,6 +183,35 @@ def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> Non
         "rests on the calibration's shape"
         in _rows(run("choose-threshold", model, "--fdr", 0.001).out)["note"][0]
     )
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_a_printed_threshold_selects_its_rows_in_every_table(
+    run: Run, model: Path, tmp_path: Path, method: str
+) -> None:
+    assert run("calibrate-promoter", model, "--method", method).code == 0
+    rows = pd.read_parquet(model / "predictions.parquet").query("split == 'valid'")
+    info = ScanInfo({}, {"valid": 10**9}, 30, 30, 1, ["+"])
+    for prior in (None, 0.02, 0.001):
+        scores = read_calibration(model / FILE).finish(prior)(rows["probability"].to_numpy())
+        windows = [
+            ScoredWindow("valid", start, start + 60, "+", score, "")
+            for start, score in zip(rows["start"].tolist(), scores.tolist(), strict=True)
+        ]
+        for name, write in WRITERS.items():
+            if name in ("tsv", "bed", "parquet"):
+                write(tmp_path / name, windows, info)
+        text = {name: pd.read_csv(tmp_path / name, sep="\t") for name in ("tsv", "bed")}
+        written = [text["tsv"]["score"], text["bed"]["probability"]]
+        written.append(pd.read_parquet(tmp_path / "parquet")["score"])
+        options = () if prior is None else ("--prior", prior)
+        wanted = [word for rate in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99) for word in ("--fdr", rate)]
+        table = _rows(run("choose-threshold", model, *wanted, *options).out).query("threshold != '.'")
+        assert len(table) > 1
+        for line in table.itertuples():
+            for column in written:
+                called = rows["label"].to_numpy()[(column >= float(line.threshold)).to_numpy()]
+                assert (called.sum(), (1 - called).sum()) == (int(line.promoters), int(line.negatives))
 
 
 def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_path: Path) -> None:

@@ -79,8 +79,14 @@ def _values(record: Any, key: str) -> tuple[Any, ...]:
 def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path: Path) -> None:
     genome, output = home / "genome.fa.gz", tmp_path / "x.tsv"
     words = ("score-variants", home / "promoter", vcf, "--reference", genome, "-o", output)
-    (tmp_path / "sites.bed").write_text("a\t290\t310\tx\t0\t-\na\t490\t491\nnowhere\t4\t5\n")
-    assert run(*words, "--sites", tmp_path / "sites.bed").code == 0
+    (tmp_path / "sites.bed").write_text(
+        "a\t290\t310\tx\t0\t-\na\t490\t491\nnowhere\t4\t5\na\t899\t901\na\t2000\t2001\n"
+    )
+    result = run(*words, "--sites", tmp_path / "sites.bed")
+    assert result.code == 0
+    off = f"warning: {tmp_path / 'sites.bed'}: "
+    assert f"{off}1 sites on contigs that {genome} has not got (nowhere)" in result.err
+    assert f"{off}2 sites reach beyond their contigs in {genome} (a)" in result.err
     lines = output.read_text().splitlines()
     assert "--sites" in lines[2] and "--stride" not in lines[2] and "--offsets" not in lines[2]
     found = pd.read_csv(output, sep="\t", skiprows=3)
@@ -92,6 +98,46 @@ def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path:
     assert run(*words).code == 0
     wide = pd.read_csv(output, sep="\t", skiprows=3)
     assert (close["delta"].abs() >= wide["delta"].abs() - 1e-9)[:4].all()
+
+
+@pytest.mark.parametrize("task", ["promoter", "chromatin"])
+def test_an_alias_file_tells_the_names_of_contigs(
+    run: Run, home: Path, vcf: Path, tmp_path: Path, task: str
+) -> None:
+    """Of records, contigs, regions and sites, with models of both kinds."""
+    genome, aliases, named = home / "genome.fa.gz", tmp_path / "names.tsv", tmp_path / "named.vcf"
+    aliases.write_text("NC_1\ta\n")
+    named.write_text(vcf.read_text().replace("\na\t", "\nNC_1\t"))
+    for contig in ("a", "NC_1"):
+        (tmp_path / f"{contig}.bed").write_text(f"{contig}\t290\t310\n{contig}\t490\t520\n")
+
+    def rows(path: Path, contig: str, *words: object) -> list[str]:
+        result = run("score-variants", home / task, path, "--reference", genome, "--format", "tsv", *words)
+        assert result.code == 0, result.err
+        lines = [line for line in result.out.splitlines() if not line.startswith("#")]
+        assert all(line.startswith(f"{contig}\t") for line in lines)
+        return [line.removeprefix(contig) for line in lines]
+
+    ways = [(), ("--contig", "{}"), ("--regions", tmp_path / "{}.bed")]
+    ways += [("--sites", tmp_path / "{}.bed")] if task == "promoter" else []
+    for way in ways:
+        own = rows(vcf, "a", *(str(word).format("a") for word in way))
+        other = [str(word).format("NC_1") for word in way]
+        assert rows(named, "NC_1", *other, "--aliases", aliases) == own != []
+        assert sum("CONTIG_UNKNOWN" in row for row in own) == 0
+    words = ("score-variants", home / task, named, "--reference", genome)
+    refused(run(*words), 1, "none of its contigs (NC_1)", "--aliases")
+
+
+def test_predicted_regions_know_the_alias_file_too(run: Run, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.tsv").write_text("NC_1\ta\n")
+    (tmp_path / "x.bed").write_text((home / "regions.bed").read_text().replace("a\t", "NC_1\t"))
+    words = ("--reference", home / "genome.fa.gz")
+    own = run("predict-tracks", home / "chromatin", home / "regions.bed", *words)
+    more = ("--aliases", tmp_path / "names.tsv", "--contig", "NC_1")
+    found = run("predict-tracks", home / "chromatin", tmp_path / "x.bed", *words, *more)
+    assert own.code == found.code == 0
+    assert found.out.splitlines()[3:] == own.out.splitlines()[3:]
 
 
 def test_options_of_the_other_kind_of_model_are_refused(

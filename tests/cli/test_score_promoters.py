@@ -226,6 +226,42 @@ def test_every_format(run: Run, model: Path, fasta: Path, tmp_path: Path) -> Non
     assert {piece[0] for piece in pieces} == set(RECORDS)
 
 
+def test_records_that_hardly_fill_a_window(run: Run, model: Path, tmp_path: Path) -> None:
+    """Tables list them with their scores; in a signal, which has no notes, they would be its peaks."""
+    records = {
+        "chr1": random_dna(200, 2),
+        "fits": random_dna(45, 3),
+        "tiny": "ACGTA",
+        "less": random_dna(44, 4),
+    }
+    records["thin"] = random_dna(40, 5) + "N" * 6  # long enough, but not with its N
+    fasta = tmp_path / "genome.fa"
+    fasta.write_text(fasta_text(records))
+    said = "warning: 2 records are so short that more than 0.25 of their window lies beyond them"
+    for format in ("tsv", "bed", "parquet"):
+        result = run(model, fasta, "-o", tmp_path / "x", "--format", format)
+        assert result.code == 0 and result.err.count(f"{said}: their scores say little") == 1
+    rows = table(run(model, fasta).out)
+    for name in ("fits", "tiny", "less", "thin"):
+        assert [row["note"] for row in rows if row["contig"] == name] == ["short"] * 2
+    assert "NA" not in {row["score"] for row in rows}
+    for format in ("bedgraph", "bigwig"):
+        result = run(model, fasta, "-o", tmp_path / f"x.{format}", "--format", format)
+        assert result.code == 0 and result.err.count(f"{said}: {format} leaves them out") == 1
+    live = run(model, fasta, "--format", "bedgraph")
+    assert live.err.count(said) == 1
+    lines = [line for line in live.out.splitlines() if not line.startswith("#")]
+    assert {line.split("\t")[0] for line in lines} == {"chr1", "fits"}
+    assert f"{live.out}" == (tmp_path / "x.bedgraph").read_text()
+    every = run(model, fasta, "--format", "bedgraph", "--max-n", 1)
+    assert "warning" not in every.err
+    assert {line.split("\t")[0] for line in every.out.splitlines() if line[0] != "#"} == set(records)
+    assert "warning" not in run(model, fasta, "--contig", "chr1", "--contig", "fits").err
+    fasta.write_text(fasta_text({"tiny": "ACGTA"}))
+    out = tmp_path / "none.bw"
+    refused(run(model, fasta, "-o", out), 1, "no window has a score", after_log=True)
+
+
 GOOD = ">c\n" + "ACGT" * 30 + "\n"
 BAD_FASTA = {
     **BROKEN_FASTA,

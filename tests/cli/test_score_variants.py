@@ -167,6 +167,9 @@ def test_only_the_regions_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: 
 
 def test_the_way_the_input_is_packed_changes_nothing(run: Run, vcf: Path, fasta: Path) -> None:
     expected = table(run(vcf, "--reference", fasta).out)
+    marked = b"\xef\xbb\xbf" + vcf.read_bytes()
+    assert run("-", "--reference", fasta, stdin=marked).out.startswith("##fileformat=VCFv4.2\n")
+    assert table(run("-", "--reference", fasta, stdin=gzip.compress(marked)).out) == expected
     packed = vcf.with_name("y.vcf.gz")
     packed.write_bytes(gzip.compress(vcf.read_bytes()))
     assert table(run(packed, "--reference", fasta).out) == expected
@@ -208,6 +211,37 @@ def test_a_packed_output_has_an_index_if_sorted(
         if not row.startswith("#")
     ]
     assert list(dict.fromkeys(rows)) == ["1", "2", "150", "100", "90", "50"]
+
+
+def test_an_index_lies_beside_the_file_that_a_link_leads_to(
+    run: Run, vcf: Path, fasta: Path, tmp_path: Path
+) -> None:
+    store, link = tmp_path / "store", tmp_path / "x.vcf.gz"
+    store.mkdir()
+    link.symlink_to(store / "real.vcf.gz")
+    index, beside = store / "real.vcf.gz.tbi", tmp_path / "x.vcf.gz.tbi"
+    for stale in (beside, store / "real.vcf.gz.csi"):
+        stale.write_text("of a former file")
+    words = ("--reference", fasta, "-o", link)
+    assert run(vcf, *words).code == 0
+    assert (
+        link.is_symlink()
+        and not beside.exists()
+        and sorted(store.iterdir()) == [index.with_suffix(""), index]
+    )
+    with pysam.TabixFile(str(index.with_suffix(""))) as found:
+        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
+    # A link to the index leads to the new one.
+    beside.symlink_to(index)
+    assert run(vcf, *words).code == 0
+    with pysam.TabixFile(str(link)) as found:
+        assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
+    lines = vcf.read_text().splitlines(keepends=True)
+    turned = vcf.with_name("turned.vcf")
+    turned.write_text("".join([*lines[:3], *reversed(lines[3:])]))
+    assert run(turned, *words).code == 0
+    assert list(store.iterdir()) == [index.with_suffix("")], "none of the unsorted file, none of the former"
+    assert not beside.is_symlink()
 
 
 def test_same_run_gives_the_same_bytes(run: Run, vcf: Path, fasta: Path, tmp_path: Path) -> None:
@@ -268,9 +302,24 @@ def test_contigs_that_the_header_lacks_are_added(
     # Those that are declared stay as they are, those of other names are declared by these.
     text = "".join([lines[0], "##contig=<ID=chr2,length=7>\n", lines[2], *lines[3:-1]])
     vcf.write_text(text.replace("chr1\t", "1\t"))
-    result = run(vcf, "--reference", fasta)
+    source, stdin = (vcf, b"") if way == "file" else ("-", vcf.read_bytes())
+    result = run(source, "--reference", fasta, stdin=stdin)
     declared = [text for text in result.out.splitlines() if text.startswith("##contig")]
     assert declared == ["##contig=<ID=chr2,length=7>", "##contig=<ID=1,length=300>"]
+
+
+def test_of_a_stream_the_names_of_the_first_records_are_added(run: Run, vcf: Path, fasta: Path) -> None:
+    """Those of later ones aren't known when the header goes out, whatever the batches' size."""
+    first = vcf.read_text().splitlines(keepends=True)[3].replace("chr1", "1")
+    head = "".join(HEADER.splitlines(keepends=True)[::2])
+    stream = (head + first * 600 + line("2", 5, "A", "C")).encode()
+    for words in ((), ("--batch-size", 1)):
+        result = run("-", "--reference", fasta, *words, stdin=stream)
+        declared = [text for text in result.out.splitlines() if text.startswith("##contig")]
+        assert declared == ["##contig=<ID=1,length=300>", "##contig=<ID=chr2,length=300>"]
+    empty = run("-", "--reference", fasta, stdin=head.encode())
+    declared = [text for text in empty.out.splitlines() if text.startswith("##contig")]
+    assert declared == ["##contig=<ID=chr1,length=300>", "##contig=<ID=chr2,length=300>"]
 
 
 def test_an_alias_file_tells_the_names_of_contigs(run: Run, fasta: Path, tmp_path: Path) -> None:

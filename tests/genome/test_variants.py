@@ -190,22 +190,22 @@ def test_offsets_out_of_range_are_refused(count: int) -> None:
 def test_contigs_by_their_other_names() -> None:
     lengths = {row.name: row.length for row in load_assembly("GRCh37").contigs}
     names = list(lengths)
-    find = contig_finder(lengths)
+    find = contig_finder(lengths, None)
     assert find(names[0]) == names[0]
     for row in load_assembly("GRCh37").contigs:
         assert {find(name) for name in row.names} == {row.name}
     assert find("NC_000001.11") is None, "GRCh38's"
     assert find("nowhere") is None
     # The length of a piece fits two assemblies: only a name that means the same in both counts.
-    piece = contig_finder({"22": 22_000_000})
+    piece = contig_finder({"22": 22_000_000}, None)
     assert piece("chr22") == "22"
     assert piece("NC_000022.10") is None and piece("NC_000022.11") is None
-    own = contig_finder({"scaffold_1": 50})
+    own = contig_finder({"scaffold_1": 50}, None)
     assert own("scaffold_1") == "scaffold_1" and own("chr1") is None
 
 
 def test_yeast_chromosome_ten_is_not_the_human_x() -> None:
-    find = contig_finder({row.name: row.length for row in load_assembly("sacCer3").contigs})
+    find = contig_finder({row.name: row.length for row in load_assembly("sacCer3").contigs}, None)
     assert find("chrX") == find("X") and find("chr22") is None
 
 

@@ -63,6 +63,13 @@ def test_the_ways_a_file_may_be_packed(tmp_path: Path) -> None:
     pysam.tabix_compress(str(plain), str(blocked))
     windows.write_bytes(plain.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
     assert read(packed) == read(blocked) == read(windows) == expected
+    marked = b"\xef\xbb\xbf" + plain.read_bytes()
+    for path, content in ((windows, marked), (packed, gzip.compress(marked))):
+        path.write_bytes(content)
+        assert read(path) == expected
+    windows.write_bytes(marked)
+    pysam.tabix_compress(str(windows), str(blocked), force=True)
+    assert read(blocked) == expected
 
 
 def test_bytes_that_are_no_utf8_survive(tmp_path: Path) -> None:
@@ -94,6 +101,8 @@ BAD = {
     "few columns": (vcf_text(columns="#CHROM\tPOS\tID\tREF\tALT"), "line 4: the header's columns"),
     "columns by spaces": (vcf_text(columns=COLUMNS.replace("\t", " ")), "line 4: the header's"),
     "empty": ("", "the file is empty"),
+    "a byte-order mark alone": ("\ufeff", "line 1: not a VCF file"),
+    "two byte-order marks": ("\ufeff\ufeff" + vcf_text(GOOD), "line 1: not a VCF file"),
     "binary": ("\x00\x01" * 100, "not a VCF file"),
 }
 

@@ -20,10 +20,11 @@ def write_model(
     task: str = "promoter",
     changed: dict[str, Any] | None = None,
     window: int = 3000,
+    tracks: int = 4,
 ) -> Path:
     """A model directory as `report-study` reads it; test promoters score `lift` deviations above negatives.
 
-    `changed` are further keys of the task's section. A chromatin model has predictions of 60 bins × 4 tracks
+    `changed` are further keys of the task's section. A chromatin model has predictions of 60 bins × `tracks`
     beside it.
     """
     path.mkdir(parents=True)
@@ -53,7 +54,7 @@ def write_model(
         scores = lift * labels + 0.8 * common + 0.6 * rng.normal(size=2 * pairs)
         write_predictions(path / "predictions.parquet", labels, 1 / (1 + np.exp(-scores)))
     else:
-        labels = toy_labels()
+        labels = toy_labels(tracks)
         scores = lift * labels + rng.normal(size=labels.shape)
         np.save(path.parent / "predictions.npy", scores.astype(np.float32))
     return path
@@ -63,9 +64,9 @@ def write(path: Path, values: object) -> None:
     path.write_text(json.dumps(values))
 
 
-def toy_labels() -> np.ndarray:
-    """Labels (60, 4)."""
-    return (np.random.default_rng(1).random((60, 4)) < 0.4).astype(np.int8)
+def toy_labels(tracks: int = 4) -> np.ndarray:
+    """Labels (60, tracks)."""
+    return (np.random.default_rng(1).random((60, tracks)) < 0.4).astype(np.int8)
 
 
 def write_predictions(path: Path, labels: np.ndarray, scores: np.ndarray) -> None:
@@ -88,7 +89,7 @@ def write_predictions(path: Path, labels: np.ndarray, scores: np.ndarray) -> Non
 
 
 def write_study(
-    home: Path, gains: dict[float, float], *, seeds: int = 3, longer: bool = False, task: str = "promoter"
+    home: Path, gains: dict[float, float], *, seeds: int = 3, longer: bool = False, **options: Any
 ) -> list[Path]:
     """Models of both starts, by the gain in lift that pretrained weights have at each share."""
     models = []
@@ -99,6 +100,6 @@ def write_study(
             starts += [("random", 600, base + gain / 2)] if longer else []
             for start, steps, lift in starts:
                 path = home / f"{start}-{steps}-{share:g}-{seed}" / "model"
-                options: dict[str, Any] = {"start": start, "share": share, "seed": seed, "task": task}
-                models.append(write_model(path, steps=steps, lift=lift, **options))
+                own: dict[str, Any] = {"start": start, "share": share, "seed": seed, "lift": lift}
+                models.append(write_model(path, steps=steps, **own, **options))
     return models

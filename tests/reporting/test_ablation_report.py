@@ -81,7 +81,7 @@ def test_figures_are_means_over_seeds_with_their_differences(files: dict[str, Pa
     )
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
         *("ablation.tsv", "ablation.json", "ablation.md", "ablation.svg"),
-        *("ablation_lengths.tsv", "ablation_lengths.svg"),
+        *("ablation_seeds.tsv", "ablation_lengths.tsv", "ablation_lengths.svg"),
     }
     table = table_of(out)
     assert table.index.tolist() == ["full", "bigbird", "window", "deep"]
@@ -98,6 +98,16 @@ def test_figures_are_means_over_seeds_with_their_differences(files: dict[str, Pa
     assert table["time_steps"].tolist() == [40, 40, 80, 80]
     assert table.loc["bigbird", "tokens_per_second"] == 16384 and table.loc["full", "peak_mib"] == 5.12
     assert np.isnan(table.loc["window", "tokens_per_second"])
+    seeds = pd.read_csv(out / "ablation_seeds.tsv", sep="\t", index_col=["mechanism", "seed"])
+    assert seeds.index.tolist() == [(name, seed) for name in table.index for seed in (1, 2)]
+    assert seeds.loc[("full", 2), "bits_per_base"] == pytest.approx(
+        bits_of(-0.05, 2).sum() / BASES.sum(), rel=1e-5
+    )
+    for column in ("bits_per_base", "time_bits_per_base"):
+        assert seeds.groupby("mechanism")[column].mean().to_dict() == pytest.approx(
+            table[column].to_dict(), rel=1e-5
+        )
+    assert "# Each seed" in (out / "ablation.md").read_text()
 
 
 def test_one_seed_has_the_interval_over_blocks_of_sequence(tmp_path: Path) -> None:
@@ -110,7 +120,7 @@ def test_one_seed_has_the_interval_over_blocks_of_sequence(tmp_path: Path) -> No
     # One is normal, the other of percentiles: of the same resamples.
     assert row["bits_per_base_low"] == pytest.approx(there["full"].bits_per_base.low, abs=0.01)
     assert row["bits_per_base_high"] == pytest.approx(there["full"].bits_per_base.high, abs=0.01)
-    assert not (tmp_path / "out/ablation_lengths.tsv").exists()
+    assert not [*(tmp_path / "out").glob("ablation_*")]
 
 
 def test_published_figures_stand_beside_what_they_are_of(files: dict[str, Path], tmp_path: Path) -> None:
@@ -181,6 +191,10 @@ def test_tracks_have_an_auroc_for_each_mechanism(files: dict[str, Path], tmp_pat
         assert table.loc[name, "auroc_FAR"] == pytest.approx(expected, rel=1e-5)
     assert table.loc["full", "gain_FAR_low"] > 0.2 and np.isnan(table.loc["window", "auroc_FAR"])
     assert "auroc_NEAR" not in table
+    # Models of tracks have one seed here, those of masked tokens two.
+    seeds = pd.read_csv(tmp_path / "out/ablation_seeds.tsv", sep="\t", index_col=["mechanism", "seed"])
+    assert seeds.loc[("full", 1), "auroc_FAR"] == table.loc["full", "auroc_FAR"]
+    assert np.isnan(seeds.loc[("full", 2), "auroc_FAR"])
     with pytest.raises(DataError, match="has no track 'ELSE'; it has: NEAR, FAR"):
         ablation_report(
             files["steps"], tmp_path / "out", reference="bigbird", tracks=tracks._replace(names=["ELSE"])

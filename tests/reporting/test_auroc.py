@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest, norm, rankdata
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.reporting.metrics.auroc import Z95, auroc, auroc_difference, auroc_note
@@ -87,6 +87,11 @@ def test_paired_difference_counts_pairs(rows):
     if min(len(a10), len(a01)) == 1:
         assert math.isnan(found.low) and math.isnan(found.high)
         return
+    if max(np.ptp(a10 - b10), np.ptp(a01 - b01)) < 1e-12:
+        alike = (rankdata(first, "dense") == rankdata(second, "dense")).all()
+        expected = (0, 0) if alike else (math.nan, math.nan)
+        assert found[1:] == pytest.approx(expected, nan_ok=True)
+        return
     half = Z95 * math.sqrt(variance(a10 - b10, a01 - b01))
     expected = max(found.value - half, -1), min(found.value + half, 1)
     assert found[1:] == pytest.approx(expected, abs=1e-12)
@@ -164,6 +169,21 @@ def test_where_the_variance_says_nothing(labels, scores, expected, note):
 
 def test_difference_with_a_class_missing_is_undefined():
     assert all(map(math.isnan, auroc_difference([1, 1], [0, 1], [1, 0])))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value", "ends"),
+    [
+        ([3, 4, 1, 2], [5, 5, 5, 5], 0.5, math.nan),  # separated, and a constant
+        ([3, 4, 1, 2], [1, 2, 3, 4], 1, math.nan),
+        ([3, 4, 1, 2], [4, 3, 2, 1], 0, math.nan),  # both separated, each in its own order
+        ([3, 4, 1, 2], [30, 40, 10, 20], 0, 0),
+        ([5, 5, 5, 5], [2, 2, 2, 2], 0, 0),
+    ],
+)
+def test_a_difference_without_variance_is_certain_of_one_ranking_alone(first, second, value, ends):
+    found = auroc_difference([1, 1, 0, 0], first, second)
+    assert found == pytest.approx((value, ends, ends), nan_ok=True)
 
 
 def test_infinite_scores_are_ranked():

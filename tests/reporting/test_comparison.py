@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.reporting.comparison.report import table_report
 from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.metrics.resampling import gain, resampled_medians
 from bigbird_dna.reporting.promoters.predictions import read_predictions
 from tests.cli.command import Run, refused
 from tests.reporting.studies import toy_labels, write_model, write_predictions
@@ -38,13 +38,15 @@ def promoter_comparator(path: Path, name: str, seed: int, lift: float, *, pairs:
     return path
 
 
-def track_comparator(path: Path, name: str, seed: int, covered: list[int], bins: int = 60) -> Path:
+def track_comparator(
+    path: Path, name: str, seed: int, covered: list[int], bins: int = 60, tracks: Sequence[Track] = TRACKS
+) -> Path:
     path.mkdir(parents=True)
-    labels = toy_labels()[:bins][:, covered]
+    labels = toy_labels(len(tracks))[:bins][:, covered]
     scores = labels + np.random.default_rng([seed, 8]).normal(size=labels.shape)
     np.save(path / "predictions.npy", scores.astype(np.float32))
     PackedLabels.from_dense(labels).save(path / "labels.npz")
-    write_tracks(path / "tracks.tsv", [TRACKS[one] for one in covered])
+    write_tracks(path / "tracks.tsv", [tracks[one] for one in covered])
     describe(path, name, seed)
     return path
 
@@ -102,7 +104,7 @@ def test_two_seeds_that_differ_widely_have_an_interval_of_areas(tmp_path: Path) 
         promoter_comparator(tmp_path / str(seed), "cnnprom", seed, lift) for seed, lift in ((1, 0), (2, 6))
     ]
     (row,) = table_report("table6", pair, tmp_path / "report").to_dict("records")
-    assert (row["auroc_low"], row["auroc_high"]) == (0, 1)
+    assert 0 < row["auroc_low"] < 0.01 and 0.99 < row["auroc_high"] < 1
     assert 0.7 < row["auroc"] < 0.8
 
 
@@ -156,10 +158,7 @@ def test_medians_by_group_with_and_without_a_known_motif(
     values = [np.load(path.parent / "predictions.npy").astype(float) for path in directories[:2]]
     areas = np.array([[auroc(truth[:, one], v[:, one]).value for one in range(3)] for v in values])
     row = table.query("group == 'TF' and tracks == 'all' and weights == 'pretrained'").iloc[0]
-    medians, nothing = np.median(areas, axis=1), np.zeros(2)
-    expected = gain(medians, nothing, resampled_medians(areas), np.zeros((2, 1)))
-    found = [row["median_auroc"], row["median_auroc_low"], row["median_auroc_high"]]
-    assert found == pytest.approx(list(expected))
+    assert row["median_auroc"] == pytest.approx(np.median(areas, axis=1).mean())
     each = pd.read_csv(tmp_path / "table7_tracks.tsv", sep="\t", keep_default_na=False)
     assert list(each.columns) == TRACK_COLUMNS
     own = each.query("predictor == 'bigbird' and weights == 'pretrained'")
@@ -218,14 +217,16 @@ def test_bits_per_base(tmp_path: Path) -> None:
     table = table_report("table5", [tmp_path / "bits.tsv"], tmp_path / "report")
     assert table[["predictor", "bits_per_base"]].values.tolist() == [["model", 1.7], ["uniform", 2.0]]
     assert table["published"].tolist() == pytest.approx([1.12, np.nan], nan_ok=True)
-    assert "| model | 1.700 [1.600, 1.800] |" in (tmp_path / "report/table5.md").read_text()
+    page = (tmp_path / "report/table5.md").read_text()
+    assert "| test | model | 1.700 [1.600, 1.800] |" in page
+    assert "Intervals are of 95 %, over blocks of 10 kb of sequence." in page
     # Of a further model its own row alone.
     (tmp_path / "other.tsv").write_text(head + "\n".join(rows).replace("1.7\t", "1.75\t") + "\n")
     further = {"bert-512": tmp_path / "other.tsv"}
     table = table_report("table5", [tmp_path / "bits.tsv"], tmp_path / "report", bits=further)
     assert table["predictor"].tolist() == ["model", "model bert-512", "uniform"]
     assert table["bits_per_base"].tolist() == [1.7, 1.75, 2.0] and table["published"].notna().sum() == 1
-    assert (tmp_path / "report/table5.svg").is_file()
+    assert "bits per base, test" in (tmp_path / "report/table5.svg").read_text()
 
 
 def test_names_of_the_configuration_are_those_of_the_comparators() -> None:

@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit, logit
 from scipy.stats import norm, ttest_1samp
 
 from bigbird_dna.reporting.metrics import resampling
 from bigbird_dna.reporting.metrics.auroc import auroc, auroc_difference
-from bigbird_dna.reporting.metrics.resampling import RankedRows, gain, resampled_aurocs, resampled_medians
+from bigbird_dna.reporting.metrics.resampling import (
+    FEWEST_TRACKS,
+    RankedRows,
+    gain,
+    mean_auroc,
+    resampled_aurocs,
+    resampled_medians,
+    with_width,
+)
 
 
 @given(st.data())
@@ -76,6 +85,72 @@ def test_a_gain_without_an_interval() -> None:
     nothing = np.full((1, 5), np.nan)
     found = gain([0.8], [0.7], nothing, nothing)
     assert found.value == pytest.approx(0.1) and math.isnan(found.low)
+
+
+def test_resamples_that_are_all_alike_are_no_certainty() -> None:
+    """A single track has one median; models that separate the classes do in every resample."""
+    same = np.full((1, 50), 0.7)
+    found = gain([0.703], [0.701], same + 0.003, same + 0.001)
+    assert found.low == found.high == found.value
+    assert with_width(found) == pytest.approx((0.002, math.nan, math.nan), nan_ok=True)
+    labels = np.tile([1, 0], 20)
+    moved = resampled_aurocs(labels, np.stack([labels, 2 * labels]), np.arange(40) // 2)
+    assert math.isnan(with_width(gain([1.0], [1.0], moved[:1], moved[1:])).low)
+
+
+def test_few_tracks_are_not_resampled() -> None:
+    values = np.random.default_rng(1).random((2, FEWEST_TRACKS))
+    assert resampled_medians(values).shape == (2, resampling.RESAMPLES)
+    few = resampled_medians(values[:, 1:])
+    assert few.shape == (2, 0)
+    found = gain([0.8], [0.7], few[:1], few[1:])
+    assert found.value == pytest.approx(0.1) and math.isnan(found.low) and math.isnan(found.high)
+
+
+def test_the_interval_of_a_mean_auroc_is_symmetric_on_the_logit_scale() -> None:
+    """Of one seed about DeLong's, of several as wide as the plain one to first order; never beyond 0 or 1."""
+    rng = np.random.default_rng(6)
+    labels = np.repeat([1, 0], 60)
+    scores = rng.normal(size=(3, 120)) + np.array([[2.0], [2.4], [2.8]]) * labels
+    areas = np.array([auroc(labels, row).value for row in scores])
+    moved = resampled_aurocs(labels, scores, np.arange(120))
+    one = mean_auroc(areas[:1], moved[:1], (60, 60))
+    expected = auroc(labels, scores[0])
+    assert one.value == areas[0]
+    assert np.allclose(logit(one[1:]), logit(expected[1:]), atol=0.1 * np.ptp(logit(expected[1:])))
+    found = mean_auroc(areas, moved, (60, 60))
+    plain = gain(areas, np.zeros(3), moved, np.zeros((3, 1)))
+    half = (plain.value - plain.low) / (plain.value * (1 - plain.value))
+    assert found[1:] == pytest.approx([expit(logit(plain.value) + side * half) for side in (-1, 1)])
+    apart = mean_auroc(np.array([0.5, 1.0]), np.stack([moved[0] / 2, moved[1]]), (60, 60))
+    assert 0 < apart.low < 0.01 and 0.99 < apart.high < 1
+
+
+def test_a_mean_auroc_without_variance() -> None:
+    """As `auroc` has it: of separated classes from groups that share no row, of equal scores no interval."""
+    labels, groups = np.tile([1, 0, 0], 12), np.repeat(np.arange(12), 3)
+    for scores, expected in (
+        (labels, auroc(np.repeat([1, 0], 12), np.repeat([1, 0], 12))),
+        (-labels, auroc(np.repeat([1, 0], 12), np.repeat([0, 1], 12))),
+        (np.zeros(36), (0.5, math.nan, math.nan)),
+        (groups, (0.5, math.nan, math.nan)),  # a promoter and its negatives alike
+    ):
+        moved = resampled_aurocs(labels, np.stack([scores, scores]), groups)
+        areas = np.full(2, auroc(labels, scores).value)
+        assert mean_auroc(areas, moved, (12, 12)) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(("area", "pairs"), [(0.99, 50), (0.95, 50)])
+def test_near_1_the_logit_scale_covers_the_truth(area: float, pairs: int) -> None:
+    rng = np.random.default_rng(1)
+    labels, groups = np.repeat([1, 0], pairs), np.tile(np.arange(pairs), 2)
+    studies, covered = 150, 0
+    for study in range(studies):
+        scores = rng.normal(size=2 * pairs) + norm.ppf(area) * math.sqrt(2) * labels
+        moved = resampled_aurocs(labels, scores[None], groups, seed=study, resamples=300)
+        found = mean_auroc(np.array([auroc(labels, scores).value]), moved, (pairs, pairs))
+        covered += found.low <= area <= found.high
+    assert covered / studies >= 0.9
 
 
 @pytest.mark.parametrize(("pairs", "seeds", "deviation"), [(100, 3, 0.0), (100, 3, 0.15), (200, 1, 0.0)])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -139,23 +140,66 @@ def test_starts_without_a_seed_in_common_have_no_interval(tmp_path: Path) -> Non
 
 
 def test_chromatin_is_judged_by_its_median_track(tmp_path: Path) -> None:
-    found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin")
-    PackedLabels.from_dense(toy_labels()).save(tmp_path / "labels.npz")
+    found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin", tracks=6)
+    labels = toy_labels(6)
+    PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
     with pytest.raises(UsageError, match="--labels: name the labels"):
         study_report(found, tmp_path / "report")
     study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz")
     table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
     assert table["task"].tolist() == ["chromatin"] * 2 and table["gain_low"].iloc[1] > 0
-    labels = toy_labels()
-    medians = [
-        np.median([auroc(labels[:, t], scores[:, t]).value for t in range(4)])
-        for scores in (np.load(path.parent / "predictions.npy") for path in found[::2])
-    ]
-    assert table["auroc"].iloc[0] == pytest.approx(np.mean(medians), abs=1e-6)
+    assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, range(6)), abs=1e-6)
     assert "in the median over the tracks" in (tmp_path / "report/study.txt").read_text()
-    np.save(found[0].parent / "predictions.npy", np.zeros((7, 4), np.float32))
-    with pytest.raises(DataError, match=r"predictions.npy: 7 bins × 4 tracks, .*labels.npz has 60 × 4"):
+    np.save(found[0].parent / "predictions.npy", np.zeros((7, 6), np.float32))
+    with pytest.raises(DataError, match=r"predictions.npy: 7 bins × 6 tracks, .*labels.npz has 60 × 6"):
         study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz")
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_of_few_tracks_there_is_no_verdict(tmp_path: Path, seeds: int) -> None:
+    """A single track has one median, however often it is drawn."""
+    found = write_study(tmp_path / "m", {0.2: 1.5, 1.0: 1.5}, task="chromatin", tracks=1, seeds=seeds)
+    PackedLabels.from_dense(toy_labels(1)).save(tmp_path / "labels.npz")
+    said = study_report(found, tmp_path / "report", labels=tmp_path / "labels.npz").sentences
+    table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
+    assert table["gain"].iloc[1] > 0 and table[["gain_low", "gain_high"]].isna().all(axis=None)
+    assert said[0] == (
+        "Chromatin: the test tracks are too few, or too much alike, for an interval of the difference, so "
+        "nothing is said of a gain."
+    )
+    assert "without an interval." in said[1] and "a gain of" not in " ".join(said[1:])
+
+
+def test_tracks_with_few_positives_have_no_part_in_the_median(tmp_path: Path, run: Run) -> None:
+    found = write_study(tmp_path / "m", {0.2: 1.5}, task="chromatin", tracks=8)
+    labels = toy_labels(8)
+    labels[1:, :2] = 0  # one positive
+    PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
+    words = ("report-study", *found, "--labels", tmp_path / "labels.npz", "-o", tmp_path / "report")
+    for least, counting in ((1, range(8)), (2, range(2, 8))):
+        assert run(*words, "--min-positives", least).code == 0
+        table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
+        assert table["auroc"].iloc[0] == pytest.approx(_median(found, labels, counting), abs=1e-6)
+    refused(run(*words, "--min-positives", 61), 1, "labels.npz: no track has negatives and 61 positive bins")
+
+
+def _median(found: list[Path], labels: np.ndarray, tracks: Iterable[int]) -> float:
+    """Of the pretrained models, the mean over seeds; every second model is one."""
+    medians = []
+    for path in found[::2]:
+        scores = np.load(path.parent / "predictions.npy")
+        areas = [auroc(labels[:, t], scores[:, t]).value for t in tracks]
+        medians.append(np.nanmedian(areas))
+    return float(np.mean(medians))
+
+
+def test_curves_without_a_step_in_common_have_no_legend(tmp_path: Path) -> None:
+    """Matplotlib would warn of an empty one."""
+    found = [write_model(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    log = found[1] / "training.jsonl"
+    log.write_text(re.sub(r'"step": (\d+)(?=, "eval)', lambda m: f'"step": {int(m[1]) + 5}', log.read_text()))
+    study_report(found, tmp_path / "report")
+    assert (tmp_path / "report/study_steps.svg").is_file()
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,41 @@ def test_a_first_row_with_a_missing_value_is_a_row(tmp_path):
     np.testing.assert_array_equal(whole(array), [[np.nan, 0, 1], [1, 1, 0], [1, 0, 0]])
 
 
+TABLE = (
+    "## bigbird-dna 0\n#contig\tstart\tend\tname\tstrand\tnote\ta\tb\tc d\n"
+    "I\t0\t9\t.\t.\t.\t0.25\t1e-05\t.\nI\t9\t18\tx\t+\ttoo_many_n\t.\t.\t.\nII\t0\t9\tNA\t.\t.\t1\t0.5\t.\n"
+)
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "parquet"])
+def test_a_table_with_notes_and_dots(tmp_path, ending):
+    """As `predict-tracks` writes it: the note is nothing to judge or to compare, a dot is no figure."""
+    path = tmp_path / f"x.{ending}"
+    if ending == "parquet":
+        from io import StringIO
+
+        table = pd.read_csv(StringIO(TABLE.replace("#contig", "contig")), sep="\t", skiprows=1, na_values=".")
+        table["note"] = table["note"].astype(object)
+        table.to_parquet(path, index=False)
+    else:
+        path.write_text(TABLE if ending == "tsv" else TABLE.replace("\t", ","))
+    array = open_array(path, "predictions")
+    assert array.names == ("a", "b", "c d")
+    assert list(array.places.columns) == ["contig", "start", "end", "name", "strand"]
+    np.testing.assert_array_equal(whole(array), [[0.25, 1e-5, np.nan], [np.nan] * 3, [1, 0.5, np.nan]])
+    if ending != "parquet":
+        assert array.places["strand"].tolist() == [".", "+", "."]
+
+
+def test_a_table_of_dots_and_words_is_refused(tmp_path):
+    (tmp_path / "x.tsv").write_text("a\tb\n1\t.\n2\tx\n")
+    with pytest.raises(DataError, match=r"x\.tsv: line 3: column 'b': 'x' is not a number"):
+        open_array(tmp_path / "x.tsv", "predictions")
+    (tmp_path / "y.tsv").write_text("note\tstart\nx\t1\n")
+    with pytest.raises(DataError, match=r"y\.tsv: 1 rows × 0 tracks"):
+        open_array(tmp_path / "y.tsv", "predictions")
+
+
 @pytest.mark.parametrize("chunks", [None, (50, 2)])
 @pytest.mark.parametrize("where", ["attribute", "dataset"])
 def test_hdf5(tmp_path, monkeypatch, values, chunks, where):

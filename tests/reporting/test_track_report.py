@@ -189,6 +189,10 @@ def test_page_is_a_plain_table_without_script(made):
     assert "no positives: 1" in made.page
 
 
+def test_the_page_says_what_its_intervals_take_for_granted(made):
+    assert "Intervals count rows as independent: neighbouring bins of one peak are not" in made.page
+
+
 def test_embedded_data_is_that_of_the_tables(made):
     text = made.page.split('id="data">')[1].split("</script>")[0]
     assert not set("<>&'\u2028") & set(text)
@@ -255,6 +259,20 @@ def test_tracks_with_few_positives_take_no_part(made, tmp_path):
     assert not report.tracks["counted"][5] and report.tracks["auroc"][5] > 0
     assert "fewer than 20 positives" in report.tracks["note"][5]
     assert report.groups.set_index("group").loc["HM", "tracks"] == 1
+
+
+def test_a_difference_without_an_interval_is_not_counted_as_one(tmp_path):
+    """Separated classes beside equal scores: the variance is 0, which is no certainty."""
+    labels = np.tile(np.arange(20) % 2, (3, 1)).T
+    noise = np.random.default_rng(0).normal(size=labels.shape)
+    scores, other = labels + 0.0, np.zeros(labels.shape)
+    scores[:, 2], other[:, 2] = 2.0 * labels[:, 2] + noise[:, 2], -labels[:, 2] - noise[:, 2]
+    report = auc_report(scores, labels, tmp_path / "out", compare={"other": other})
+    assert report.tracks["delta_other"].tolist()[:2] == [0.5, 0.5]
+    assert report.tracks["delta_other_low"].isna().tolist() == [True, True, False]
+    text = " ".join((tmp_path / "out/report.html").read_text().split())
+    assert "3 of 3 tracks are above other" in text
+    assert "difference lies above zero for 1, below it for 0; 2 have none." in text
 
 
 def test_no_track_can_be_judged(tmp_path):

@@ -50,3 +50,25 @@ def test_other_labels_are_refused(value, dtype):
     scores = open_array(np.zeros((9, 3)), "predictions")
     with pytest.raises(DataError, match=r"labels: row 7, track 'c': label .* is not one of 0, 1 and -1"):
         read_slice([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))
+
+
+def test_a_missing_prediction_matters_where_the_label_was_measured():
+    labels = np.array([[1, 0], [-1, 1], [0, -1], [1, 1]], np.int8)
+    values = np.array([[0.5, 0.1], [np.nan, 0.2], [0.3, np.nan], [0.4, np.inf]])
+    scores, truth = open_array(values, "predictions"), open_array(labels, "labels")
+    read = read_slice([scores, scores], truth, 0, 2, ("a", "b"))
+    measured = read.labels >= 0
+    np.testing.assert_array_equal(read.scores[1][measured], values.T[measured])
+    assert [counts.tolist() for counts in read.infinite] == [[0, 1]] * 2
+    for row, track in ((0, 0), (3, 1)):
+        bad = values.copy()
+        bad[row, track] = np.nan
+        name = "ab"[track]
+        said = rf"predictions: row {row + 1}, track '{name}': the prediction is NaN or missing"
+        with pytest.raises(DataError, match=said):
+            read_slice([scores, open_array(bad, "predictions")], truth, 0, 2, ("a", "b"))
+    bad = open_array(np.full((4, 2), np.nan), "predictions")
+    with pytest.raises(DataError, match="row 1, track 'a'"):
+        read_slice([bad], truth, 0, 2, ("a", "b"))
+    with pytest.raises(DataError, match="row 1, track 'b'"):
+        read_slice([bad], truth, 1, 2, ("a", "b"))

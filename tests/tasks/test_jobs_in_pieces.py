@@ -140,7 +140,7 @@ def test_a_piece_is_one_of_some(text: str) -> None:
 @pytest.mark.parametrize("regions", [None, "some.bed"])
 def test_the_windows_of_a_range_are_those_of_a_whole_scan(home: Path, regions: str | None) -> None:
     lengths = {name: len(text) for name, text in RECORDS.items()}
-    places = find_places((), home / regions, lengths, "x") if regions else None
+    places = find_places((), home / regions, lengths, "x", None) if regions else None
     count = count_windows(lengths, window=WINDOW, stride=STRIDE, places=places)
 
     def scan(**options: Any) -> list[Any]:

@@ -139,11 +139,11 @@ def test_places_that_are_not_there(run: Run, model: Letters, fasta: Path, bed: P
 def test_contigs_under_their_other_names(tmp_path: Path) -> None:
     known = {"chr21": 48_129_895, "chr22": 51_304_566}
     (tmp_path / "x.bed").write_text("22\t10\t20\nNC_000021.8\t5\t9\nchr22\t15\t30\n")
-    places = find_places(["22", "CM000683.1"], tmp_path / "x.bed", known, "x.fa")
+    places = find_places(["22", "CM000683.1"], tmp_path / "x.bed", known, "x.fa", None)
     assert places is not None
     assert list(places.clipped("chr22", 0, 100)) == [(10, 30)] == list(places.clipped("22", 0, 100))
     assert places.overlaps("21", 8, 9) and not places.overlaps("21", 9, 10)
     assert not places.overlaps("chr22", 30, 31) and places.overlaps("chr22", 29, 31)
-    assert find_places([], None, known, "x.fa") is None
+    assert find_places([], None, known, "x.fa", None) is None
     with pytest.raises(DataError, match="none of the contigs 1; it has chr21, chr22"):
-        find_places(["1"], None, known, "x.fa")
+        find_places(["1"], None, known, "x.fa", None)

@@ -21,6 +21,7 @@ from bigbird_dna.tasks.promoters.negatives import (
     permute,
     substitute,
 )
+from bigbird_dna.tasks.promoters.placing import Place
 from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from tests.tiny_run import MOTIF, UPSTREAM
 
@@ -150,6 +151,37 @@ def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
     assert sequences[kept].tolist() == window_sequences(Reference(reference), first.rows, config.seed)
     owned = data.rows["pair"].isin(held_out["pair"])
     assert (pd.Series(sequences[owned]).groupby(data.rows["pair"][owned].to_numpy()).nunique() == 5).all()
+
+
+def test_further_genomic_negatives_are_none_of_the_others(
+    tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that repeated one are others now, and no other window is."""
+    config = load_config(tiny_config, ["promoters.calibration.negatives=12"])
+    window = ["contig", "start", "end", "strand"]
+
+    def made(name: str) -> tuple[pd.DataFrame, np.ndarray]:
+        prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / name)
+        rows = pd.read_parquet(tmp_path / name / "windows.parquet").query("negative_set == 'genomic'")
+        more = rows["split"].isin(FURTHER.values()).to_numpy()
+        others = {*rows[~more][window].itertuples(index=False, name=None)}
+        again = [row in others for row in rows[more][window].itertuples(index=False, name=None)]
+        return rows[more].reset_index(drop=True), np.array(again)
+
+    found, again = made("found")
+    assert not again.any() and not found.duplicated(window).any()
+    find = Place.find
+    monkeypatch.setattr(Place, "find", lambda self, *arguments, **_: find(self, *arguments))
+    before, repeated = made("before")
+    assert repeated.any() and len(before) == len(found)
+    changed = (found[window] != before[window]).any(axis=1).to_numpy()
+    assert (changed == repeated).all()
+    genome = Reference(config.paths.reference)
+    gc = [
+        [gc_fraction(text) for text in window_sequences(genome, rows[repeated], config.seed)]
+        for rows in (found, before)
+    ]
+    assert np.abs(np.subtract(*gc)).max() < 0.1
 
 
 def test_genomic_negatives_match_gc_and_look_away_from_promoters(tiny_config: Path) -> None:

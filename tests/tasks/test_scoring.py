@@ -258,6 +258,22 @@ def test_signal_of_a_short_record_is_one_bin() -> None:
     assert spans(rows, {"c": 5}) == [Span("c", 0, 5, max(row.score or 0 for row in rows))]
 
 
+@pytest.mark.parametrize(
+    ("sequence", "shown"),
+    [("ACGTA", True), ("ACGT", False), ("ACGTN", False), ("ACGNTA", True), ("ACGNNA", False), ("A", False)],
+)
+def test_what_lies_beyond_a_record_can_count_as_n(sequence: str, shown: bool) -> None:
+    """A sixth of a window of 6 bp may be N, two sixths may not."""
+    rows = scan({"c": sequence}, max_n=0.3, beyond_is_n=True)
+    assert [row.score is not None for row in rows] == [shown] * 2
+    missing = 6 - len(sequence)
+    share = (missing + sequence.count("N")) / 6
+    notes = (["short"] if missing else []) + ([] if shown else [f"n_fraction={share:.4g}"])
+    assert [row.note for row in rows] == [";".join(notes)] * 2
+    if shown:
+        assert rows == scan({"c": sequence}, max_n=0.3)
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     records=fasta_records("ACGTN"),

@@ -1,6 +1,10 @@
-"""Which device is taken, and what becomes of a training that diverges."""
+"""Which device is taken, what becomes of a training that diverges, and of processes whose first one fails."""
 
+import multiprocessing
+import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +14,7 @@ from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.training.checkpoint_file import read_checkpoint
-from bigbird_dna.training.distributed import World
+from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.loop import Batch, train
 from bigbird_dna.training.state import CheckpointStore, fingerprint
 
@@ -73,10 +77,53 @@ def test_divergence_stops_the_training_and_keeps_the_last_good_checkpoint(tmp_pa
     store = CheckpointStore(tmp_path, {"a": 1})
     with pytest.raises(DataError, match=r"step 7: the loss is (nan|inf): training has diverged"):
         train(network, Line(), config, store, ALONE)
-    state = read_checkpoint(store.path)
-    assert state["progress"]["step"] == 6
+    # The weights after step 6 gave that loss.
+    assert not store.path.exists()
+    state = read_checkpoint(store.previous)
+    assert state["progress"]["step"] == 4
     assert all(torch.isfinite(value).all() for value in state["network"].values())
 
 
 def test_a_fingerprint_tells_configurations_apart_whatever_their_order() -> None:
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1}) != fingerprint({"a": 2, "b": 1})
+
+
+def _failing(rank: int, port: int, errors: Any, heard: Any) -> None:
+    """One of two processes; the first one fails, and waits till both have said why they end."""
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in own.items()}, MASTER_ADDR="127.0.0.1")
+    with world("cpu") as here:
+        for error in (IndexError("defect\nof two lines"), DataError("a.txt: damaged")):
+
+            def call(error: Exception = error) -> None:
+                raise error
+
+            try:
+                here.first(call)
+            except Exception as found:
+                errors.put((type(error).__name__, rank, type(found).__name__, str(found)))
+        heard.wait(60)
+
+
+def test_whatever_fails_on_the_first_process_no_other_waits_for_it() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    errors, heard = context.Queue(), context.Event()
+    pair = [context.Process(target=_failing, args=(rank, port, errors, heard)) for rank in range(2)]
+    for process in pair:
+        process.start()
+    try:
+        found = sorted(errors.get(timeout=60) for _ in range(4))
+    finally:
+        heard.set()
+        for process in pair:
+            process.join(60)
+    assert found == [
+        ("DataError", 0, "DataError", "a.txt: damaged"),
+        ("DataError", 1, "DataError", "a.txt: damaged"),
+        ("IndexError", 0, "IndexError", "defect\nof two lines"),
+        ("IndexError", 1, "RuntimeError", "the first process failed: defect of two lines"),
+    ]
+    assert [process.exitcode for process in pair] == [0, 0]

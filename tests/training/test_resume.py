@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,16 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, Stopped
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.tasks.pretraining import training
 from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.training.distributed import world
 from bigbird_dna.training.loop import Batch
 from tests.cli.command import Run, refused
+from tests.training.kinds import make_chromatin, train
 
 # Long enough that every kill comes before the end, also on a fast machine.
 LONG = ("--set", "pretraining.steps=400")
@@ -260,3 +265,28 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tiny_config: Path, tmp_pat
     assert outcome.stderr.splitlines()[-1] == (
         "bigbird-dna: error: batch_size 4 can't be divided among 1 processes × 5 micro-batches"
     )
+
+
+def test_chromatin_on_another_sequence_starts_anew(
+    tiny_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bins and labels are the same, and what is learnt from isn't."""
+    made = make_chromatin(tmp_path / "made")
+    path = made / "reference.fa.gz"
+
+    def resumed(limit: float) -> bool:
+        """Train a step, or to the end; whether it goes on from a checkpoint."""
+        capsys.readouterr()
+        with suppress(Stopped), world("cpu", time.time() + limit) as here:
+            train("chromatin", tiny_config, made, tmp_path / "out", tmp_path / "checkpoints", here)
+        return "resuming at step" in capsys.readouterr().err
+
+    assert not resumed(30)
+    before = path.read_bytes()
+    with Reference(path) as reference:
+        whole = [Interval(name, 0, length) for name, length in reference.contigs.items()]
+        others = {one.contig: reference.fetch(one).translate(str.maketrans("ACGT", "TGCA")) for one in whole}
+    write_fasta(path, others.items())
+    assert not resumed(30) and resumed(30)
+    path.write_bytes(before)
+    assert resumed(1e6)

@@ -178,6 +178,9 @@ def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:
 
     network, _ = fresh()
     train(network, Curve(), CONFIG, opened(tmp_path), Counting(0, 1, torch.device("cpu")))
+    checks = [value for value in sums if "broken" in value]  # of weights that are saved
+    assert checks == [{"broken": 0.0}] * (CONFIG.steps // CONFIG.checkpoint_every)
+    sums = [value for value in sums if "broken" not in value]
     assert len(sums) == CONFIG.steps + 1
     # Of the last step what it has lost, of the next one what it is divided by.
     assert [value["of rows"] for value in sums[:-1]] == [4.0] * CONFIG.steps

@@ -224,8 +224,11 @@ class _Objective:
         for part in blocks(count, 1 << 16):
             positives += learnt.labels(part).sum(axis=0, dtype=np.int64)
         self.share = positives / count
-        weight = (count - positives) / positives.clip(1) if settings.balanced else np.ones(len(positives))
+        weight = _weights(positives, count, settings.balanced)
         self.weight = torch.as_tensor(weight, dtype=torch.float32)
+        # Held-out windows have classes in another ratio.
+        judged = self.judged_labels.sum(axis=0, dtype=np.int64)
+        self.judged_weight = _weights(judged, len(self.judged_labels), settings.balanced)
         self.best = _read_best(best)
 
     def begin_with_shares(self, network: nn.Module) -> None:
@@ -269,7 +272,7 @@ class _Objective:
     def evaluate(self, network: nn.Module) -> dict[str, float]:
         """Loss and median AUROC on held-out windows, one strand; the best weights so far are kept."""
         chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
-        loss = _loss(self.judged_labels, chances, self.weight.numpy())
+        loss = _loss(self.judged_labels, chances, self.judged_weight)
         if loss < self.best.loss:
             weights = {name: value.cpu().clone() for name, value in network.state_dict().items()}
             self.best = _Best(loss, weights)
@@ -284,7 +287,14 @@ def _some(count: int, seed: int) -> Rows:
     return np.sort(np.random.default_rng((seed, 5)).choice(count, JUDGED_WINDOWS, replace=False))
 
 
-def _loss(labels: NDArray[np.uint8], chances: NDArray[np.float64], weight: NDArray[np.float32]) -> float:
+def _weights(positives: NDArray[np.int64], rows: int, balanced: bool) -> NDArray[np.float64]:
+    """How much a positive of each label (T,) counts, where a negative counts 1; as a class, if balanced."""
+    negatives = rows - positives
+    both = (positives > 0) & (negatives > 0)
+    return np.where(both & balanced, negatives / positives.clip(1), 1.0)
+
+
+def _loss(labels: NDArray[np.uint8], chances: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
     """Mean cross-entropy of probabilities (n, T), positives counted by the weight of their label (T,)."""
     right = np.where(labels == 1, chances, 1 - chances)
     counted = np.where(labels == 1, weight, 1.0)

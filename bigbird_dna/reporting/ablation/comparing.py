@@ -26,7 +26,7 @@ class Reached(NamedTuple):
 
     value: Estimate  # bits per base; or an AUROC
     difference: Estimate  # minus the reference's, on the seeds that both have
-    seeds: int
+    by_seed: Mapping[int, float]  # of which `value` is the mean
     steps: int  # of each training; 0 where they differ or it isn't said
     seconds: float  # of its steps by the log, mean over seeds; NaN where it isn't said
 
@@ -63,5 +63,6 @@ def compared(
         rows = list(own.values())
         nothing = np.zeros((len(rows), 1))
         value = gain(values[rows], nothing[:, 0], drawn[rows], nothing, bounds)
-        found[name] = Reached(value, difference, len(rows), 0, float("nan"))
+        by_seed = {seed: float(values[row]) for seed, row in own.items()}
+        found[name] = Reached(value, difference, by_seed, 0, float("nan"))
     return found

@@ -88,10 +88,14 @@ def _looks() -> Sequence[Mapping[str, Any]]:
 def _points(
     axis: Axes, names: Sequence[str], groups: Mapping[str, Mapping[str, Reached]], colours: Sequence[str]
 ) -> None:
-    """A point with its interval for each mechanism and group; those without one are left out."""
+    """A point with its interval for each mechanism and group, a ring for each seed where there are several.
+
+    Mechanisms without a value are left out.
+    """
     from matplotlib.transforms import ScaledTranslation
 
     for number, (label, reached) in enumerate(groups.items()):
+        colour = colours[number % len(colours)]
         aside = (number - (len(groups) - 1) / 2) * 2 * _APART
         rows = [(place + aside, reached[name].value) for place, name in enumerate(names) if name in reached]
         height, values = [row[0] for row in rows], [row[1].value for row in rows]
@@ -103,9 +107,14 @@ def _points(
             fmt="o",
             markersize=4,
             linewidth=1.2,
-            color=colours[number % len(colours)],
+            color=colour,
             label=label,
         )
+        for place, name in enumerate(names):
+            seeds = list(reached[name].by_seed.values()) if name in reached else []
+            if len(seeds) > 1:
+                heights = [place + aside] * len(seeds)
+                axis.scatter(seeds, heights, s=12, facecolors="none", edgecolors=colour, linewidths=0.8)
     figure = axis.get_figure()
     assert figure is not None
     below = axis.transAxes + ScaledTranslation(0, _BELOW, figure.dpi_scale_trans)

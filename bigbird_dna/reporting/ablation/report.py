@@ -22,7 +22,7 @@ from bigbird_dna.reporting.ablation.reading import (
     read_models_bits,
     split_name,
 )
-from bigbird_dna.reporting.ablation.table import Found, ablation_table, length_table
+from bigbird_dna.reporting.ablation.table import Found, ablation_table, length_table, seed_table
 from bigbird_dna.reporting.ablation.tracks import JudgedTracks, Tracks, compare_tracks
 from bigbird_dna.reporting.readable import markdown, readable
 from bigbird_dna.reporting.tables import json_rows, write_tsv
@@ -30,7 +30,7 @@ from bigbird_dna.reporting.tables import json_rows, write_tsv
 if TYPE_CHECKING:
     import pandas as pd
 
-TITLE, LENGTHS = "Attention mechanisms on the same DNA", "Longer inputs"
+TITLE, SEEDS, LENGTHS = "Attention mechanisms on the same DNA", "Each seed", "Longer inputs"
 
 
 def ablation_report(
@@ -44,7 +44,9 @@ def ablation_report(
     tracks: Tracks | None = None,
     altered: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Write `ablation.tsv`, `.json`, `.md` and `.svg`, with lengths also `ablation_lengths.tsv` and `.svg`.
+    """Write `ablation.tsv`, `.json`, `.md` and `.svg`.
+
+    With several seeds also `ablation_seeds.tsv`, with lengths `ablation_lengths.tsv` and `.svg`.
 
     Parameters
     ----------
@@ -84,6 +86,11 @@ def ablation_report(
         if tracks:
             content["track_notes"] = dict(found.track_notes)
         mechanism_figure(found, files / "ablation.svg")
+        if table["seeds"].max() > 1:
+            seeds = seed_table(found)
+            write_tsv(files / "ablation_seeds.tsv", seeds)
+            pages.append(_page(SEEDS, seeds))
+            content["seeds"] = json_rows(seeds)
         if found.lengths:
             write_tsv(files / "ablation_lengths.tsv", longer)
             length_figure(found, files / "ablation_lengths.svg")

@@ -15,7 +15,7 @@ from bigbird_dna.reporting.metrics.auroc import UNDEFINED
 if TYPE_CHECKING:
     import pandas as pd
 
-_NOTHING = Reached(UNDEFINED, UNDEFINED, 0, 0, math.nan)
+_NOTHING = Reached(UNDEFINED, UNDEFINED, {}, 0, math.nan)
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,21 @@ def length_table(found: Found) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def seed_table(found: Found) -> pd.DataFrame:
+    """A row a mechanism and seed: what a mean over seeds hides, as of two that learnt and one that didn't."""
+    import pandas as pd
+
+    parts = {"bits_per_base": found.steps, **({"time_bits_per_base": found.time} if found.time else {})}
+    parts |= {f"auroc_{track}": reached for track, reached in found.tracks.items()}
+    rows: list[dict[str, object]] = []
+    for name in found.names:
+        own = {part: reached.get(name, _NOTHING).by_seed for part, reached in parts.items()}
+        for seed in sorted({seed for values in own.values() for seed in values}):
+            row = {part: values.get(seed, math.nan) for part, values in own.items()}
+            rows.append({"mechanism": name, "seed": seed, **row})
+    return pd.DataFrame(rows)
+
+
 def _row(found: Found, name: str) -> dict[str, object]:
     steps, time = found.steps[name], found.time.get(name, _NOTHING)
     alike = _alike(found, name)
@@ -79,7 +94,7 @@ def _row(found: Found, name: str) -> dict[str, object]:
         "mechanism": name,
         "attention": found.attention(name),
         "building_block": BUILDING_BLOCKS.get(alike, ""),
-        "seeds": steps.seeds,
+        "seeds": len(steps.by_seed),
         "steps": steps.steps,
         **_bits(steps, ""),
         "seconds": steps.seconds,

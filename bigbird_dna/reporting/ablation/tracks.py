@@ -22,7 +22,7 @@ from bigbird_dna.reporting.ablation.comparing import Reached, compared
 from bigbird_dna.reporting.ablation.reading import by_mechanism
 from bigbird_dna.reporting.metrics.auroc import Estimate, auroc, auroc_note
 from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES, FEWEST_BLOCKS
-from bigbird_dna.reporting.metrics.resampling import resampled_aurocs
+from bigbird_dna.reporting.metrics.resampling import resampled_aurocs, uncertain
 from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions
 from bigbird_dna.reporting.tracks.slices import UNMEASURED, read_slice
@@ -136,22 +136,10 @@ def _judged(
         for name, one in found.items():
             theirs = found.get(reference, one).value.value
             found[name] = one._replace(
-                value=_uncertain(one.value, apart),
+                value=uncertain(one.value, apart),
                 difference=_of_both(one.difference, one.value.value, theirs),
             )
     return found, note
-
-
-def _uncertain(value: Estimate, apart: Sequence[int]) -> Estimate:
-    """An AUROC whose resamples are all alike, which is no certainty, with the interval that `auroc` gives.
-
-    That of separated classes goes by pairs which share no row, here no stretch: `apart` are the stretches
-    with positives, and with negatives.
-    """
-    if value.value in (0.0, 1.0):
-        labels = np.repeat([1, 0], apart)
-        return auroc(labels, labels if value.value else -labels)
-    return Estimate(value.value) if value.low == value.high else value
 
 
 def _of_both(difference: Estimate, own: float, theirs: float) -> Estimate:

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigbird_dna.reporting.comparison.entries import FINE_TUNED, PROBED
+from bigbird_dna.reporting.language_model.table import SPLIT
 from bigbird_dna.reporting.study.models import PRETRAINED, RANDOM
-from bigbird_dna.reporting.style import BLUE, GREEN, GREY, SERIES, VERMILLION, panels, save_figure
+from bigbird_dna.reporting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    SERIES,
+    VERMILLION,
+    add_legend,
+    panels,
+    save_figure,
+    say_instead,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +31,7 @@ _COLUMNS = 3  # of panels
 _LINE = 0.26  # inches of a predictor
 _SCATTERS = 6  # panels of tracks, at most
 _KEY = ["predictor", "weights", "training", "window"]
+_SPLITS = {"valid": "validation"}
 
 
 def bits_figure(table: pd.DataFrame, path: Path) -> None:
@@ -27,7 +39,9 @@ def bits_figure(table: pd.DataFrame, path: Path) -> None:
     with panels(1, 1, 7.2, 1.2 + _LINE * len(table)) as (figure, axes):
         colours = [BLUE if str(name).startswith("model") else GREY for name in table["predictor"]]
         _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colours)
-        axes[0].set(xlabel="bits per base, test", title="Bits per base of held-out sequence")
+        split = str(table[SPLIT].iloc[0])
+        axes[0].set(xlabel=f"bits per base, {_SPLITS.get(split, split)}")
+        axes[0].set_title("Bits per base of held-out sequence")
         save_figure(figure, path)
 
 
@@ -51,6 +65,7 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
 
     Tracks have the colours of their groups; those of one group, of whether a known motif tells of them.
     """
+    table = table.fillna({"window": 0})  # what isn't known is no other row
     rows = [*dict.fromkeys(table[_KEY].itertuples(index=False, name=None))]
     own = next((row for row in rows if row[1:3] == (PRETRAINED, FINE_TUNED)), rows[0])
     others = sorted((row for row in rows if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
@@ -58,7 +73,7 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
     areas = {row: _of(table, row) for row in (own, *others)}
     columns = min(_COLUMNS, max(1, len(others)))
     with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (figure, axes):
-        for axis in axes[len(others) :]:
+        for axis in axes[max(1, len(others)) :]:
             axis.set_visible(False)
         for axis, other in zip(axes, others, strict=False):
             both = areas[own].to_frame("own").join(areas[other].rename("other"), how="inner")
@@ -71,7 +86,9 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
             won = int((both["own"] > both["other"]).sum())
             axis.set(xlabel=_label(_named(other)), title=f"above on {won:,} of {len(both):,} tracks")
         axes[0].set_ylabel(_label(_named(own)))
-        axes[0].legend(loc="best")
+        if not others:
+            say_instead(axes[0], "no other predictor to compare with")
+        add_legend(axes[0])
         save_figure(figure, path)
 
 

@@ -12,6 +12,8 @@ from bigbird_dna.files import write_json
 from bigbird_dna.reporting.comparison.figures import bits_figure, promoters_figure, tracks_figure
 from bigbird_dna.reporting.comparison.published import NOTE
 from bigbird_dna.reporting.comparison.tables import bits_table, chromatin_tables, promoter_table
+from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
+from bigbird_dna.reporting.metrics.resampling import FEWEST_TRACKS
 from bigbird_dna.reporting.readable import markdown, readable
 from bigbird_dna.reporting.tables import json_rows, write_tsv
 
@@ -26,6 +28,11 @@ TITLES = {
 # What of a table stands side by side before its whole: a figure, and what tells its columns apart.
 _SIDES = {"table6": ("auroc", ("negative_set", "window")), "table7": ("median_auroc", ("group", "tracks"))}
 _PREDICTOR = ("predictor", "weights", "training", "window")
+_INTERVALS = {
+    "table5": f"over blocks of {BLOCK_BASES // 1000} kb of sequence",
+    "table6": "over promoters with their negatives, and seeds",
+    "table7": f"over tracks and seeds; of fewer than {FEWEST_TRACKS} tracks there is none",
+}
 
 
 def table_report(
@@ -86,7 +93,8 @@ def table_report(
         table = bits_table(inputs[0], bits or {})
     with into_directory(output, inputs) as files:
         write_tsv(files / f"{name}.tsv", table)
-        write_json(files / f"{name}.json", {"title": TITLES[name], "note": NOTE, "rows": json_rows(table)})
+        content = {"title": TITLES[name], "note": _note(name), "rows": json_rows(table)}
+        write_json(files / f"{name}.json", content)
         (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
         if chromatin is not None:
             write_tsv(files / f"{name}_tracks.tsv", chromatin.tracks)
@@ -103,14 +111,22 @@ def _page(name: str, table: pd.DataFrame) -> str:
     shown = readable(table, "{:.3f}".format)
     if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats
         shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
-    note = f"† {NOTE} Intervals are of 95 %, over test data and seeds."
     parts = [f"# {TITLES[name]}"]
     if name in _SIDES:
         figure, sides = _SIDES[name]
         said = figure.replace("auroc", "AUROC").replace("_", " ")
-        parts += [f"{said}, side by side:", markdown(_side_by_side(shown, figure, sides)), "All figures:"]
-    parts += [markdown(shown), note]
+        beside = shown
+        if name == "table7":  # medians over fewer tracks than others have don't stand beside those
+            whole = (table["number"] == table["counting"]).tolist()
+            figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
+            beside = shown.assign(**{figure: figures})
+        parts += [f"{said}, side by side:", markdown(_side_by_side(beside, figure, sides)), "All figures:"]
+    parts += [markdown(shown), f"† {_note(name)}"]
     return "\n\n".join(parts) + "\n"
+
+
+def _note(name: str) -> str:
+    return f"{NOTE} Intervals are of 95 %, {_INTERVALS[name]}."
 
 
 def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Tables 5, 6 and 7 of Zaheer et al. (2020) of a run: a row a predictor, means over its seeds.
 
-Intervals are over test data and seeds, as `metrics.resampling` has them.
+Intervals are as `metrics.resampling` has them: over promoters with their negatives and seeds, and over tracks
+and seeds; those of Table 5 are over blocks of sequence (`metrics.blocks`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.reporting.comparison.entries import FINE_TUNED, FITTED, Entry, Row, read_entries
 from bigbird_dna.reporting.comparison.published import BITS, CHROMATIN, PROMOTERS
 from bigbird_dna.reporting.language_model.reading import of_split, read_bits
-from bigbird_dna.reporting.language_model.table import MODEL
+from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
 from bigbird_dna.reporting.metrics.auroc import Estimate, auroc
 from bigbird_dna.reporting.metrics.binary import THRESHOLD
-from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, resampled_medians
+from bigbird_dna.reporting.metrics.resampling import (
+    gain,
+    mean_auroc,
+    resampled_aurocs,
+    resampled_medians,
+    with_width,
+)
 from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.promoters.predictions import Comparison, compare, negative_set_of, read_predictions
 from bigbird_dna.reporting.study.models import PRETRAINED
@@ -36,18 +43,29 @@ KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
 
 
 def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
-    """Table 5: bits per base of the test split, of the model and of what it is compared with.
+    """Table 5: bits per base of a split, of the model and of what it is compared with.
 
-    `others` are such tables of further models by name, of which the model's row alone is taken: each model
-    was measured on inputs of its own length, drawn from the same sequence.
+    The split is `test`, or the first one where there is no other. `others` are such tables of further models
+    by name, of which the model's row alone is taken: each model was measured on inputs of its own length,
+    drawn from the same sequence.
+
+    Raises
+    ------
+    DataError
+        A table can't be used, or is of another split than `bits`.
     """
     import pandas as pd
 
-    columns = ["predictor", "bits_per_base", "low", "high", "note"]
+    columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
     table = of_split(read_bits(bits), "test")[columns]
+    split = table[SPLIT].iloc[0]
     further = []
     for name, path in others.items():
-        own = of_split(read_bits(path), "test")
+        own = of_split(read_bits(path), split)
+        if (theirs := own[SPLIT].iloc[0]) != split:
+            raise DataError(
+                f"{path}: is of split {theirs!r:.60}, {bits} of {split!r:.60}: they can't be compared"
+            )
         further.append(own[own["predictor"] == MODEL][columns].assign(predictor=f"{MODEL} {name}"))
     if further:
         place = int(np.flatnonzero(table["predictor"] == MODEL)[0]) + 1
@@ -107,7 +125,8 @@ def chromatin_tables(
 
     `labels` and `tracks` are those of the test bins that the models predict. A track has a known motif if the
     comparator `motifs` covers it; without that comparator all tracks are taken together. Tracks with fewer
-    than `min_positives` positives among the test bins don't count in the medians.
+    than `min_positives` positives among the test bins don't count in the medians. Of the `counting` tracks of
+    a part a row has the `number` that each of its seeds has a figure of.
 
     Raises
     ------
@@ -130,8 +149,10 @@ def chromatin_tables(
     for group in dict.fromkeys(track.group for track in known):
         members = np.array([track.group == group for track in known]) & enough
         for part, inside in parts.items():
+            chosen = members & inside
+            there = int((~np.isnan(areas[:, chosen])).any(axis=0).sum())
             for row, own in _by_row(entries).items():
-                values = areas[own][:, members & inside]
+                values = areas[own][:, chosen]
                 values = values[:, ~np.isnan(values).any(axis=0)]
                 if not values.shape[1]:
                     continue
@@ -142,9 +163,10 @@ def chromatin_tables(
                         "group": group,
                         "tracks": part,
                         **_named(row, len(own)),
-                        "window": row.window,
+                        "window": np.nan if row.window is None else row.window,
                         "number": values.shape[1],
-                        **_over_seeds(np.median(values, axis=1), moved).columns("median_auroc"),
+                        "counting": there,
+                        **_median(np.median(values, axis=1), moved).columns("median_auroc"),
                         "published_median": np.nan if published is None or part != EVERY else published,
                     }
                 )
@@ -183,7 +205,7 @@ def _each_track(
                     "known_motif": motif,
                     "positives": int(judged.positives[own[0], number]),
                     **_named(row, len(own)),
-                    "window": row.window,
+                    "window": np.nan if row.window is None else row.window,
                     "auroc": means[number],
                 }
             )
@@ -213,16 +235,17 @@ def _by_row(entries: Iterable[Entry]) -> dict[Row, list[int]]:
 
 def _area(lined: Comparison, scores: Floats) -> Estimate:
     areas = np.array([auroc(lined.labels, one).value for one in scores])
-    return _over_seeds(areas, resampled_aurocs(lined.labels, scores, lined.pairs))
+    apart = [len(np.unique(lined.pairs[lined.labels == label])) for label in (1, 0)]
+    return mean_auroc(areas, resampled_aurocs(lined.labels, scores, lined.pairs), apart)
 
 
-def _over_seeds(values: Floats, resampled: Floats) -> Estimate:
-    """The mean of AUROCs (S,) with its interval, from those on resampled test data (S, R).
+def _median(values: Floats, resampled: Floats) -> Estimate:
+    """The mean of median AUROCs (S,) with its interval, from those of resampled tracks (S, R).
 
     Two seeds that differ widely have an interval beyond 0 or 1, which is cut there.
     """
-    mean = gain(values, np.zeros(len(values)), resampled, np.zeros((len(values), 1)))
-    return mean._replace(low=max(mean.low, 0.0), high=min(mean.high, 1.0))
+    nothing = np.zeros((len(values), 1))
+    return with_width(gain(values, nothing[:, 0], resampled, nothing, (0.0, 1.0)))
 
 
 def _f1(labels: NDArray[np.int64], scores: Floats) -> float:

@@ -28,6 +28,7 @@ from bigbird_dna.reporting.metrics.steps import Floats, Scores, Steps, by_class
 # Two-sided 95 % quantile of the normal distribution, and the probability beyond it on one side.
 Z95 = 1.959963984540054
 TAIL = 0.025
+_ROUNDING = 1e-12  # of shares of rows; those of billions of rows differ by more
 # Of the names of columns that hold a figure and its interval.
 ENDS = ("", "_low", "_high")
 
@@ -81,14 +82,15 @@ def auroc_of(steps: Steps) -> Estimate:
     if area in (0.0, 1.0):
         least = TAIL ** (1 / min(m, n))
         return Estimate(area, least, 1.0) if area else Estimate(area, 0.0, 1 - least)
-    return _logit_interval(area, variance) if variance else Estimate(area)
+    return logit_interval(area, Z95 * math.sqrt(variance)) if variance else Estimate(area)
 
 
 def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> Estimate:
     """AUROC of `first` minus that of `second` on the same rows, with DeLong's paired interval.
 
     It is symmetric about the difference, cut to [-1, 1], and has no width where both rank every row
-    alike; NaN where a class has one row only.
+    alike. NaN where a class has one row only, and where the variance is 0 though they rank rows in two
+    ways, such as separated classes beside equal scores: that is no certainty.
     """
     one, two = by_class(labels, first), by_class(labels, second)
     m, n = map(len, one)
@@ -99,8 +101,21 @@ def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> 
     value = float(of_positives.mean())
     if m < 2 or n < 2:
         return Estimate(value)
+    moved = max(float(np.ptp(of_positives)), float(np.ptp(of_negatives)))
+    if moved < _ROUNDING and not _rank_alike(first, second):
+        return Estimate(value)
     half = Z95 * math.sqrt(of_positives.var(ddof=1) / m + of_negatives.var(ddof=1) / n)
     return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
+
+
+def logit_interval(area: float, half: float) -> Estimate:
+    """An area between 0 and 1 with an interval on the logit scale that is as wide, to first order.
+
+    `half` is half the width of the one that is symmetric about the area.
+    """
+    middle = math.log(area / (1 - area))
+    shift = half / (area * (1 - area))
+    return Estimate(area, _logistic(middle - shift), _logistic(middle + shift))
 
 
 def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
@@ -123,10 +138,9 @@ def _share_below(scores: Scores, others: Scores) -> Floats:
     return (below + np.searchsorted(ascending, scores, "right")) / (2 * len(others))
 
 
-def _logit_interval(area: float, variance: float) -> Estimate:
-    middle = math.log(area / (1 - area))
-    half = Z95 * math.sqrt(variance) / (area * (1 - area))
-    return Estimate(area, _logistic(middle - half), _logistic(middle + half))
+def _rank_alike(first: ArrayLike, second: ArrayLike) -> bool:
+    one, two = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
+    return bool(np.array_equal(one, two))
 
 
 def _logistic(value: float) -> float:

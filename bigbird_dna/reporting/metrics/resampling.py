@@ -11,20 +11,29 @@ seeds decide, many where the rows do. What a seed and the test rows do together 
 On simulated models of 100 or 400 pairs of rows and two to five seeds, whose lifts deviate by 0 to 0.2 of the
 scores' deviation, it covers the truth in 92 to 99 % of 200 studies each; percentiles of rows and seeds that
 are both resampled do in 88 to 100 %, the fewer the more the seeds differ.
+
+Where resamples and seeds are all alike there is no variance. That is no certainty of AUROCs and medians: they
+and their gains have no interval then (`with_width`). Of a handful of tracks there is none either.
+
+An AUROC's own interval is that long on the logit scale, to first order, as DeLong's is (`metrics.auroc`), and
+the exact one of groups that share no row where the classes are separated.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.reporting.metrics.auroc import TAIL, Z95, Estimate
+from bigbird_dna.reporting.metrics.auroc import TAIL, Z95, Estimate, auroc, logit_interval
 from bigbird_dna.reporting.metrics.steps import Floats
 
 RESAMPLES = 2000
+FEWEST_TRACKS = 5  # of fewer the resampled medians are none to go by
+_ROUNDING = 1e-12  # of figures of resamples that are alike
 # Weights of this many rows × resamples are held at a time (float64: 32 MB).
 CHUNK = 4_000_000
 
@@ -90,9 +99,14 @@ def resampled_aurocs(
 
 
 def resampled_medians(values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
-    """Medians of M models' figures (M, T) over resampled tracks, (M, R), the same tracks for all models."""
+    """Medians of M models' figures (M, T) over resampled tracks, (M, R), the same tracks for all models.
+
+    Fewer than `FEWEST_TRACKS` aren't resampled: R is 0.
+    """
     table = np.asarray(values, np.float64)
     tracks = table.shape[1]
+    if tracks < FEWEST_TRACKS:
+        return np.empty((len(table), 0))
     generator = np.random.default_rng((seed, 2))
     found = np.empty((len(table), resamples))
     chunk = max(CHUNK // max(tracks, 1), 1)
@@ -117,20 +131,65 @@ def gain(
     first, second
         Figures (S,) of models of the same seeds. With one seed the interval is over test examples alone.
     first_resampled, second_resampled
-        The same on resampled test examples, (S, R); the interval is NaN where none of these is defined.
+        The same on resampled test examples, (S, R); the interval is NaN where none of these is defined, and
+        has no width where neither they nor the seeds differ (see `with_width`).
     bounds
         Of what can be: intervals end there.
     """
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
-    value, seeds = float(differences.mean()), len(differences)
-    moved = (first_resampled - second_resampled).mean(axis=0)
-    moved = moved[~np.isnan(moved)]
-    if len(moved) < 2:
+    value, half = _half(differences, (first_resampled - second_resampled).mean(axis=0))
+    if half is None:
         return Estimate(value)
-    of_rows = float(moved.var())
-    of_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    half = _quantile(of_rows, of_seeds, seeds) * math.sqrt(of_rows + of_seeds)
     return Estimate(value, max(value - half, bounds[0]), min(value + half, bounds[1]))
+
+
+def mean_auroc(values: ArrayLike, resampled: Floats, apart: Sequence[int]) -> Estimate:
+    """Mean over seeds of AUROCs (S,), with its 95 % interval over test rows and seeds on the logit scale.
+
+    Parameters
+    ----------
+    resampled
+        The same on resampled groups, (S, R).
+    apart
+        How many groups have positives, and how many have negatives; see `uncertain`.
+    """
+    value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
+    if not half or value in (0.0, 1.0):
+        return uncertain(Estimate(value), apart)
+    return logit_interval(value, half)
+
+
+def uncertain(value: Estimate, apart: Sequence[int]) -> Estimate:
+    """An AUROC whose resamples are all alike, which is no certainty, with the interval that `auroc` gives.
+
+    That of separated classes goes by pairs which share no row, here no group: `apart` are the groups with
+    positives, and with negatives.
+    """
+    if value.value in (0.0, 1.0):
+        labels = np.repeat([1, 0], apart)
+        return auroc(labels, labels if value.value else -labels)
+    return with_width(value)
+
+
+def with_width(value: Estimate) -> Estimate:
+    """A figure without an interval of no width."""
+    return Estimate(value.value) if value.low == value.high else value
+
+
+def _half(values: Floats, resampled: Floats) -> tuple[float, float | None]:
+    """The mean of seeds' figures (S,), and half of its interval's width, by means of resamples (R,).
+
+    None where there are no two resamples, 0 where there is no variance.
+    """
+    value, seeds = float(values.mean()), len(values)
+    moved = resampled[~np.isnan(resampled)]
+    if len(moved) < 2:
+        return value, None
+    of_rows = float(moved.var()) if np.ptp(moved) > _ROUNDING else 0.0
+    of_seeds = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    if max(of_rows, of_seeds) <= _ROUNDING**2:
+        return value, 0.0
+    return value, _quantile(of_rows, of_seeds, seeds) * math.sqrt(of_rows + of_seeds)
 
 
 def _quantile(of_rows: float, of_seeds: float, seeds: int) -> float:

@@ -109,7 +109,7 @@ def _samples(path: Path) -> list[Codes]:
 def _genome(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], Counts]:
     """The held-out contigs, and how often runs of six bases are in those that may be learnt from."""
     with Reference(path) as reference:
-        wanted, left_out = (find_contigs(names, reference.contigs, path) for names in (contigs, exclude))
+        wanted, left_out = (find_contigs(names, reference) for names in (contigs, exclude))
         others = [name for name in reference.contigs if name not in {*wanted, *left_out}]
         learnt = (_codes(reference, name) for name in others)
         counts = spectrum(learnt, ORDERS[-1] + 1)

@@ -12,7 +12,7 @@ import numpy as np
 from bigbird_dna.config import StudyStart
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc
-from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, resampled_medians
+from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, resampled_medians, with_width
 from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of
 from bigbird_dna.reporting.study.models import PRETRAINED, StudyModel
@@ -65,8 +65,10 @@ class Cell:
         return round(float(np.mean([model.examples for model in self.models])))
 
 
-def judge(models: Sequence[StudyModel], labels: Path | None) -> Judged:
+def judge(models: Sequence[StudyModel], labels: Path | None, min_positives: int = 1) -> Judged:
     """Judge the models of one task; `labels` are those of the test bins.
+
+    Tracks with fewer than `min_positives` positive test bins have no part in the median.
 
     Raises
     ------
@@ -79,7 +81,7 @@ def judge(models: Sequence[StudyModel], labels: Path | None) -> Judged:
         return _judge_promoters(models)
     if labels is None:
         raise UsageError("--labels: name the labels of the test bins that the chromatin models predict")
-    return _judge_chromatin(models, labels)
+    return _judge_chromatin(models, labels, min_positives)
 
 
 def cells(judged: Judged) -> Iterator[Cell]:
@@ -95,7 +97,7 @@ def cells(judged: Judged) -> Iterator[Cell]:
         difference = UNDEFINED
         if both:
             areas, moved = judged.aurocs, judged.resampled
-            difference = gain(areas[first], areas[second], moved[first], moved[second])
+            difference = with_width(gain(areas[first], areas[second], moved[first], moved[second]))
         models = [judged.models[number] for number in own]
         yield Cell(models[0].task, share, start, models, judged.aurocs[own], difference, len(both))
 
@@ -143,16 +145,19 @@ def _judge_promoters(models: Sequence[StudyModel]) -> Judged:
     return Judged(models, "windows", aurocs, resampled_aurocs(lined.labels, scores, lined.pairs))
 
 
-def _judge_chromatin(models: Sequence[StudyModel], labels: Path) -> Judged:
+def _judge_chromatin(models: Sequence[StudyModel], labels: Path, min_positives: int) -> Judged:
     truth = open_array(str(labels), "labels")
     names = tuple(f"track {number + 1}" for number in range(truth.tracks))
     areas = np.empty((len(models), truth.tracks))
+    enough = np.zeros(truth.tracks, bool)
     for number, model in enumerate(models):
         path = model.path.parent / PREDICTIONS
         array = open_predictions(path, labels, (truth.rows, truth.tracks))
-        areas[number] = [one.auroc.value for one in judge_tracks(array, truth, {}, names)]
-    defined = ~np.isnan(areas).any(axis=0)
-    if not defined.any():
-        raise DataError(f"{labels}: no track has test bins of both classes")
-    areas = areas[:, defined]
+        judged = judge_tracks(array, truth, {}, names)
+        areas[number] = [one.auroc.value for one in judged]
+        enough = np.array([one.positives >= min_positives for one in judged])
+    counting = enough & ~np.isnan(areas).any(axis=0)
+    if not counting.any():
+        raise DataError(f"{labels}: no track has negatives and {min_positives:,} positive bins")
+    areas = areas[:, counting]
     return Judged(models, "tracks", np.median(areas, axis=1), resampled_medians(areas))

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigbird_dna.reporting.study.comparing import Cell, mean_curve
 from bigbird_dna.reporting.study.models import LONGER, PRETRAINED, RANDOM
-from bigbird_dna.reporting.style import BLUE, GREEN, VERMILLION, panels, save_figure
+from bigbird_dna.reporting.style import BLUE, GREEN, VERMILLION, add_legend, panels, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def steps_figure(cells: Sequence[Cell], path: Path) -> None:
             first = next(axis for axis, own in zip(line, of_shares, strict=False) if own)
             first.tick_params(labelleft=True)
             first.set_ylabel("AUROC, validation" if task == "promoters" else "median AUROC, validation")
-            first.legend(loc="best")
+            add_legend(first)
         save_figure(figure, path)
 
 

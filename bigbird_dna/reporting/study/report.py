@@ -30,6 +30,7 @@ def study_report(
     labels: Path | None = None,
     pretrained: Path | None = None,
     benchmarks: Path | None = None,
+    min_positives: int = 1,
 ) -> StudyReport:
     """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
 
@@ -44,6 +45,8 @@ def study_report(
         Directory of the pretrained model, whose log says how long that took; none: not said.
     benchmarks
         Directory of Snakemake's tables of what the jobs took, by their names in the workflow.
+    min_positives
+        Test bins that must be positive for a track to have a part in the medians of chromatin models.
 
     Raises
     ------
@@ -54,7 +57,7 @@ def study_report(
     if not tasks:
         raise DataError("a study needs at least one model directory")
     seconds = None if pretrained is None else pretraining_seconds(pretrained)
-    found = [cell for own in tasks.values() for cell in cells(judge(own, labels))]
+    found = [cell for own in tasks.values() for cell in cells(judge(own, labels, min_positives))]
     sentences = read_out(found, seconds, benchmarks)
     table = study_table(found, seconds)
     with into_directory(output, models if pretrained is None else [*models, pretrained]) as files:

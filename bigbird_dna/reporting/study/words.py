@@ -13,6 +13,7 @@ from bigbird_dna.reporting.study.times import logged_times, processor_times
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
 _EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
+_UNITS = {"promoters": "windows", "chromatin": "tracks"}  # that are resampled
 
 
 def read_out(cells: Sequence[Cell], pretraining: float | None, benchmarks: Path | None = None) -> list[str]:
@@ -40,9 +41,14 @@ def read_out(cells: Sequence[Cell], pretraining: float | None, benchmarks: Path 
 
 def _verdict(task: str, cells: Sequence[Cell]) -> str:
     """What the shares have in common."""
-    against = [cell for cell in cells if cell.start == RANDOM and not math.isnan(cell.gain.low)]
+    against = [cell for cell in cells if cell.start == RANDOM and not math.isnan(cell.gain.value)]
     if not against:
         return f"{task.capitalize()}: there are no models of both starts to compare."
+    if all(_kind(cell) == "unknown" for cell in against):
+        return (
+            f"{task.capitalize()}: the test {_UNITS[task]} are too few, or too much alike, for an interval "
+            "of the difference, so nothing is said of a gain."
+        )
     kinds = {kind: [cell.share for cell in against if _kind(cell) == kind] for kind in _VERDICTS}
     said = [text.format(_shares(kinds[kind])) for kind, text in _VERDICTS.items() if kinds[kind]]
     if len(against) == len(kinds["open"]):
@@ -54,10 +60,13 @@ _VERDICTS = {
     "gain": "pretrained weights do better at {} of the examples",
     "loss": "random weights do better at {}",
     "open": "at {} no difference is seen",
+    "unknown": "at {} there is no interval of the difference",
 }
 
 
 def _kind(cell: Cell) -> str:
+    if math.isnan(cell.gain.low):
+        return "unknown"
     return "gain" if cell.gain.low > 0 else "loss" if cell.gain.high < 0 else "open"
 
 

@@ -190,17 +190,19 @@ class _Comparison(NamedTuple):
     median: float | None
     above: int  # the interval of the difference lies above zero
     below: int
+    without: int  # there is no interval of the difference
 
 
 def _comparison(table: pd.DataFrame, name: str) -> _Comparison:
     delta = f"delta_{name}"
     known = table[table["counted"] & table[delta].notna()]
     median = float(known[delta].median()) if len(known) else None
-    above = below = 0
+    above = below = without = 0
     if name != PUBLISHED:
-        above, below = (known[f"{delta}_low"] > 0).sum(), (known[f"{delta}_high"] < 0).sum()
+        low, high = known[f"{delta}_low"], known[f"{delta}_high"]
+        above, below, without = (low > 0).sum(), (high < 0).sum(), low.isna().sum()
     better = int((known[delta] > 0).sum())
-    return _Comparison(name, len(known), better, median, int(above), int(below))
+    return _Comparison(name, len(known), better, median, int(above), int(below), int(without))
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

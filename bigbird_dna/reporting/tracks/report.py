@@ -65,7 +65,8 @@ def auc_report(
     Parameters
     ----------
     predictions, labels : (rows, tracks), or (rows,) of one track; files as `open_array` reads them, or in
-        memory. Scores of any range; labels 0 and 1, and -1 or NaN for a row that was not measured in a track.
+        memory. Scores of any range; labels 0 and 1, and -1 or NaN for a row that was not measured in a track,
+        where a score may be NaN.
     output : a directory of its own, as an earlier report in it is replaced.
     tracks : name, group and more of each column, as a table (`read_tracks`) or its rows; None: the names
         of the arrays' columns, in one group.

@@ -24,7 +24,7 @@ UNMEASURED = -1
 class TrackSlice(NamedTuple):
     """C tracks of N rows."""
 
-    scores: list[NDArray[Any]]  # of each predictor, (C, N)
+    scores: list[NDArray[Any]]  # of each predictor, (C, N); NaN may stand where a label is `UNMEASURED`
     labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
     infinite: list[NDArray[np.int64]]  # of each predictor, (C,): how many scores are infinite
 
@@ -54,30 +54,35 @@ def read_slice(
     Raises
     ------
     DataError
-        A prediction is NaN, or a label is not one of 0, 1, -1 and NaN; the text has file, row (from 1)
-        and track.
+        A prediction is NaN where the label was measured, or a label is not one of 0, 1, -1 and NaN; the text
+        has file, row (from 1) and track.
     """
-    infinite = [np.zeros(last - first, np.int64) for _ in predictors]
-    scores = [
-        _scores(array, first, last, names, count) for array, count in zip(predictors, infinite, strict=True)
-    ]
     coded = np.empty((last - first, labels.rows), np.int8)
     row = 0
     for chunk in labels.chunks(first, last):
         coded[:, row : row + len(chunk)] = _codes(labels.path, chunk, row, first, names).T
         row += len(chunk)
+    infinite = [np.zeros(last - first, np.int64) for _ in predictors]
+    scores = [
+        _scores(array, coded, first, names, count) for array, count in zip(predictors, infinite, strict=True)
+    ]
     return TrackSlice(scores, coded, infinite)
 
 
 def _scores(
-    array: TrackArray, first: int, last: int, names: tuple[str, ...], infinite: NDArray[np.int64]
+    array: TrackArray,
+    coded: NDArray[np.int8],
+    first: int,
+    names: tuple[str, ...],
+    infinite: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Scores of a slice; how many of a track are infinite is added to `infinite` (C,)."""
-    values = np.empty((last - first, array.rows), score_type(array.dtype))
+    """Scores of a slice, whose labels are `coded` (C, N); how many of a track are infinite is added to
+    `infinite` (C,)."""
+    values = np.empty(coded.shape, score_type(array.dtype))
     row = 0
-    for chunk in array.chunks(first, last):
+    for chunk in array.chunks(first, first + len(coded)):
         if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
-            missing = np.isnan(chunk)
+            missing = np.isnan(chunk) & (coded[:, row : row + len(chunk)] != UNMEASURED).T
             if missing.any():
                 at, track = np.argwhere(missing)[0]
                 where = f"row {row + at + 1:,}, track {names[first + track]!r}"

@@ -1,5 +1,6 @@
 """Training of chromatin models (App. F.3)."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,8 @@ class ChromatinObjective:
             torch.from_numpy(labels).float(),
             pos_weight=torch.tensor(self.config.positive_weight),
         )
+        if not math.isfinite(losses):
+            return {"loss": float(losses), "auroc": math.nan}  # what isn't a number has no rank
         positives = labels.sum(axis=0)
         usable = (positives >= LEAST_POSITIVES) & (positives <= len(labels) - LEAST_POSITIVES)
         figures = [auroc(labels[:, t], logits[:, t]).value for t in np.flatnonzero(usable)]
@@ -235,6 +238,7 @@ def finetune_chromatin(
         "settings": task.model_dump(exclude={"tracks"}),
         "labels": checksum(data / "labels.npz"),
         "bins": checksum(data / "bins.parquet"),
+        "reference": checksum(reference.path),  # bins are places: what is learnt from stands there
         "shift": settings.data.shift,
     }
     run = start.begin(task, settings.training, identity, checkpoints, world)

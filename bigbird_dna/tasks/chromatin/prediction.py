@@ -34,7 +34,7 @@ from bigbird_dna.tasks.chromatin.regions import (
     each_region,
     predict_regions,
 )
-from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo, check_disjoint
+from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo, check_disjoint, check_names
 from bigbird_dna.tasks.formats import BINARY_FORMATS, TRACK_FORMATS, check_format, open_destination
 from bigbird_dna.tasks.predictor import Predictor, finished, flushing
 from bigbird_dna.tasks.provenance import model_files
@@ -106,7 +106,8 @@ def predict_tracks(
     Raises
     ------
     UsageError
-        An argument is out of its range, the output can't be written, no track fits, or several for a bigWig.
+        An argument is out of its range, the output can't be written, no track fits, or several for a bigWig;
+        a track is called as another column of a table.
     DataError, ModelError
         A file can't be read (the text names the line); the reference has the contig of no region, or none of
         `contigs`; there is no chromatin model, or it has no calibration.
@@ -163,6 +164,7 @@ class _Request:
             raise UsageError(
                 f"format bigwig holds one track, and these are {len(names):,}: choose one with --tracks"
             )
+        check_names(self.format, names)
         together = model.bins_together(self.middle)
         origin = provenance(model.sha256, self._command(model, regions, reference))
         info = TrackInfo(origin, names, columns, reference.contigs)

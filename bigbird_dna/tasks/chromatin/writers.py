@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.outputs import Destination, open_text, provenance_lines
 from bigbird_dna.tasks import bigwig
 from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Region
@@ -20,6 +20,15 @@ from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Region
 # Axes: T tracks of the model.
 
 _GROUP_VALUES = 1 << 22  # of a Parquet row group, the part of the result that its writer holds
+
+
+_PLACES = ("contig", "start", "end", "name")
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "tsv": (*_PLACES, "note"),
+    "bed": (*_PLACES, "score", "strand", "note"),
+    "parquet": (*_PLACES, "note"),
+}
+"""Columns of a table before those of the tracks."""
 
 
 class TrackInfo(NamedTuple):
@@ -38,7 +47,7 @@ class TrackInfo(NamedTuple):
 def write_tsv(path: Destination, predicted: Iterable[PredictedRegion], info: TrackInfo) -> None:
     """`#contig start end name note`, then a column a track; `.` where there is no note or figure."""
     rows = ([*_place(region), note, *_figures(values, info)] for region, values, note in predicted)
-    _write_rows(path, info, ["#contig", "start", "end", "name", "note", *info.names], rows)
+    _write_rows(path, info, "tsv", rows)
 
 
 def write_bed(path: Destination, predicted: Iterable[PredictedRegion], info: TrackInfo) -> None:
@@ -50,8 +59,7 @@ def write_bed(path: Destination, predicted: Iterable[PredictedRegion], info: Tra
             score = 0 if values is None else round(1000 * float(values[info.columns].max()))
             yield [*_place(region), str(score), ".", note, *_figures(values, info)]
 
-    header = ["#contig", "start", "end", "name", "score", "strand", "note", *info.names]
-    _write_rows(path, info, header, rows())
+    _write_rows(path, info, "bed", rows())
 
 
 def write_parquet(path: Destination, predicted: Iterable[PredictedRegion], info: TrackInfo) -> None:
@@ -112,6 +120,20 @@ def check_disjoint(path: Path, regions: Iterable[Region]) -> None:
         last = region
 
 
+def check_names(format: str, names: Iterable[str]) -> None:
+    """`UsageError` if a track is called as a column of a format's table that says something of the regions.
+
+    `strand` is one wherever tables are read, also of formats that don't write it.
+    """
+    taken = {*_COLUMNS[format], "strand"} if format in _COLUMNS else set()
+    for name in names:
+        if name in taken:
+            raise UsageError(
+                f"track {name!r}: in a table a column of that name says something else: leave the track out "
+                "with --tracks, or write it alone as bigwig"
+            )
+
+
 Writer = Callable[[Destination, Iterable[PredictedRegion], TrackInfo], None]
 
 WRITERS: dict[str, Writer] = {
@@ -122,11 +144,10 @@ WRITERS: dict[str, Writer] = {
 }
 
 
-def _write_rows(
-    path: Destination, info: TrackInfo, header: Sequence[str], rows: Iterable[Sequence[str]]
-) -> None:
+def _write_rows(path: Destination, info: TrackInfo, format: str, rows: Iterable[Sequence[str]]) -> None:
+    header = "#" + "\t".join([*_COLUMNS[format], *info.names])
     with open_text(path) as stream:
-        for line in (*provenance_lines(info.provenance), "\t".join(header)):
+        for line in (*provenance_lines(info.provenance), header):
             stream.write(f"{line}\n")
         for row in rows:
             stream.write("\t".join(row) + "\n")

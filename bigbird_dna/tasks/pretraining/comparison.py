@@ -122,7 +122,7 @@ def _open(paths: Sequence[Path]) -> dict[str, Model]:
 def _sequences(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], list[Codes]]:
     """Sequences that are compared on, and those that may be learnt from."""
     with Reference(path) as reference:
-        wanted, left_out = (find_contigs(names, reference.contigs, path) for names in (contigs, exclude))
+        wanted, left_out = (find_contigs(names, reference) for names in (contigs, exclude))
         others = reference.contigs.keys() - {*wanted, *left_out}
         learnt = [name for name in reference.contigs if name in others]
         return [read_contig(reference, name) for name in wanted], [

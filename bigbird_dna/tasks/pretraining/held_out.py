@@ -1,6 +1,6 @@
 """What language models and their baselines are measured on: the same hidden tokens of held-out contigs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple, Self
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+from bigbird_dna.errors import DataError
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.rows import pad
 from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
-from bigbird_dna.tasks.pretraining.sampling import Example, Tokens, document_bounds, joined
+from bigbird_dna.tasks.pretraining.sampling import Example, Ids, Tokens, document_bounds, joined
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 
@@ -52,6 +53,8 @@ class HeldOut(NamedTuple):
     ) -> Self:
         """At most `count` inputs, spread evenly over a store of one pass; a function of store and arguments.
 
+        In place of one that has nothing to predict, as of N alone, the nearest that has is taken.
+
         Parameters
         ----------
         pairs
@@ -66,11 +69,21 @@ class HeldOut(NamedTuple):
         Raises
         ------
         DataError
-            The store is empty.
+            The store is empty, or none of its inputs has anything to predict.
         """
         room = sequence_tokens - (3 if pairs else 2)
         stretches = list(_stretches(document_bounds(store), room))
-        chosen = np.unique(np.linspace(0, len(stretches) - 1, min(count, len(stretches))).round().astype(int))
+        evenly = np.unique(np.linspace(0, len(stretches) - 1, min(count, len(stretches))).round().astype(int))
+
+        def good(number: int) -> bool:
+            return _anything_to_predict(store.tokens[slice(*stretches[number])], tokenizer, causal)
+
+        chosen = _nearest(evenly, good, len(stretches))
+        if not len(chosen):
+            raise DataError(
+                f"{store.directory}: no input of {sequence_tokens} tokens has anything to predict: N and "
+                "special tokens are not"
+            )
         if widths is None:
             widths = tokenizer.piece_lengths[np.asarray(store.tokens)].astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(widths)])
@@ -126,13 +139,14 @@ class HeldOut(NamedTuple):
     def bits(
         self, network: nn.Module, tokenizer: Tokenizer, device: torch.device, rank: int = 0, size: int = 1
     ) -> "Predicted":
-        """Bits of every hidden token, and whether it has the highest score; NaN for another process's.
+        """Bits of every hidden token, and whether it has the highest score.
 
-        Of `size` processes that of number `rank` runs every `size`-th call.
+        Of `size` processes that of number `rank` runs every `size`-th call, and has these tokens alone.
         """
         counts = [len(places) for places in self.places]
         first = np.concatenate([[0], np.cumsum(counts)])
-        bits, right = np.full(len(self.labels), np.nan), np.zeros(len(self.labels), bool)
+        bits = np.full(len(self.labels), np.nan)
+        right, mine = (np.zeros(len(self.labels), bool) for _ in range(2))
         for start in range(rank * _ROWS, len(self.inputs), size * _ROWS):
             rows = range(start, min(start + _ROWS, len(self.inputs)))
             ids, lengths = pad([self.inputs[row].ids for row in rows], tokenizer.pad_id)
@@ -147,14 +161,39 @@ class HeldOut(NamedTuple):
             nats = F.cross_entropy(logits, labels, reduction="none").double()
             bits[own] = nats.cpu().numpy() / np.log(2)
             right[own] = (logits.argmax(-1) == labels).cpu().numpy()
-        return Predicted(bits, right)
+            mine[own] = True
+        return Predicted(bits, right, mine)
 
 
 class Predicted(NamedTuple):
     """What a model makes of hidden tokens."""
 
-    bits: NDArray[np.float64]  # (M,) -log2 of the token's probability
-    right: NDArray[np.bool_]  # (M,) whether it is the likeliest
+    bits: NDArray[np.float64]  # (M,) -log2 of the token's probability, where it is `own`
+    right: NDArray[np.bool_]  # (M,) whether it is the likeliest, likewise
+    own: NDArray[np.bool_]  # (M,) whether this process ran it
+
+
+def _anything_to_predict(ids: Ids, tokenizer: Tokenizer, causal: bool) -> bool:
+    if causal:
+        return bool(np.isin(ids[len(ids) // 2 :], tokenizer.base_ids).any())
+    return bool(np.isin(ids, tokenizer.hidden_ids).any())
+
+
+def _nearest(wanted: NDArray[np.int_], good: Callable[[int], bool], count: int) -> NDArray[np.int_]:
+    """The numbers below `count` that are `wanted`; where one isn't good the nearest other that is, if any."""
+    bad = [number for number in wanted.tolist() if not good(number)]
+    if not bad:
+        return wanted
+    kept = np.setdiff1d(wanted, bad)
+    free = np.array([good(number) for number in range(count)])
+    free[kept] = False
+    for number in bad:
+        others = np.flatnonzero(free)
+        if len(others):
+            taken = others[np.abs(others - number).argmin()]
+            free[taken] = False
+            kept = np.append(kept, taken)
+    return np.sort(kept)
 
 
 def _stretches(bounds: NDArray[np.int64], room: int) -> Iterator[tuple[int, int]]:

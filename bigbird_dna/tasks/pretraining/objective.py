@@ -1,7 +1,7 @@
 """The pretraining objective: hidden tokens, and whether sentences follow each other (App. F.1); or the next
 token, of a causal model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import PretrainingConfig
+from bigbird_dna.console import log
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.rows import pad
 from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.sampling import Sampler, Tokens, sampler
+from bigbird_dna.tasks.pretraining.sampling import PairSampler, Sampler, Tokens, sampler
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, Masked, mask_tokens
 from bigbird_dna.tokens.next_tokens import next_tokens
@@ -22,6 +23,7 @@ from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.micro_batches import take_rows
 
 INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
+_NEARLY_ALL = 0.9  # of a store's tokens
 
 
 class PretrainingObjective:
@@ -60,6 +62,8 @@ class PretrainingObjective:
             widths=widths,
         )
         self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
+        if world.is_first:
+            _say_shares([*self.samplers.items(), (config.sequence_tokens, self.pairs)])
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Examples of a training step, a function of (seed, step, place in the global batch).
@@ -134,7 +138,7 @@ class PretrainingObjective:
         """Bits per base and accuracy over held-out tokens, always the same; next sentences if learnt."""
         held_out, world = self.held_out, self.world
         predicted = held_out.bits(network, self.tokenizer, world.device, world.rank, world.size)
-        own = ~np.isnan(predicted.bits)
+        own = predicted.own
         sums = {
             "bits": float(predicted.bits[own].sum()),
             "bases": float(held_out.bases[own].sum()),
@@ -168,3 +172,13 @@ class PretrainingObjective:
             sums["pairs"] += len(right)
             sums["right_pairs"] += right.sum().item()
         return sums
+
+
+def _say_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
+    """Say where pairs leave out much of a store: inputs begin where sentences do, and short ones end soon."""
+    for length, drawn_by in samplers:
+        if isinstance(drawn_by, PairSampler) and drawn_by.share < _NEARLY_ALL:
+            log(
+                f"inputs of {length:,} tokens: pairs are drawn from {drawn_by.share:.0%} of the tokens of "
+                f"{drawn_by.store.directory}"
+            )

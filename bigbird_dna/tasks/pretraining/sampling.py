@@ -71,41 +71,95 @@ class StretchSampler:
 
 
 class PairSampler:
-    """Draws sentence pairs that fill `sequence_tokens` with [CLS] A [SEP] B [SEP].
+    """Draws sentence pairs, [CLS] A [SEP] B [SEP], that fill `sequence_tokens` where documents have as much.
 
-    A starts at a sentence drawn uniformly and takes whole sentences up to about half of the room, B fills
-    the rest: with the sentences after A, or (every second time) with those from a random place.
+    A starts at a sentence drawn uniformly from those with an input's tokens ahead in their document, or half
+    of a document that is shorter. It takes whole sentences up to about half of the room, B fills the rest:
+    with what follows A, or (every second time) from a start in another document; in a store's only one, from
+    a start that is as far from A's as an input is long, which is a quarter of the document at most.
+
+    B is as long as both what follows A and the other place allow, whichever is taken: its length doesn't
+    tell which.
+
+    Raises
+    ------
+    DataError
+        The store is empty, or has no two such starts.
     """
 
     def __init__(self, store: Tokens, tokenizer: Tokenizer, sequence_tokens: int) -> None:
         self.store, self.tokenizer = store, tokenizer
         self.room = sequence_tokens - 3
-        document_bounds(store)
-        # Tokens from each sentence's start to the end of its document.
-        document_ends = store.sentences[store.documents[1:]]
+        self.bounds = document_bounds(store)
+        lengths = np.diff(self.bounds)
+        self.only_one = int((lengths > 1).sum()) == 1
+        if self.only_one:
+            self.room = min(self.room, int(lengths.max()) // 4)
+        least = np.where(lengths >= self.room, self.room, np.maximum((lengths + 1) // 2, 2))
         sizes = np.diff(store.documents)
-        starts = store.sentences[:-1]
-        self.document_end = np.repeat(document_ends, sizes)  # (S,)
-        ahead = self.document_end - starts
-        self.full = np.flatnonzero(ahead >= self.room)
-        if not len(self.full):
-            # Documents shorter than the input: take what there is.
-            self.full = np.flatnonzero(ahead >= min(self.room, int(ahead.max(initial=0))))
+        ahead = np.repeat(self.bounds[1:], sizes) - store.sentences[:-1]
+        self.starts = np.flatnonzero(ahead >= np.repeat(least, sizes))  # sentences
+        if self.only_one:
+            first, last = self._near(self.starts)
+            self.starts = self.starts[last - first < len(self.starts)]
+        if not len(self.starts) or self.room < 2:
+            raise DataError(
+                f"{store.directory}: next sentences need a second document, or a longer one: "
+                "pretraining.next_sentence: false does without"
+            )
+        ahead = ahead[self.starts]
+        self.fewest = int(ahead.min())
+        """Tokens that every start has ahead."""
+        begins = store.sentences[self.starts]
+        reached = np.minimum(begins + np.minimum(ahead, self.room), np.append(begins[1:], self.bounds[-1]))
+        self.share = float((reached - begins).sum() / self.bounds[-1])
+        """Of the store's tokens, those that an input can reach."""
 
     def draw(self, rng: np.random.Generator) -> Example:
-        sentence = int(self.full[rng.integers(len(self.full))])
-        start, end = int(self.store.sentences[sentence]), int(self.document_end[sentence])
+        number = int(rng.integers(len(self.starts)))
+        start, end = self._place(number)
         half = min(self.room, end - start) // 2
-        middle = self._sentence_end_near(sentence, start + half, start + 2 * half)
-        room_b = self.room - (middle - start)
+        middle = self._sentence_end_near(int(self.starts[number]), start + half, start + 2 * half)
+        length = min(self.room - (middle - start), end - middle)
         follows = bool(rng.random() < 0.5)
-        begin, stop = middle, end
-        if not follows:
-            other = int(self.full[rng.integers(len(self.full))])
-            begin, stop = int(self.store.sentences[other]), int(self.document_end[other])
+        begin = middle
+        if not follows or length > self.fewest:
+            # Of what follows, too, no more is taken than the other place has.
+            other, stop = self._place(self._elsewhere(number, rng))
+            length = min(length, stop - other)
+            begin = middle if follows else other
         tokens = self.store.tokens
-        a, b = np.asarray(tokens[start:middle]), np.asarray(tokens[begin : min(stop, begin + room_b)])
+        a, b = np.asarray(tokens[start:middle]), np.asarray(tokens[begin : begin + length])
         return joined(self.tokenizer, a, b, follows)
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The token that a start is at, and the end of its document."""
+        sentence = self.starts[number]
+        document = self.store.documents.searchsorted(sentence, side="right")
+        return int(self.store.sentences[sentence]), int(self.bounds[document])
+
+    def _elsewhere(self, number: int, rng: np.random.Generator) -> int:
+        """A start that is not near one, each as likely."""
+        other = int(rng.integers(len(self.starts)))
+        (first,), (last,) = self._near(self.starts[number : number + 1])
+        if not first <= other < last:
+            return other
+        other = int(rng.integers(len(self.starts) - (last - first)))
+        return int(other + (last - first) * (other >= first))
+
+    def _near(self, sentences: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The starts near each of some sentences (n,): the number of the first (n,), and the end (n,)."""
+        store = self.store
+        first: Ids
+        last: Ids
+        if self.only_one:
+            places = store.sentences[sentences]
+            first = store.sentences.searchsorted(places - self.room, side="right")
+            last = store.sentences.searchsorted(places + self.room)
+        else:
+            document = store.documents.searchsorted(sentences, side="right")
+            first, last = store.documents[document - 1], store.documents[document]
+        return self.starts.searchsorted(first), self.starts.searchsorted(last)
 
     def _sentence_end_near(self, sentence: int, target: int, limit: int) -> int:
         """The last sentence end at or before `target`, the first one after it, or `target` itself."""

@@ -136,6 +136,8 @@ class PromoterObjective:
         labels = self.held_out.labels
         right = np.where(labels == 1, scores, 1 - scores)
         loss = float(-np.log(np.clip(right, 1e-7, 1)).mean())
+        if not math.isfinite(loss):
+            return {"loss": loss, "auroc": math.nan}  # what isn't a number has no rank
         return {"loss": loss, "auroc": auroc(labels, scores).value}
 
 
@@ -172,8 +174,7 @@ def finetune_promoter(
         "settings": task.model_dump(exclude={"views"}),
         "windows": checksum(windows / "windows.parquet"),
         "seed": config.seed,
-        # Windows on a genome are places; those of sequences are all of them whole.
-        **({"sequences": checksum(reference.path)} if origin else {}),
+        "sequences": checksum(reference.path),  # windows are places: what is learnt from stands there
     }
     run = start.begin(task, training, identity, checkpoints, world)
     model = run.model

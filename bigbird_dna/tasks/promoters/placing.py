@@ -1,11 +1,12 @@
 """Where the negatives of promoters lie: each set's windows on a genome, by promoter."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.config import PromoterWindowsConfig
@@ -46,22 +47,31 @@ class Place:
     splits: Splits
 
     def find(
-        self, negative_set: str, owners: Sequence[int], config: PromoterWindowsConfig, seed: tuple[int, int]
+        self,
+        negative_set: str,
+        owners: Sequence[int],
+        config: PromoterWindowsConfig,
+        seed: tuple[int, int],
+        taken: Collection[Interval | None] = (),
     ) -> list[Interval | None]:
         """For each owner, an index of `windows`, the window of a negative; None where there is none.
 
-        Sets that are made of a promoter's own sequence have its window.
+        Sets that are made of a promoter's own sequence have its window. Genomic windows are none of `taken`.
         """
         if negative_set == "genomic":
-            return self._genomic(owners, config, seed)
+            return self._genomic(owners, config, seed, taken)
         if negative_set == "upstream":
             return self._upstream(owners, config.sides)
         return [self.windows[pair] for pair in owners]
 
     def _genomic(
-        self, owners: Sequence[int], config: PromoterWindowsConfig, seed: tuple[int, int]
+        self,
+        owners: Sequence[int],
+        config: PromoterWindowsConfig,
+        seed: tuple[int, int],
+        taken: Collection[Interval | None],
     ) -> list[Interval | None]:
-        """A window of like GC elsewhere in the owner's split; none is used twice."""
+        """A window of like GC elsewhere in the owner's split; none is used twice, and none of `taken`."""
         found: list[Interval | None] = [None] * len(owners)
         reference = self.reference
         upstream, downstream = config.sides
@@ -94,7 +104,8 @@ class Place:
             }
             wanted = np.array([gc[owners[place]] for place in members])
             offered = np.concatenate([offer.gc for offer in offers]) if offers else np.empty(0)
-            for place, choice in zip(members, match_gc(wanted, offered, rng), strict=True):
+            used = np.array([window in taken for window in windows], bool)
+            for place, choice in zip(members, _match(wanted, offered, used, rng), strict=True):
                 if choice >= 0:
                     found[place] = windows[choice]
         return found
@@ -116,3 +127,20 @@ class Place:
         for place, negative in zip(order.tolist(), chosen, strict=True):
             found[place] = negative
         return found
+
+
+def _match(
+    wanted: npt.NDArray[np.float64],
+    offered: npt.NDArray[np.float64],
+    used: npt.NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> npt.NDArray[np.int64]:
+    """As `match_gc`; but who would get a `used` one gets one that nobody has got. No other choice changes."""
+    chosen = match_gc(wanted, offered, rng)
+    if not used.any():
+        return chosen
+    again = np.flatnonzero((chosen >= 0) & used[chosen])
+    left = np.setdiff1d(np.flatnonzero(~used), chosen)
+    instead = match_gc(wanted[again], offered[left], rng)
+    chosen[again] = np.append(left, -1)[instead]
+    return chosen

@@ -15,7 +15,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
 from bigbird_dna.genome.intervals import Strand
 from bigbird_dna.genome.places import Places
-from bigbird_dna.genome.sequence import fraction_n, reverse_complement
+from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.windows import centred_tiles, count_tiles
 from bigbird_dna.tasks.predictor import Predictor
 
@@ -74,6 +74,7 @@ def scan_promoters(
     predict: Predictor,
     strands: Sequence[Strand] = BOTH_STRANDS,
     max_n: float = 0.25,
+    beyond_is_n: bool = False,
     places: Places | None = None,
     numbers: range | None = None,
     batch_sequences: int = 512,
@@ -94,7 +95,9 @@ def scan_promoters(
     window, stride
         Size of a window and distance between neighbours, bp, at least 1.
     max_n
-        Windows with a larger fraction of N, counted within the record, stay unscored and say so.
+        Windows with a larger fraction of N stay unscored and say so.
+    beyond_is_n
+        Whether what a window lacks in a short record counts as N; if not, only what the record has counts.
     places
         Only those windows that share a base with them; None: all. They lie where those of a whole scan do.
     numbers
@@ -115,7 +118,8 @@ def scan_promoters(
     scores = _Scores(window, predict)
     batch: list[_Window] = []
     enough = min(_FIRST_BATCH, batch_sequences)
-    for item in _windows(fasta, contigs, _Grid(window, stride, places), numbers, max_n, chunk_bases):
+    limit = _Limit(max_n, window if beyond_is_n else 0)
+    for item in _windows(fasta, contigs, _Grid(window, stride, places), numbers, limit, chunk_bases):
         batch.append(item)
         if len(batch) * len(strands) >= enough:
             yield from _score(batch, strands, scores)
@@ -145,6 +149,23 @@ def count_windows(
     return sum(grid.number(contig, length) for contig, length in contigs.items())
 
 
+def lies_beyond(length: int, window: int, max_n: float) -> bool:
+    """Whether more than the fraction `max_n` of a window around a record of `length` bp lies beyond it."""
+    return (window - length) / window > max_n
+
+
+class _Limit(NamedTuple):
+    """The largest fraction of N in a window that is scored, counted among at least `size` bp."""
+
+    max_n: float
+    size: int
+
+    def fraction(self, sequence: str) -> float:
+        """That of a window of which the record has `sequence`."""
+        missing = max(self.size - len(sequence), 0)
+        return (sequence.count("N") + missing) / (len(sequence) + missing)
+
+
 class _Grid(NamedTuple):
     """Where the windows of a scan lie."""
 
@@ -172,7 +193,7 @@ def _windows(
     contigs: Mapping[str, int],
     grid: _Grid,
     numbers: range | None,
-    max_n: float,
+    limit: _Limit,
     chunk_bases: int,
 ) -> Iterator[_Window]:
     places, before = grid.places, 0  # windows of the records that were passed
@@ -194,19 +215,18 @@ def _windows(
         for start, sequence in _cut(pieces, starts, min(grid.size, length)):
             if len(sequence) != min(grid.size, length):
                 raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
-            yield _window(contig, start, sequence, grid.size, max_n)
+            yield _window(contig, start, sequence, grid.size, limit)
         if left is not None:
             left.discard(contig)
             if not left:  # the rest of the file needn't be read
                 return
 
 
-def _window(contig: str, start: int, sequence: str, size: int, max_n: float) -> _Window:
-    missing = size - len(sequence)
-    notes = [SHORT] if missing else []
+def _window(contig: str, start: int, sequence: str, size: int, limit: _Limit) -> _Window:
+    notes = [SHORT] if len(sequence) < size else []
     end = start + len(sequence)
-    n_fraction = fraction_n(sequence)
-    if n_fraction > max_n:
+    n_fraction = limit.fraction(sequence)
+    if n_fraction > limit.max_n:
         notes.append(f"n_fraction={n_fraction:.4g}")
         return _Window(contig, start, end, None, ";".join(notes))
     return _Window(contig, start, end, sequence, ";".join(notes))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
-from bigbird_dna.console import progress
+from bigbird_dna.console import log, progress
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.places import Places, contig_names, find_places
 from bigbird_dna.model.calibrated import check_calibrated, finish_of
@@ -21,7 +21,13 @@ from bigbird_dna.outputs import check_output, command_line, format_for, is_live,
 from bigbird_dna.pieces import Piece, contents, find_piece
 from bigbird_dna.tasks.formats import BINARY_FORMATS, SCORE_FORMATS, STRANDS, check_format, open_destination
 from bigbird_dna.tasks.predictor import Predictor, finished, flushing
-from bigbird_dna.tasks.promoters.scan import ScoredWindow, count_windows, expected_windows, scan_promoters
+from bigbird_dna.tasks.promoters.scan import (
+    ScoredWindow,
+    count_windows,
+    expected_windows,
+    lies_beyond,
+    scan_promoters,
+)
 from bigbird_dna.tasks.promoters.scan_pieces import write_scan_piece
 from bigbird_dna.tasks.promoters.writers import SIGNALS, WRITERS, ScanInfo
 from bigbird_dna.tasks.provenance import model_files
@@ -76,7 +82,9 @@ def score_promoters(
         the regions of a BED file (of bedgraph and bigwig: only the signal in them). They lie where those of
         a whole scan do. Together: what lies in both.
     max_n
-        Windows with a larger fraction of N are listed, but not scored.
+        Windows with a larger fraction of N are listed, but not scored. A record shorter than the window is
+        judged by its own N; in bedgraph and bigwig, where nothing would tell of it, what lies beyond it
+        counts as N too. The log says how many records are so short.
     calibrated, prior
         Scores are the model's probabilities after its calibration; and, with `prior`, as they are where this
         share of the windows are promoters (of the model's validation windows one half is).
@@ -141,16 +149,19 @@ class _Scan:
 
     def run(self, model: PromoterModel, fasta: Path | str, path: Path, predict: Predictor) -> ScanCounts:
         """Score the records of `path`, which is `fasta` or what came from standard input."""
-        settings, stride, strands = model.settings, self.stride, STRANDS[self.strand]
+        settings, stride, strands = model.settings, int(self.stride), STRANDS[self.strand]
+        is_signal = self.format in SIGNALS
         contigs: Mapping[str, int] = LengthsAhead(path)
         if not self._streams:
             contigs = scan_fasta(path)  # faults are known before any work is done
         where = "standard input" if str(fasta) == "-" else fasta
-        places = find_places(self.contigs, self.regions, contigs, where)
-        scanned = places.widened(stride) if places and self.format in SIGNALS else places
+        places = find_places(self.contigs, self.regions, contigs, where, names=None)
+        scanned = places.widened(stride) if places and is_signal else places
         origin = provenance(model.sha256, self._command(model, fasta))
         info = ScanInfo(origin, contigs, settings.upstream, settings.downstream, stride, strands, places)
         numbers = self._numbers(contigs, settings.window, scanned)
+        if not self._streams:
+            self._warn_of_short(contigs, settings.window, places)
 
         def expected() -> int:
             if numbers is not None:
@@ -170,6 +181,7 @@ class _Scan:
                 predict=ask,
                 strands=strands,
                 max_n=self.max_n,
+                beyond_is_n=is_signal,
                 places=scanned,
                 numbers=numbers,
             )
@@ -184,8 +196,27 @@ class _Scan:
         else:
             with open_destination(self.output, self.format) as target:
                 WRITERS[self.format](target, windows(flushing(predict, target)), info)
+        if self._streams:
+            self._warn_of_short(contigs, settings.window, places)
         records = sum(1 for contig in contigs if places is None or places.on(contig))
         return ScanCounts(records, counts["scored"], counts["not scored"], counts["short"])
+
+    def _warn_of_short(self, contigs: Mapping[str, int], window: int, places: Places | None) -> None:
+        """Say how many records fill so little of a window that a model's answer means little.
+
+        It may well be high: no window of the training had so much N. Signals, which have no notes, leave such
+        records out.
+        """
+        count = sum(
+            lies_beyond(length, window, self.max_n) and (places is None or places.on(contig))
+            for contig, length in contigs.items()
+        )
+        what = f"{self.format} leaves them out" if self.format in SIGNALS else "their scores say little"
+        if count:
+            log(
+                f"warning: {count:,} records are so short that more than {self.max_n:g} of their window lies "
+                f"beyond them: {what}"
+            )
 
     def _numbers(self, contigs: Mapping[str, int], window: int, places: Places | None) -> range | None:
         """Which windows of the scan are the piece's; None: all."""

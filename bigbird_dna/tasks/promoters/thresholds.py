@@ -105,5 +105,5 @@ def _cells(rate: float, curve: ThresholdCurve, chosen: Threshold | None) -> list
         if chosen.negatives >= FEW
         else f"fewer than {FEW} negatives there: rests on the calibration's shape"
     )
-    cells = [f"{chosen.threshold:.6g}", *(f"{share:.4f}" for share in shares)]
+    cells = [chosen.printed, *(f"{share:.4f}" for share in shares)]
     return [*first, *cells, str(chosen.positives), str(chosen.negatives), note]

@@ -99,8 +99,8 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
         rows += _rows(found, positives, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
-            found = place.find(negative_set, more, settings, (config.seed, 7))
-            rows += _rows(found, positives, more, negative_set, further=True)
+            others = place.find(negative_set, more, settings, (config.seed, 7), taken={*found})
+            rows += _rows(others, positives, more, negative_set, further=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
     if (threshold := config.splits.similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.calibration.stored import Finish
+from bigbird_dna.checks import check_whole
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
@@ -169,6 +170,7 @@ def variant_effects(
 
 def offsets_for(count: int, window: int) -> tuple[int, ...]:
     """The offsets of `count` windows of `window` bp; `UsageError` if there can't be so many."""
+    check_whole("offsets", count)
     if not 1 <= count <= OFFSET_SPAN + 1:
         raise UsageError(f"offsets {count}: must be from 1 to {OFFSET_SPAN + 1}")
     offsets = window_offsets(count)

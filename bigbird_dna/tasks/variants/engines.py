@@ -1,5 +1,6 @@
 """What scores the alleles of a VCF: a chromatin model or a promoter model, with the options of its kind."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
 from bigbird_dna.genome.fields import quoted
 from bigbird_dna.genome.intervals import OPPOSITE, Strand
+from bigbird_dna.genome.places import warn_of_absent
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import VcfRecord
@@ -120,7 +122,7 @@ def choose_engine(
         check_at_least_one({"stride": stride})
         if stride is not None and sites is not None:
             raise UsageError("stride and sites: sites that are given have no stride")
-        step = STRIDE if stride is None else stride
+        step = STRIDE if stride is None else int(stride)
         options: dict[str, Any] = {"--sites": sites} if sites is not None else {"--stride": step}
         options |= {"--prior": prior}
         path = None if sites is None else Path(sites)
@@ -143,6 +145,8 @@ def _refuse(model: ScoringModel, kind: str, options: dict[str, Any]) -> None:
 def read_sites(path: Path, reference: Reference) -> dict[str, list[tuple[int, Strand]]]:
     """TSS positions of a BED file, by contig: the first base of each line on its strand, or on both.
 
+    Lines that aren't on the reference are passed over, and the log says how many.
+
     Raises
     ------
     DataError
@@ -151,15 +155,22 @@ def read_sites(path: Path, reference: Reference) -> dict[str, list[tuple[int, St
     """
     find = contig_finder(reference.contigs, reference.names)
     sites: dict[str, list[tuple[int, Strand]]] = {}
+    unknown: Counter[str] = Counter()
+    beyond: Counter[str] = Counter()
     for number, fields, start, end in read_bed(path):
         contig = find(fields[0])
         text = strand_column(fields)
         if text not in ("+", "-", "."):
             raise DataError(f"{path}: line {number}: strand {quoted(text)} is not '+', '-' or '.'")
-        if contig is not None and end <= reference.contigs[contig]:
+        if contig is None:
+            unknown[fields[0]] += 1
+        elif end > reference.contigs[contig]:
+            beyond[fields[0]] += 1
+        else:
             for strand in OPPOSITE:
                 if text in (strand, "."):
                     sites.setdefault(contig, []).append((start if strand == "+" else end - 1, strand))
     if not sites:
         raise DataError(f"{path}: no site lies on {reference.path}")
+    warn_of_absent(path, "sites", reference.path, unknown, beyond)
     return sites

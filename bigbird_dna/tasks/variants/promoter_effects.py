@@ -273,7 +273,7 @@ def promoter_effects(
     """
     if not 0 <= max_n <= 1 or batch_sequences < 1:
         raise ValueError(f"max_n {max_n} or batch_sequences {batch_sequences} is out of its range")
-    find_contig = contig_finder(reference.contigs)
+    find_contig = contig_finder(reference.contigs, reference.names)
     new_batch = partial(_Batch, reference, windows, max_n)
     batch = new_batch()
     for record in records:

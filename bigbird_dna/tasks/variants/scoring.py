@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
+from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction, check_whole
 from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import ALIAS_HINT, shown
@@ -93,7 +93,7 @@ def score_variants(
     output, format
         File to write, whole or not at all (None or "-": standard output, as a pipe or a device to which
         records go as they are made), as "vcf" or "tsv" (None: by its ending, or vcf); `.gz` makes it bgzip,
-        with an index if the input is sorted. See docs/formats.md.
+        with an index if the input is sorted. Through a link both are where it leads to. See docs/formats.md.
     tracks
         Tracks, groups or shell patterns: only these count, and the values of each are written. None: all
         count, only the largest effect is written.
@@ -169,8 +169,10 @@ class _Request:
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, VARIANT_FORMATS)
-        if self.offsets is not None and not 1 <= self.offsets <= OFFSET_SPAN + 1:
-            raise UsageError(f"offsets {self.offsets}: must be from 1 to {OFFSET_SPAN + 1}")
+        if self.offsets is not None:
+            check_whole("offsets", self.offsets)
+            if not 1 <= self.offsets <= OFFSET_SPAN + 1:
+                raise UsageError(f"offsets {self.offsets}: must be from 1 to {OFFSET_SPAN + 1}")
         check_fraction("max_n", self.max_n)
         check_choice("precision", self.precision, PRECISIONS)
         if self.output is not None and self.output.suffix == ".bcf":
@@ -197,7 +199,15 @@ class _Request:
         numbers = None if self.piece is None or summary is None else self.piece.rows(summary.records)
         counts: Counter[str] = Counter()
         with self._target(summary) as target, open_vcf(path, keep, stream) as opened:
-            used = summary.contigs if summary else ()
+            records, expected = opened.records, summary and summary.records
+            if numbers is not None:
+                records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
+            ask = predict if target is None else flushing(predict, target)
+            scored = engine.effects(fit.watched(records), reference, ask, self.max_n)
+            rows = _counted(progress(scored, "scoring", expected, "records"), counts)
+            if summary is None:  # the header has the names of the records that the first row waited for
+                rows = chain(list(islice(rows, 1)), rows)
+            used = summary.contigs if summary else fit.names
             info = VariantInfo(
                 opened.meta,
                 opened.column_line,
@@ -207,12 +217,6 @@ class _Request:
                 promoters=isinstance(engine.model, PromoterModel),
                 contigs=contig_lines(opened.meta, reference.contigs, used, fit.find),
             )
-            records, expected = opened.records, summary and summary.records
-            if numbers is not None:
-                records, expected = islice(records, numbers.start, numbers.stop), len(numbers)
-            ask = predict if target is None else flushing(predict, target)
-            scored = engine.effects(fit.watched(records), reference, ask, self.max_n)
-            rows = _counted(progress(scored, "scoring", expected, "records"), counts)
             if target is not None:
                 WRITERS[self.format](target, rows, info)
             elif self.piece is not None and self.output is not None and summary is not None:
@@ -270,6 +274,8 @@ class _Fit:
 
     def __init__(self, path: Path, reference: Reference) -> None:
         self.find: Callable[[str], str | None] = contig_finder(reference.contigs, reference.names)
+        self.names: dict[str, None] = {}
+        """Of the contigs of the records that were watched, in their order."""
         self._path, self._reference = path, reference
         self._unknown: dict[str, None] = {}
         self._fits = False
@@ -286,7 +292,8 @@ class _Fit:
         """The same records; `DataError` at their end if there were any, and the reference has no contig of
         theirs."""
         for record in records:
-            if not self._fits:
+            if record.contig not in self.names:
+                self.names[record.contig] = None
                 self.add([record.contig])
             yield record
         self.check()

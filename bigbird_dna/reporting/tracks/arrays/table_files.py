@@ -1,6 +1,7 @@
 """Tables of rows × tracks: Parquet, read by columns and batches, and text (tab-separated, CSV), read whole.
 
-Columns called as in `PLACES` say which interval a row is; every other column is a track.
+Columns called as in `PLACES` say which interval a row is, one called `NOTE` says something about it and is
+passed over; every other column is a track.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLACES = ("contig", "start", "end", "name", "strand", "split")
+NOTE = "note"
 _UNNAMED = ("", "Unnamed: 0")  # above pandas' numbers of the rows; the latter once they were read as a column
 _PANDAS_INDEX = "__index_level_0__"  # in Parquet
 _MISSING = ("", "NA", "NaN", "nan", "N/A", "null")
+_DOT = "."  # a missing value among numbers; a strand may be one
 
 
 class ParquetArray(TrackArray):
@@ -43,7 +47,7 @@ class ParquetArray(TrackArray):
         places = [name for name in schema.names if name in PLACES]
         if places:
             self.places = read_frame(path, places)
-        left_out = {*places, *self._indices(path, schema.names)}
+        left_out = {*places, NOTE, *self._indices(path, schema.names)}
         names = tuple(name for name in schema.names if name not in left_out)
         kinds = [kind for name, kind in zip(schema.names, schema.types, strict=True) if name not in left_out]
         for name, kind in zip(names, kinds, strict=True):
@@ -87,9 +91,9 @@ def read_table(path: Path, delimiter: str) -> TrackArray:
     """Read text of columns, plain or gzip, with or without a header: tab-separated, or CSV.
 
     Lines that begin with `##` are comments; a first line with anything but numbers is the header
-    and may begin with `#`. Empty cells and NA are NaN; cells of CSV may be in quotes. What pandas writes
-    unasked is passed over, with a line in the log: a first column without a name that numbers the rows,
-    and a header that numbers the columns.
+    and may begin with `#`. Empty cells, NA and a dot are NaN; cells of CSV may be in quotes. What pandas
+    writes unasked is passed over, with a line in the log: a first column without a name that numbers the
+    rows, and a header that numbers the columns.
     """
     import pandas as pd
 
@@ -114,10 +118,13 @@ def read_table(path: Path, delimiter: str) -> TrackArray:
     table.columns = pd.Index(names)
     table = table.iloc[:, int(indexed) :]
     places = table[[name for name in used if name in PLACES]]
+    tracks = [name for name in used if name not in (*PLACES, NOTE)]
     for name, column in zip(used, stored.columns[int(indexed) :], strict=True):
-        if name not in PLACES and not _is_numeric(column):
-            _refuse_text(path, name, table[name], first_line)
-    tracks = [name for name in used if name not in PLACES]
+        if name in tracks and not _is_numeric(column):
+            numbers = _without_dots(column)
+            if numbers is None:
+                _refuse_text(path, name, table[name], first_line)
+            table[name] = numbers
     values = table[tracks].to_numpy(np.float64)
     return MemoryArray(
         str(path), values, tuple(tracks) if named else None, places if places.shape[1] else None
@@ -179,11 +186,27 @@ def _is_numeric(column: Any) -> bool:
     return bool(numeric or column.null_count == len(column))
 
 
+def _without_dots(column: Any) -> NDArray[np.float64] | None:
+    """A column of Arrow, of numbers and dots as texts, as numbers, the dots as NaN; None if it has others."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not pa.types.is_string(column.type):
+        return None
+    texts = compute.utf8_trim_whitespace(column)
+    texts = compute.if_else(compute.equal(texts, _DOT), pa.scalar(None, pa.string()), texts)
+    try:
+        numbers: NDArray[np.float64] = texts.cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+    return numbers
+
+
 def _refuse_text(path: Path, name: str, cells: pd.Series[Any], first_line: int) -> NoReturn:
     """Raise for the first cell that is not a number."""
     import pandas as pd
 
-    bad = cells.notna() & pd.to_numeric(cells, errors="coerce").isna()
+    bad = cells.notna() & (cells != _DOT) & pd.to_numeric(cells, errors="coerce").isna()
     row = int(bad.to_numpy().argmax())
     raise DataError(
         f"{path}: line {first_line + row}: column {name!r}: {cells.iloc[row]!r:.60} is not a number"
@@ -200,7 +223,7 @@ def _first_line(path: Path, delimiter: str) -> tuple[list[str], int]:
 
 
 def _is_number(text: str) -> bool:
-    if text.strip() in _MISSING:
+    if text.strip() in (*_MISSING, _DOT):
         return True
     try:
         float(text)

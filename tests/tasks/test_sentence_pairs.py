@@ -1,0 +1,160 @@
+"""Pairs of sentences: where they are from, and that nothing but their tokens tells whether B follows A."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from bigbird_dna.config import PretrainingConfig
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.tasks.pretraining.sampling import PairSampler
+from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.training.distributed import World
+
+TOKENS = 64  # of an input: 61 for A and B
+DRAWN = 6000
+DOCUMENTS = {
+    "shorter than an input": [[10] * 3] * 30,
+    "of many lengths": [[7] * count for count in range(1, 24)] * 3,
+    "one long, others short": [[10] * 40] + [[10] * 4] * 50,
+    "all long": [[9, 11, 13] * 20] * 12,
+    "of one sentence each": [[length] for length in range(3, 90)],
+    "only one": [[8, 12] * 25],
+    "only one, of less than four inputs": [[6] * 30],
+}
+
+
+class Numbered(NamedTuple):
+    """A store whose tokens are their own places."""
+
+    directory: Path
+    tokens: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+
+    @classmethod
+    def of(cls, documents: Sequence[Sequence[int]]) -> "Numbered":
+        """From the lengths of each document's sentences."""
+        ends = np.cumsum([length for document in documents for length in document])
+        counts = np.cumsum([len(document) for document in documents])
+        sentences, numbers = np.append(0, ends), np.append(0, counts)
+        return cls(Path("numbered"), np.arange(ends[-1]), sentences, numbers)
+
+    @property
+    def bounds(self) -> np.ndarray:
+        return self.sentences[self.documents]
+
+
+class Pair(NamedTuple):
+    """Where A and B are in the store."""
+
+    a: range
+    b: range
+    follows: bool
+
+
+def drawn(store: Numbered, tokenizer: DnaTokenizer, count: int = DRAWN) -> list[Pair]:
+    sampler, rng = PairSampler(store, tokenizer, TOKENS), np.random.default_rng(5)
+    found = []
+    for _ in range(count):
+        ids, first, follows = sampler.draw(rng)
+        assert len(ids) <= TOKENS
+        assert (ids[0], ids[first - 1], ids[-1]) == (tokenizer.cls_id, tokenizer.sep_id, tokenizer.sep_id)
+        parts = [part.tolist() for part in (ids[1 : first - 1], ids[first:-1])]
+        a, b = (range(part[0], part[-1] + 1) for part in parts)
+        assert parts == [[*a], [*b]]
+        found.append(Pair(a, b, follows))
+    return found
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_lengths_do_not_tell_what_follows(name: str, tokenizer: DnaTokenizer) -> None:
+    pairs = drawn(Numbered.of(DOCUMENTS[name]), tokenizer)
+    labels = np.array([pair.follows for pair in pairs])
+    assert abs(labels.mean() - 0.5) < 0.03
+    a, b = (np.array([len(pair[part]) for pair in pairs]) for part in (0, 1))
+    for figure in (a, b, a + b, b - a, b / a):
+        assert auroc(labels, figure).value == pytest.approx(0.5, abs=0.035)
+    for length in np.unique(a):
+        some = a == length
+        if min(labels[some].sum(), (~labels[some]).sum()) > 100:  # given the one, too
+            assert auroc(labels[some], b[some]).value == pytest.approx(0.5, abs=0.2)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_b_follows_a_or_is_from_elsewhere(name: str, tokenizer: DnaTokenizer) -> None:
+    store = Numbered.of(DOCUMENTS[name])
+    several = len(store.documents) > 2
+    for a, b, follows in drawn(store, tokenizer):
+        of_a, of_b = (np.searchsorted(store.bounds, [part[0], part[-1]], side="right") for part in (a, b))
+        assert of_a[0] == of_a[1] and of_b[0] == of_b[1]
+        if follows:
+            assert b.start == a.stop and of_a[0] == of_b[0]
+        elif several:
+            assert of_a[0] != of_b[0]
+        else:  # neither overlaps A nor what follows it
+            assert b.stop <= a.start or b.start >= a.stop + len(b)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_sentence_with_room_begins_an_input(name: str, tokenizer: DnaTokenizer) -> None:
+    """An input's tokens ahead; in a document that has fewer, half of it."""
+    store = Numbered.of(DOCUMENTS[name])
+    room = TOKENS - 3
+    if len(store.documents) == 2:
+        room = min(room, len(store.tokens) // 4)
+    expected = []
+    for sentence in store.sentences[:-1].tolist():
+        low, high = (
+            store.bounds[store.bounds <= sentence].max(),
+            store.bounds[store.bounds > sentence].min(),
+        )
+        if high - sentence >= (room if high - low >= room else max(2, (high - low) / 2)):
+            expected.append(sentence)
+    pairs = drawn(store, tokenizer)
+    counts = {start: 0 for start in expected}
+    for pair in pairs:
+        counts[pair.a.start] += 1
+    mean = len(pairs) / len(counts)
+    assert min(counts.values()) > mean - 5 * mean**0.5 - 1 and max(counts.values()) < mean + 5 * mean**0.5 + 1
+    reached = {place for pair in pairs for part in pair[:2] for place in part}
+    share = PairSampler(store, tokenizer, TOKENS).share
+    assert len(reached) / len(store.tokens) == pytest.approx(share, abs=0.02)
+    assert share > 0.95 or name == "of one sentence each"
+
+
+def test_long_documents_fill_the_input(tokenizer: DnaTokenizer) -> None:
+    pairs = drawn(Numbered.of(DOCUMENTS["all long"]), tokenizer)
+    assert {len(pair.a) + len(pair.b) for pair in pairs} == {TOKENS - 3}
+
+
+@pytest.mark.parametrize("documents", [[[1], [1], [1]], [[50]], [[3, 40, 3]], [[2, 2]]])
+def test_one_document_that_is_too_short_is_refused(
+    documents: list[list[int]], tokenizer: DnaTokenizer
+) -> None:
+    with pytest.raises(
+        DataError, match=r"^numbered: next sentences need a second document, or a longer one: "
+    ):
+        PairSampler(Numbered.of(documents), tokenizer, TOKENS)
+
+
+def test_the_log_says_what_share_is_out_of_reach(
+    tokenizer: DnaTokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inputs begin where sentences do: short ones don't get to the end of a long sentence."""
+    made = Numbered.of([[40] * 20] * 3)
+    store = made._replace(tokens=np.resize(tokenizer.base_ids, len(made.tokens)))
+    stages = ({"steps": 1, "tokens": 23},)
+    config = PretrainingConfig(sequence_tokens=TOKENS, shorter_first=stages, next_sentence=True, steps=3)
+    for rank, said in (
+        (1, []),
+        (0, ["inputs of 23 tokens: pairs are drawn from 50% of the tokens of numbered"]),
+    ):
+        capsys.readouterr()
+        PretrainingObjective(tokenizer, store, store, config, World(rank, 1, torch.device("cpu")))
+        assert [line[10:] for line in capsys.readouterr().err.splitlines()] == said
