@@ -76,7 +76,8 @@ def train(
     elif kind == "promoters":
         windows = config.promoters.windows.model_dump(mode="json")
         # By the other optimiser than the rest.
-        training |= {"optimizer": {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}}
+        other = {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}
+        training["optimizer"] = more.get("optimizer", other)
         own = {"windows": windows, "model": {"initial": "random"}, "training": {**training, "jitter": 4}}
         finetune_promoter(
             parse_config({**values, kind: own}),
