@@ -27,10 +27,13 @@ def as_in_a_file(
     """
     found = copy.deepcopy({**values})
     texts = {place: text for place, text in _texts(given, ()) if _at(found, place) == text}
-    for place, text in texts.items():
-        _put(found, place, _read(text))
+    read = {place: value for place, text in texts.items() if (value := _read(text)) is not text}
+    if not read:  # as in most runs, every job of which begins here
+        return found
+    for place, value in read.items():
+        _put(found, place, value)
     for place in _refused_as_no_text(found, model):
-        if place in texts:
+        if place in read:
             _put(found, place, texts[place])
     return found
 

@@ -8,6 +8,7 @@ that occur twice, text without a header, lines of uneven length, letters that ar
 import re
 import shutil
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import groupby
@@ -184,7 +185,7 @@ def _blocks(stream: Readable) -> Iterator[bytes]:
 
     Blanks and what follows them are in one block, so that those at a line's end can be told.
     """
-    carry = stream.read(3).removeprefix(b"\xef\xbb\xbf")
+    carry = stream.read(3).removeprefix(BOM_UTF8)
     while block := stream.read(_BLOCK_BYTES):
         block = carry + block
         end = len(block.rstrip(_BLANKS))

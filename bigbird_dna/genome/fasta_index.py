@@ -6,6 +6,7 @@ is read and checked, and its index is what was found.
 
 import hashlib
 import io
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -124,7 +125,7 @@ class _Layout:
 
     def feed(self, data: bytes) -> None:
         """Take up the next bytes."""
-        place = 3 if self._position == 0 and data.startswith(b"\xef\xbb\xbf") else 0
+        place = len(BOM_UTF8) if self._position == 0 and data.startswith(BOM_UTF8) else 0
         while place < len(data):
             if self._in_header:
                 end = data.find(b"\n", place)

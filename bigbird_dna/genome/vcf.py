@@ -5,6 +5,7 @@ as surrogates: write the texts with `errors="surrogateescape"`.
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from io import BufferedReader
@@ -22,7 +23,6 @@ _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
 _LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
-_MARK = b"\xef\xbb\xbf"  # that editors put before UTF-8
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
 _UNFIT = re.compile('[,<>"]')  # in names that a header's line has no room for
 _NO_VCF = "not a VCF file: it must begin with ##fileformat=VCFv4.2"
@@ -82,11 +82,11 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
     path = Path(path)
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
         # Of a file that is not text at all, one could look for the first line's end for long.
-        start = cast(BufferedReader, opened).peek(len(_MARK + _START))[: len(_MARK + _START)]
-        start = start.removeprefix(_MARK)[: len(_START)]
+        start = cast(BufferedReader, opened).peek(len(BOM_UTF8 + _START))[: len(BOM_UTF8 + _START)]
+        start = start.removeprefix(BOM_UTF8)[: len(_START)]
         if start.startswith(b"BCF"):
             raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
-        if not _START.startswith(start) and not _MARK.startswith(start):
+        if not _START.startswith(start) and not BOM_UTF8.startswith(start):
             raise DataError(f"{path}: line 1: {_NO_VCF}")
         lines = numbered_lines(path, opened, _LONGEST_LINE)
         meta, column_line = _read_header(path, lines)
@@ -160,7 +160,7 @@ def _read_header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[tuple[
     meta: list[str] = []
     size = 0
     number, line = next(lines, (1, b""))
-    line = line.removeprefix(_MARK)
+    line = line.removeprefix(BOM_UTF8)
     if not line.startswith(_START):
         raise DataError(f"{path}: line 1: {_NO_VCF}")
     while line.startswith(b"##"):

@@ -189,6 +189,13 @@ def test_an_output_is_scored_again_to_the_same_records(
     assert first == second
 
 
+def turned(vcf: Path) -> Path:
+    """The same records, the last one first."""
+    lines, path = vcf.read_text().splitlines(keepends=True), vcf.with_name("turned.vcf")
+    path.write_text("".join([*lines[:3], *reversed(lines[3:])]))
+    return path
+
+
 @pytest.mark.parametrize("ending", ["vcf", "tsv"])
 def test_a_packed_output_has_an_index_if_sorted(
     run: Run, vcf: Path, fasta: Path, tmp_path: Path, ending: str
@@ -200,10 +207,7 @@ def test_a_packed_output_has_an_index_if_sorted(
     assert sorted(tmp_path.glob("*x*")) == [output, index]
     with pysam.TabixFile(str(output)) as found:
         assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
-    lines = vcf.read_text().splitlines(keepends=True)
-    turned = vcf.with_name("turned.vcf")
-    turned.write_text("".join([*lines[:3], *reversed(lines[3:])]))
-    assert run(turned, *words).code == 0
+    assert run(turned(vcf), *words).code == 0
     assert not index.exists(), "that of the former file"
     rows = [
         row.split("\t")[1]
@@ -236,10 +240,7 @@ def test_an_index_lies_beside_the_file_that_a_link_leads_to(
     assert run(vcf, *words).code == 0
     with pysam.TabixFile(str(link)) as found:
         assert [row.split("\t")[1] for row in found.fetch("chr1", 89, 100)] == ["90", "100"]
-    lines = vcf.read_text().splitlines(keepends=True)
-    turned = vcf.with_name("turned.vcf")
-    turned.write_text("".join([*lines[:3], *reversed(lines[3:])]))
-    assert run(turned, *words).code == 0
+    assert run(turned(vcf), *words).code == 0
     assert list(store.iterdir()) == [index.with_suffix("")], "none of the unsorted file, none of the former"
     assert not beside.is_symlink()
 

@@ -13,7 +13,7 @@ import numpy as np
 from bigbird_dna.reporting.ablation.reading import Bits, by_mechanism
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate
 from bigbird_dna.reporting.metrics.blocks import resampled_rates
-from bigbird_dna.reporting.metrics.resampling import gain
+from bigbird_dna.reporting.metrics.resampling import gain, mean_over_seeds
 from bigbird_dna.reporting.metrics.steps import Floats
 
 # Axes: M models, S seeds, R resamples.
@@ -61,8 +61,7 @@ def compared(
             one, other = ([pair[side] for pair in both] for side in (0, 1))
             difference = gain(values[one], values[other], drawn[one], drawn[other], _ANY)
         rows = list(own.values())
-        nothing = np.zeros((len(rows), 1))
-        value = gain(values[rows], nothing[:, 0], drawn[rows], nothing, bounds)
+        value = mean_over_seeds(values[rows], drawn[rows], bounds)
         by_seed = {seed: float(values[row]) for seed, row in own.items()}
         found[name] = Reached(value, difference, by_seed, 0, float("nan"))
     return found

@@ -22,8 +22,8 @@ from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
 from bigbird_dna.reporting.metrics.auroc import Estimate, auroc
 from bigbird_dna.reporting.metrics.binary import THRESHOLD
 from bigbird_dna.reporting.metrics.resampling import (
-    gain,
     mean_auroc,
+    mean_over_seeds,
     resampled_aurocs,
     resampled_medians,
     with_width,
@@ -244,8 +244,7 @@ def _median(values: Floats, resampled: Floats) -> Estimate:
 
     Two seeds that differ widely have an interval beyond 0 or 1, which is cut there.
     """
-    nothing = np.zeros((len(values), 1))
-    return with_width(gain(values, nothing[:, 0], resampled, nothing, (0.0, 1.0)))
+    return with_width(mean_over_seeds(values, resampled, (0.0, 1.0)))
 
 
 def _f1(labels: NDArray[np.int64], scores: Floats) -> float:

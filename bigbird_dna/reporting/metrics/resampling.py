@@ -137,7 +137,15 @@ def gain(
         Of what can be: intervals end there.
     """
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
-    value, half = _half(differences, (first_resampled - second_resampled).mean(axis=0))
+    return mean_over_seeds(differences, first_resampled - second_resampled, bounds)
+
+
+def mean_over_seeds(values: ArrayLike, resampled: Floats, bounds: tuple[float, float]) -> Estimate:
+    """Mean over seeds of figures (S,), with its 95 % interval over test examples and seeds, as `gain` has it.
+
+    `resampled` are the same on resampled test examples, (S, R).
+    """
+    value, half = _half(np.asarray(values, np.float64), resampled.mean(axis=0))
     if half is None:
         return Estimate(value)
     return Estimate(value, max(value - half, bounds[0]), min(value + half, bounds[1]))
