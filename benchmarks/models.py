@@ -26,7 +26,7 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.device import cpu_threads
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
-from bigbird_dna.model.promoter_model import promoter_probabilities
+from bigbird_dna.model.promoter_model import PromoterRows, promoter_probabilities
 from bigbird_dna.model.rows import window_rows
 from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import autocast
@@ -129,7 +129,7 @@ def _scoring(layers: int, hidden: int, tokenizer: DnaTokenizer, values: Mapping[
     windows = [_dna(WINDOW, seed) for seed in range(WINDOWS)]
 
     def score() -> tuple[torch.Tensor, ...]:
-        rows = window_rows(tokenizer, windows, 1024, ANCHOR)
+        rows = PromoterRows(window_rows(tokenizer, windows, 1024, ANCHOR))
         return (torch.from_numpy(promoter_probabilities(network, rows, 0, 32, torch.device("cpu"))),)
 
     rows = window_rows(tokenizer, windows, 1024, ANCHOR)

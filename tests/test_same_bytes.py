@@ -25,7 +25,9 @@ from tests.cli.command import Run
 from tests.toys import predictions, random_dna, random_model
 
 WINDOW = 120
-PROMOTER = PromoterSettings(upstream=80, downstream=40, pooling="mean", jitter=4, views=1)
+PROMOTER = PromoterSettings(
+    upstream=80, downstream=40, pooling="mean", jitter=4, views=1, base_positions=True
+)
 CHROMATIN = ChromatinSettings(
     window=WINDOW,
     bin=20,

@@ -45,6 +45,8 @@ def random_model(
     with torch.no_grad():
         for parameter in network.parameters():
             parameter *= scale
+            if not parameter.any() and parameter.dim() > 1:  # weights that begin at zero say nothing
+                parameter[1:].normal_()
     return make_model(network.eval(), tokenizer, config, settings)
 
 

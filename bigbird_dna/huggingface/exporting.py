@@ -121,6 +121,11 @@ def _exported_architecture(model: Model, remembered: Mapping[str, Any], path: Pa
         raise ModelError(
             f"{path}: pooling {settings.pooling!r}: HuggingFace's BigBird classifies by [CLS] only"
         )
+    if isinstance(settings, PromoterSettings) and settings.offsets is not None:
+        raise ModelError(
+            f"{path}: reads base positions, which HuggingFace's BigBird lacks: to export a promoter model, "
+            "train it with promoters.model.base_positions: false and promoters.model.ensemble: false"
+        )
     if isinstance(settings, PromoterSettings | ClassificationSettings) and settings.head != "dense":
         raise ModelError(f"{path}: head {settings.head!r}: HuggingFace's BigBird classifies by two layers")
     if isinstance(settings, PretrainingSettings):

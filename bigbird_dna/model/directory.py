@@ -81,7 +81,15 @@ def build_network(config: EncoderConfig, settings: Settings) -> nn.Module:
                 settings.head,
             )
         case PromoterSettings():
-            return Classifier(config, outputs=1, pooling=settings.pooling, head=settings.head)
+            return Classifier(
+                config,
+                outputs=1,
+                pooling=settings.pooling,
+                head=settings.head,
+                offsets=settings.offsets,
+                base_positions=settings.base_positions,
+                member=settings.ensemble,
+            )
         case ClassificationSettings():
             return Classifier(config, outputs=settings.outputs, pooling=settings.pooling, head=settings.head)
         case QuestionAnsweringSettings():

@@ -261,7 +261,13 @@ class Encoder(nn.Module):
         if config.initial_heads == "neighbours":
             watch_neighbours(config, layers, self.embeddings.token)
 
-    def forward(self, ids: Tensor, lengths: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        lengths: Tensor | None = None,
+        segments: Tensor | None = None,
+        added: Tensor | None = None,
+    ) -> Tensor:
         """Encode a batch.
 
         Parameters
@@ -273,12 +279,14 @@ class Encoder(nn.Module):
             depend on its padding.
         segments
             0 for sentence A, 1 for sentence B, (B, L); none: all A.
+        added
+            Vectors (B, L, D) added to the tokens' embeddings.
 
         Returns
         -------
         Hidden states (B, L, D); those of padding hold no meaning.
         """
-        return self.encode(ids, lengths, segments).tokens
+        return self.encode(ids, lengths, segments, added=added).tokens
 
     def encode(
         self,
@@ -286,6 +294,7 @@ class Encoder(nn.Module):
         lengths: Tensor | None = None,
         segments: Tensor | None = None,
         given: Globals | None = None,
+        added: Tensor | None = None,
     ) -> Encoded:
         """Hidden states of extra globals and tokens; arguments as of `forward`.
 
@@ -310,7 +319,8 @@ class Encoder(nn.Module):
             lengths = None if lengths is None else lengths + extra
         if self.training and not goes_by_pattern(self.config):
             begin_pass(self)
-        x = self.embeddings(ids, segments, true_lengths, None if given is None else given.content)
+        content = None if given is None else given.content
+        x = self.embeddings(ids, segments, true_lengths, content, added=added)
         turns = self._turns(x)
         packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
         if packed is not None and packed.take(x, lengths):

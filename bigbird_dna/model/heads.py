@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.activation import ACTIVATIONS
+from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, PositionMember
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.initial_weights import initialise
 from bigbird_dna.model.settings import Head, Pooling
@@ -99,13 +100,28 @@ class Classifier(nn.Module):
     """Encoder with `outputs` logits on [CLS] or on the mean over tokens.
 
     The head is one linear layer, as in the paper (App. F.2), or has another before it, as HuggingFace's.
+    With `offsets` it reads aligned windows: its tokens have `BasePositions`, and with `member` the log-odds
+    of a `PositionMember` are added to the logit of its one output.
     """
 
     def __init__(
-        self, config: EncoderConfig, outputs: int, pooling: Pooling = "cls", head: Head = "dense"
+        self,
+        config: EncoderConfig,
+        outputs: int,
+        pooling: Pooling = "cls",
+        head: Head = "dense",
+        offsets: BaseOffsets | None = None,
+        *,
+        base_positions: bool = True,
+        member: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = Encoder(config)
+        self.base_positions = self.position_member = None
+        if offsets is not None and base_positions:
+            self.base_positions = BasePositions(offsets, config.hidden)
+        if offsets is not None and member:
+            self.position_member = PositionMember(offsets)
         self.pooling = pooling
         self.dense = nn.Linear(config.hidden, config.hidden) if head == "dense" else None
         self.activation = ACTIVATIONS[config.activation]
@@ -115,14 +131,26 @@ class Classifier(nn.Module):
             if part is not None:
                 initialise(part, config.hidden)
 
-    def forward(self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Token ids (B, L) with true lengths (B,) → logits (B, T)."""
-        hidden = self.encoder(ids, lengths, segments)
+    def forward(
+        self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None, bases: BaseBatch | None = None
+    ) -> Tensor:
+        """Token ids (B, L) with true lengths (B,) → logits (B, T).
+
+        `bases` are those of the tokens, for a network with base positions; none: these add nothing.
+        """
+        added = None
+        if self.base_positions is not None and bases is not None:
+            added = self.base_positions(bases)
+        hidden = self.encoder(ids, lengths, segments, added)
         pooled = hidden[:, 0] if self.pooling == "cls" else mean_over_tokens(hidden, lengths)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return self._head(pooled)
-        copies = -(-LEAST_ROWS // max(1, len(pooled)))
-        return self._head(torch.cat([pooled] * copies))[: len(pooled)]
+            logits = self._head(pooled)
+        else:
+            copies = -(-LEAST_ROWS // max(1, len(pooled)))
+            logits = self._head(torch.cat([pooled] * copies))[: len(pooled)]
+        if self.position_member is not None and bases is not None:
+            logits = logits + self.position_member(bases)[:, None]
+        return logits
 
     def _head(self, pooled: Tensor) -> Tensor:
         inner = pooled if self.dense is None else self.activation(self.dense(self.dropout(pooled)))

@@ -36,12 +36,14 @@ class Embeddings(nn.Module):
         lengths: Tensor | None = None,
         content: Tensor | None = None,
         first: int = 0,
+        added: Tensor | None = None,
     ) -> Tensor:
         """Embed ids (B, L), behind the G extra globals if there are any: (B, G + L, D).
 
         `lengths` (B,) are the true lengths of padded rows; the convolution alone asks for them. `content`
         (B, G, D) is added to the vectors of the extra globals. `first` is the position of the first id, where
-        those before it were embedded earlier.
+        those before it were embedded earlier. `added` (B, L, D) is added to the normalized embeddings of the
+        ids, such as their `BasePositions`.
         """
         x = self.token(ids)  # (B, L, D)
         if self.token_scale != 1:
@@ -54,7 +56,10 @@ class Embeddings(nn.Module):
         if self.extra is not None:
             extra = self.extra.weight.expand(len(x), -1, -1)
             x = torch.cat([extra if content is None else extra + content, x], dim=1)
-        return self.norm(self.dropout(x))  # type: ignore[no-any-return]
+        x = self.norm(self.dropout(x))
+        if added is not None:
+            x = x + (added if self.extra is None else F.pad(added, (0, 0, self.extra.num_embeddings, 0)))
+        return x  # type: ignore[no-any-return]
 
 
 class Convolution(nn.Module):

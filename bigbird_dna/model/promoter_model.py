@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from bigbird_dna.checks import check_at_least_one, check_fraction
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.activation import row_sigmoid
+from bigbird_dna.model.base_positions import BaseBatch, TokenBases, pad_bases
 from bigbird_dna.model.calibrated import finish_of
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.inference import ahead
+from bigbird_dna.model.inference import ahead, sent
 from bigbird_dna.model.model import Model
-from bigbird_dna.model.rows import Ids, run_rows, window_rows
+from bigbird_dna.model.rows import Ids, placed_rows, run_rows
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.tokens.interface import Tokenizer
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,9 +134,11 @@ class PromoterModel(Model):
         cuts = view_cuts(self.settings.views, self.settings.jitter)
         threads = torch.get_num_threads()  # of this thread
 
-        def cut(sides: tuple[int, int]) -> list[Ids]:
-            views = [window[sides[0] : len(window) - sides[1]] for window in windows]
-            return window_rows(self.tokenizer, views, self.config.positions, self.settings.anchor, threads)
+        def cut(sides: tuple[int, int]) -> PromoterRows:
+            sides_of_all = [sides] * len(windows)
+            return promoter_rows(
+                self.tokenizer, windows, sides_of_all, self.settings, self.config.positions, threads
+            )
 
         for rows in ahead(cut, cuts, place):
             total += promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, place)
@@ -162,16 +166,50 @@ def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
     return [(left, jitter - left) for left in lefts]
 
 
+class PromoterRows(NamedTuple):
+    """Windows as a promoter classifier reads them."""
+
+    ids: list[Ids]
+    bases: list[TokenBases] | None = None  # of the tokens; none: the classifier has no base positions
+
+    def base_batch(self, chosen: Sequence[int], tokens: int) -> BaseBatch | None:
+        """The bases of some rows that are padded to `tokens` tokens, on the CPU."""
+        return None if self.bases is None else pad_bases([self.bases[row] for row in chosen], tokens)
+
+
+def promoter_rows(
+    tokenizer: Tokenizer,
+    windows: Sequence[str],
+    cuts: Sequence[tuple[int, int]],
+    settings: PromoterSettings,
+    positions: int,
+    threads: int = 1,
+) -> PromoterRows:
+    """Tokens of each window, of which `cuts` bp at the left and the right end are left out.
+
+    With base positions also their bases, whose offsets are those in the whole window.
+    """
+    views = [window[left : len(window) - right] for window, (left, right) in zip(windows, cuts, strict=True)]
+    placed = placed_rows(tokenizer, views, positions, settings.anchor, threads)
+    rows = [row for row, _ in placed]
+    if (offsets := settings.offsets) is None:
+        return PromoterRows(rows)
+    bases = [
+        offsets.token_bases(tokenizer, row, view, left, skipped)
+        for view, (left, _), (row, skipped) in zip(views, cuts, placed, strict=True)
+    ]
+    return PromoterRows(rows, bases)
+
+
 def promoter_probabilities(
-    network: nn.Module,
-    rows: Sequence[npt.NDArray[np.int32]],
-    pad_id: int,
-    batch_size: int,
-    device: torch.device,
+    network: nn.Module, rows: PromoterRows, pad_id: int, batch_size: int, device: torch.device
 ) -> npt.NDArray[np.float32]:
-    """Probabilities (N,) that a classifier with one output gives rows of token ids."""
+    """Probabilities (N,) that a classifier with one output gives windows."""
 
-    def run(ids: Tensor, lengths: Tensor, _: npt.NDArray[np.intp]) -> Tensor:
-        return row_sigmoid(network(ids, lengths)[:, :1].float())[:, 0]
+    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
+        bases = rows.base_batch(chosen.tolist(), ids.shape[1])
+        if bases is not None:
+            bases = BaseBatch(*(sent(part, device) for part in bases))
+        return row_sigmoid(network(ids, lengths, bases=bases)[:, :1].float())[:, 0]
 
-    return run_rows(network, rows, run, pad_id=pad_id, batch_size=batch_size, device=device)
+    return run_rows(network, rows.ids, run, pad_id=pad_id, batch_size=batch_size, device=device)

@@ -70,16 +70,25 @@ def window_rows(
     left, so that the TSS stays where the network saw it in training. `threads` encode; they change nothing.
     `ModelError` for a tokenizer of ordinary text.
     """
+    return [row for row, _ in placed_rows(tokenizer, sequences, positions, anchor, threads)]
+
+
+def placed_rows(
+    tokenizer: Tokenizer, sequences: Sequence[str], positions: int, anchor: float, threads: int = 1
+) -> list[tuple[Ids, int]]:
+    """`window_rows`, each with the bp of its sequence before the first of its tokens."""
     require_dna(tokenizer)
     room = positions - 2
     rows = []
     for ids in tokenizer.encode_batch(list(sequences), threads):
+        skipped = 0
         if len(ids) > room:
             start = round((len(ids) - room) * anchor)
+            skipped = int(tokenizer.piece_lengths[ids[:start]].sum())
             ids = ids[start : start + room]
         row = np.empty(len(ids) + 2, dtype=np.int32)
         row[0], row[1:-1], row[-1] = tokenizer.cls_id, ids, tokenizer.sep_id
-        rows.append(row)
+        rows.append((row, skipped))
     return rows
 
 

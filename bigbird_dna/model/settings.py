@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.model.base_positions import BaseOffsets
 
 Task = Literal[
     "pretraining",
@@ -96,6 +97,19 @@ class PromoterSettings(Settings):
     views: int = Field(ge=1, description="tokenisations of a window that are averaged")
     negative_set: str | None = Field(default=None, description="what it was trained against")
     shuffled_labels: bool = Field(default=False, description="the control")
+    base_positions: bool = Field(
+        default=False, description="whether tokens know their bases' offsets from the TSS"
+    )
+
+    ensemble: bool = Field(
+        default=False, description="whether the position baseline's log-odds are added to the network's"
+    )
+
+    @property
+    def offsets(self) -> BaseOffsets | None:
+        """Which offset from the TSS each base of a window has; none: the model does not read it."""
+        read = self.base_positions or self.ensemble
+        return BaseOffsets(self.upstream, self.downstream) if read else None
 
     @property
     def window(self) -> int:

@@ -15,7 +15,7 @@ HOST = ("lengths", "spans")
 """Tensors of a batch that stay on the CPU, as work is planned by them: reading them from a GPU would wait for
 all that it has to do before."""
 
-TOKENS = ("ids", "segments")
+TOKENS = ("ids", "segments", "base_starts")
 """Tensors of a batch that have a number for each token, (N, L)."""
 
 

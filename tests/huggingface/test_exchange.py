@@ -453,6 +453,12 @@ def test_a_linear_head_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> No
         export_huggingface(own, tmp_path / "theirs")
 
 
+def test_base_positions_are_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
+    own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"base_positions": True}))
+    with pytest.raises(ModelError, match=r"base positions.*base_positions: false"):
+        export_huggingface(own, tmp_path / "theirs")
+
+
 def test_mean_pooling_is_refused(tmp_path: Path, tokenizer: DnaTokenizer) -> None:
     own = ours(tmp_path, tokenizer, PROMOTER.model_copy(update={"pooling": "mean"}))
     with pytest.raises(ModelError, match=r"pooling 'mean'.*\[CLS\] only"):

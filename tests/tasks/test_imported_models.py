@@ -14,7 +14,7 @@ from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.model.directory import load, make_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter_model import promoter_probabilities
+from bigbird_dna.model.promoter_model import PromoterRows, promoter_probabilities
 from bigbird_dna.model.rows import pad
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import invoke
@@ -102,13 +102,14 @@ def test_company_does_not_matter_though_padding_would() -> None:
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 32, n).astype(np.int32) for n in (30, 33, 40, 38, 41, 60, 64, 90)]
     here = torch.device("cpu")
-    alone = np.array([promoter_probabilities(network, [row], 0, 8, here)[0] for row in rows])
-    np.testing.assert_allclose(promoter_probabilities(network, rows, 0, 8, here), alone, atol=1e-5)
+    alone = np.array([promoter_probabilities(network, PromoterRows([row]), 0, 8, here)[0] for row in rows])
+    together = promoter_probabilities(network, PromoterRows(rows), 0, 8, here)
+    np.testing.assert_allclose(together, alone, atol=1e-5)
     ids, lengths = pad(rows, 0)
     with torch.inference_mode():
         padded = torch.sigmoid(network(ids, lengths)[:, 0]).numpy()
     assert abs(padded - alone).max() > 1e-3
-    assert promoter_probabilities(network, [], 0, 8, here).shape == (0,)
+    assert promoter_probabilities(network, PromoterRows([]), 0, 8, here).shape == (0,)
 
 
 def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path: Path) -> None:

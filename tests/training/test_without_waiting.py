@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bigbird_dna.attention import flex, flex_kernel
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
@@ -79,6 +80,13 @@ def promoters() -> tuple[nn.Module, Any, Batch]:
     return Classifier(CONFIG, 1, "mean"), PromoterObjective, {"labels": torch.ones(5)}
 
 
+def aligned_promoters() -> tuple[nn.Module, Any, Batch]:
+    rows = torch.randint(0, 101, (5, 100), dtype=torch.int32)
+    starts = torch.arange(96, dtype=torch.int32).repeat(5, 1)
+    network = Classifier(CONFIG, 1, "mean", offsets=BaseOffsets(20, 5))
+    return network, PromoterObjective, {"labels": torch.ones(5), "base_rows": rows, "base_starts": starts}
+
+
 def chromatin() -> tuple[nn.Module, Any, Batch]:
     spans = torch.tensor([[1, 4], [4, 9], [9, 11]]).repeat(5, 1, 1)
     more = {"spans": spans, "labels": torch.ones(5, 3, 2), "present": torch.ones(5, 3, dtype=torch.bool)}
@@ -90,6 +98,7 @@ def chromatin() -> tuple[nn.Module, Any, Batch]:
     [
         (pretraining, {}),
         (promoters, {}),
+        (aligned_promoters, {}),
         (chromatin, {}),
         (chromatin, {"position": "rotary", "gradient_checkpointing": True}),
         (promoters, {"extra_globals": 4, "relative_radius": 3, "heads": 1}),

@@ -1,0 +1,205 @@
+"""Base positions: what tokens know of their bases' offsets from the TSS, against a loop over bases."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
+from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
+from bigbird_dna.model.promoter_model import PromoterModel, PromoterRows, promoter_rows
+from bigbird_dna.model.settings import PromoterSettings
+from tests.toys import random_dna, random_model, small_tokenizer
+
+UPSTREAM, DOWNSTREAM, WIDTH = 70, 30, 16
+WINDOW = UPSTREAM + DOWNSTREAM
+TOKENIZER = small_tokenizer()
+CONFIG = EncoderConfig(
+    vocabulary=TOKENIZER.vocabulary, layers=2, hidden=WIDTH, heads=2, positions=128, block_size=8
+)
+SETTINGS = PromoterSettings(
+    upstream=UPSTREAM, downstream=DOWNSTREAM, pooling="mean", jitter=6, views=3, base_positions=True
+)
+WITHOUT = SETTINGS.model_copy(update={"base_positions": False})
+WINDOWS = st.text("ACGTN", min_size=WINDOW, max_size=WINDOW)
+CUTS = st.tuples(st.integers(0, 20), st.integers(0, 20))
+
+
+def some_windows(count: int) -> list[str]:
+    return [random_dna(WINDOW, seed) for seed in range(count)]
+
+
+def model_of(settings: PromoterSettings, seed: int = 0) -> PromoterModel:
+    model = random_model(TOKENIZER, CONFIG, settings, seed=seed, scale=2.0)
+    assert isinstance(model, PromoterModel)
+    return model
+
+
+def by_loop(
+    positions: BasePositions, offsets: BaseOffsets, window: str, left: int, row: np.ndarray
+) -> torch.Tensor:
+    """The vectors (L, D) of a row of tokens that begins `left` bp after its window does, base by base."""
+    vectors = torch.zeros(len(row), positions.weight.shape[1])
+    before = -(-offsets.upstream // offsets.bin)  # bins
+    place = left
+    for index, token in enumerate(row):
+        for _ in range(int(TOKENIZER.piece_lengths[token])):
+            if window[place] != "N":
+                bin_ = (place - offsets.upstream) // offsets.bin + before
+                vectors[index] += positions.weight[1 + 4 * bin_ + "ACGT".index(window[place])]
+            place += 1
+    return vectors
+
+
+@given(st.lists(st.tuples(WINDOWS, CUTS), min_size=1, max_size=4), st.integers(1, 5), st.integers(0, 4))
+def test_a_token_gets_the_sum_over_its_bases(
+    given_windows: list[tuple[str, tuple[int, int]]], bin_: int, padding: int
+) -> None:
+    windows, cuts = map(list, zip(*given_windows, strict=True))
+    offsets = BaseOffsets(UPSTREAM, DOWNSTREAM, bin_)
+    positions = BasePositions(offsets, WIDTH)
+    torch.nn.init.normal_(positions.weight[1:])
+    plain = promoter_rows(TOKENIZER, windows, cuts, WITHOUT, 128)
+    assert plain.bases is None
+    bases = [
+        offsets.token_bases(TOKENIZER, row, window[left : WINDOW - right], left, 0)
+        for row, window, (left, right) in zip(plain.ids, windows, cuts, strict=True)
+    ]
+    rows = PromoterRows(plain.ids, bases)
+    batch = rows.base_batch(range(len(windows)), max(map(len, rows.ids)) + padding)
+    assert batch is not None
+    found = positions(batch)
+    for vectors, window, (left, _), row in zip(found, windows, cuts, rows.ids, strict=True):
+        expected = by_loop(positions, offsets, window, left, row)
+        torch.testing.assert_close(vectors[: len(row)], expected, atol=1e-5, rtol=1e-5)
+        assert not vectors[len(row) :].any()
+
+
+@given(st.integers(0, 40), st.integers(1, 40), st.integers(1, 6))
+def test_no_bin_crosses_the_tss_and_every_base_has_a_row(upstream: int, downstream: int, bin_: int) -> None:
+    offsets = BaseOffsets(upstream, downstream, bin_)
+    rows = offsets.rows("A" * (upstream + downstream), 0)
+    assert rows.min() == 1 and rows.max() == offsets.count - 4
+    assert not {*rows[:upstream]} & {*rows[upstream:]}
+    counts = np.unique(rows, return_counts=True)[1]
+    assert (counts[1:-1] == bin_).all()
+    assert not offsets.rows("ACGT", upstream + downstream).any() and not offsets.rows("ACGT", -4).any()
+
+
+@given(WINDOWS, st.integers(0, 30), st.integers(0, 20), st.integers(1, 5))
+def test_the_same_bases_around_a_tss_are_the_same_whatever_the_window(
+    sequence: str, left: int, right: int, bin_: int
+) -> None:
+    """A window that is moved or cut around its TSS: each base keeps its offset from the TSS."""
+    wide = BaseOffsets(UPSTREAM, DOWNSTREAM, bin_)
+    part = sequence[left : WINDOW - right]
+    np.testing.assert_array_equal(wide.rows(part, left), wide.rows(sequence, 0)[left : WINDOW - right])
+    narrow = BaseOffsets(UPSTREAM - left, DOWNSTREAM - right, bin_)
+    found, expected = narrow.rows(part, 0), wide.rows(part, left)
+    further = 4 * (-(-wide.upstream // bin_) - -(-narrow.upstream // bin_))  # rows of the bins left out
+    np.testing.assert_array_equal(np.where(found, found + further, 0), expected)
+
+
+def test_shifting_window_and_tss_together_changes_nothing() -> None:
+    """A genome whose bases before the window and behind it are taken away has the same score at a TSS."""
+    model, genome = model_of(SETTINGS), random_dna(1000, 5)
+    tss = 500
+    scores = [
+        model.window_probabilities([text[place - UPSTREAM : place + DOWNSTREAM]], device="cpu")[0]
+        for text, place in ((genome, tss), (genome[123:], tss - 123), ("ACGT" * 9 + genome[:700], tss + 36))
+    ]
+    assert len({*scores}) == 1
+
+
+def test_weights_of_zero_give_the_scores_of_a_model_without_them() -> None:
+    torch.manual_seed(1)
+    network = build_network(CONFIG, SETTINGS)
+    torch.manual_seed(1)
+    without = build_network(CONFIG, WITHOUT)
+    assert not network.base_positions.weight.any()  # type: ignore[union-attr]
+    windows = some_windows(12)
+    scores = [
+        make_model(net.eval(), TOKENIZER, CONFIG, settings).window_probabilities(windows, device="cpu")  # type: ignore[attr-defined]
+        for net, settings in ((network, SETTINGS), (without, WITHOUT))
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+def test_a_score_knows_where_its_bases_are() -> None:
+    """Bases that are exchanged for others with the same tokens' order would be missed; here scores differ."""
+    aligned = model_of(SETTINGS)
+    window = some_windows(1)[0]
+    moved = window[10:] + window[:10]
+    first, second = aligned.window_probabilities([window, moved], device="cpu")
+    assert abs(first - second) > 1e-4
+
+
+@pytest.mark.parametrize("positions", [20, 128])
+def test_batch_order_and_padding_change_nothing(positions: int) -> None:
+    """With 20 positions the tokens around the TSS are kept: offsets are theirs, not those of all tokens."""
+    config = CONFIG.model_copy(update={"positions": positions})
+    model = random_model(TOKENIZER, config, SETTINGS, scale=2.0)
+    assert isinstance(model, PromoterModel)
+    windows = [*some_windows(10), "N" * 30 + random_dna(WINDOW - 30, 77)]
+    alone = [model.window_probabilities([one], device="cpu")[0] for one in windows]
+    order = np.random.default_rng(0).permutation(len(windows))
+    together = model.window_probabilities([windows[i] for i in order], batch_size=3, device="cpu")
+    np.testing.assert_array_equal(together, np.array(alone)[order])
+    rows = promoter_rows(TOKENIZER, windows, [(0, 0)] * len(windows), SETTINGS, positions)
+    for window, row, bases in zip(windows, rows.ids, rows.bases or [], strict=True):
+        assert len(row) <= positions
+        covered = TOKENIZER.decode(row[1:-1])
+        place = window.index(covered)
+        np.testing.assert_array_equal(bases.rows, BaseOffsets(UPSTREAM, DOWNSTREAM).rows(covered, place))
+    # Padded, as on a GPU, up to rounding.
+    tokens = max(map(len, rows.ids)) + 5
+    ids = torch.full((len(windows), tokens), TOKENIZER.pad_id)
+    for index, row in enumerate(rows.ids):
+        ids[index, : len(row)] = torch.from_numpy(row)
+    if tokens <= positions:
+        lengths = torch.tensor([*map(len, rows.ids)])
+        with torch.inference_mode():
+            logits = model.network(ids, lengths, bases=rows.base_batch(range(len(windows)), tokens))[:, 0]
+        single = model.settings.model_copy(update={"views": 1})
+        expected = PromoterModel(model.network, TOKENIZER, config, single).window_probabilities(
+            windows, device="cpu"
+        )
+        np.testing.assert_allclose(torch.sigmoid(logits).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_gradients_reach_the_offsets_that_occur_and_no_others(pooling: str) -> None:
+    settings = SETTINGS.model_copy(update={"pooling": pooling})
+    network = model_of(settings).network
+    windows, cuts = ["N" * 50 + random_dna(WINDOW - 50, 1), random_dna(WINDOW, 2)], [(20, 0), (60, 10)]
+    rows = promoter_rows(TOKENIZER, windows, cuts, settings, 128)
+    tokens = max(map(len, rows.ids))
+    ids = torch.zeros(2, tokens, dtype=torch.long)
+    for index, row in enumerate(rows.ids):
+        ids[index, : len(row)] = torch.from_numpy(row)
+    network.train()
+    bases = rows.base_batch(range(2), tokens)
+    network(ids, torch.tensor([*map(len, rows.ids)]), bases=bases).sum().backward()
+    assert network.base_positions is not None and network.base_positions.weight.grad is not None
+    reached = {*network.base_positions.weight.grad.any(1).nonzero()[:, 0].tolist()}
+    offsets = BaseOffsets(UPSTREAM, DOWNSTREAM)
+    occurring = {
+        *offsets.rows(windows[0][20:], 20).tolist(),
+        *offsets.rows(windows[1][60 : WINDOW - 10], 60).tolist(),
+    }
+    assert reached == occurring - {0}
+
+
+def test_a_saved_model_gives_the_same_scores(tmp_path: Path) -> None:
+    model = model_of(SETTINGS)
+    save(tmp_path / "model", model, {}, {}, {})
+    loaded = load_promoter_model(tmp_path / "model")
+    assert loaded.settings == SETTINGS
+    windows = some_windows(5)
+    np.testing.assert_array_equal(
+        loaded.window_probabilities(windows, device="cpu"), model.window_probabilities(windows, device="cpu")
+    )
