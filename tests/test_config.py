@@ -254,6 +254,24 @@ def test_the_promoters_file_says_nothing_of_calibration_at_its_default() -> None
     assert stage_values(parse_config(other), "promoters")["promoters"]["calibration"] == {"method": "platt"}
 
 
+def test_intergenic_negatives_need_an_annotation() -> None:
+    """Of a run; a stage's file has the windows alone."""
+    windows = {"negative_sets": ["genomic", "intergenic"]}
+    stage = stage_values(parse_config({"promoters": {"windows": windows}}), "windows")
+    assert parse_config(stage).promoters.windows.negative_sets == ("genomic", "intergenic")
+    for values, key in (
+        ({"promoters": {"windows": windows}}, "promoters.windows.negative_sets"),
+        ({"tables": {"negative_sets": ["intergenic"]}}, "tables.negative_sets"),
+        ({"tables": {"context_set": "intergenic"}}, "tables.context_set"),
+    ):
+        held_out = {"assembly": "demo", "valid": ["demo5"], "test": ["demo6"]}
+        config = parse_config({"genome": held_out, **values})
+        with pytest.raises(ConfigError, match=f"^{key}: 'intergenic' needs .* in promoters.annotation$"):
+            config.check_targets()
+        named = config.promoters.model_copy(update={"annotation": "x.gtf"})
+        config.model_copy(update={"promoters": named}).check_targets()
+
+
 def test_sequences_have_no_further_negatives() -> None:
     values = {"promoters": {"sequences": {"positives": "a.fa"}, "calibration": {"negatives": 1}}}
     with pytest.raises(ConfigError, match="negatives needs promoters as loci on a genome"):
@@ -266,6 +284,7 @@ def test_keys_of_no_stage() -> None:
     assert unread == {
         *("results", "local_data", "processes", "simulation.megabases", "splits.strata"),
         *("promoters.source", "promoters.sequences", "promoters.chain", "promoters.control"),
+        "promoters.annotation",
         *("promoters.processes", "chromatin.processes"),
         *(f"ablation.{key}" for key in AblationConfig.model_fields),
         *("chromatin.variants", "chromatin.models", "chromatin.report_positives"),
@@ -380,7 +399,8 @@ def test_names_of_a_run_s_files() -> None:
     assert str(run.download("x.gz")) == "r/downloads/x.gz"
     assert str(run.token_store("valid")) == "r/tokens/valid"
     assert str(run.promoter_model("{model}")) == "r/models/promoter-{model}"
-    assert str(run.promoter_kmers("genomic")) == "r/promoters/kmer-genomic.parquet"
+    assert str(run.promoter_baseline("k-mer", "genomic")) == "r/promoters/kmer-genomic.parquet"
+    assert str(run.promoter_baseline("position", "genomic")) == "r/promoters/position-genomic.parquet"
     assert str(run.nearest_promoters("genomic")) == "r/promoters/nearest-genomic.tsv"
     assert str(run.nearest_predictions("genomic")) == "r/promoters/nearest-genomic.parquet"
     assert str(run.promoter_scores("tsv")) == "r/scores/promoters.tsv"
@@ -424,6 +444,7 @@ def test_what_a_configuration_of_sequences_leaves_out_follows_from_them() -> Non
     [
         ({"promoters": {**OWN, "source": "x.sga"}}, "sequences stand in place of source and chain"),
         ({"promoters": {**OWN, "chain": "x"}}, "sequences stand in place of source and chain"),
+        ({"promoters": {**OWN, "annotation": "x.gtf"}}, "annotation needs promoters as loci on a genome"),
         (
             {"promoters": {**OWN, "windows": {"negative_sets": ["genomic"]}}},
             "negative set 'genomic' needs promoters as loci on a genome",

@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 
 from bigbird_dna.cli.naming import PREPARE, add_command
-from bigbird_dna.cli.options import Aliases, Assembly, Reference, argument, option, output
+from bigbird_dna.cli.options import (
+    RESULTS,
+    Aliases,
+    Assembly,
+    Config,
+    Reference,
+    RunReference,
+    Set,
+    argument,
+    option,
+    output,
+    read_run,
+)
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
 
@@ -15,6 +27,7 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
     for command in (simulate, fetch, prepare_reference, prepare_promoters, prepare_sequences, extract):
         add_command(app, command, PREPARE)
+    add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
 
 
 def simulate(
@@ -164,3 +177,36 @@ def extract(
     from bigbird_dna.genome.sources.extract import extract_contig
 
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, but)
+
+
+def prepare_windows(
+    config: Config,
+    overrides: Set = None,
+    reference: RunReference = None,
+    promoters: Annotated[
+        Path | None,
+        option("TSV", "Start sites, as prepare-promoters writes them.", RESULTS.promoters, "--promoters"),
+    ] = None,
+    annotation: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "GFF3 or GTF, also .gz; its CDS give the fraction of coding bases of each window. Negative set "
+            "intergenic needs it.",
+            "the file of promoters.annotation, or none",
+        ),
+    ] = None,
+    output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.windows)] = None,
+) -> None:
+    """Build the promoter data set: windows around every TSS and their named negative sets."""
+    from bigbird_dna.genome.sources.public import annotation_file
+    from bigbird_dna.tasks.promoters.windows import prepare_windows as build
+
+    settings, paths = read_run(config, overrides)
+    build(
+        settings,
+        reference or paths.reference,
+        promoters or paths.promoters,
+        output or paths.windows,
+        annotation or annotation_file(settings),
+    )

@@ -113,6 +113,10 @@ def report_promoters(
     baselines: Annotated[
         list[str] | None, option("NAME=FILE", "The k-mer baseline's predictions for a set.", "", "--baseline")
     ] = None,
+    positions: Annotated[
+        list[str] | None,
+        option("NAME=FILE", "Predictions of the baseline position for a set.", "", "--position"),
+    ] = None,
     control: Annotated[
         Path | None, option("FILE", "Predictions of the model that was trained on shuffled labels.")
     ] = None,
@@ -121,10 +125,13 @@ def report_promoters(
     """Compare promoter models with their baselines on the test windows.
 
     Writes promoters.tsv (AUROC with DeLong's interval, AUPRC, F1 and MCC at 0.5 with bootstrap intervals,
-    and the AUROC lead over the k-mers), roc.svg, precision_recall.svg and score_histograms.svg; and
+    and AUROC minus that of each baseline), roc.svg, precision_recall.svg and score_histograms.svg; and
     calibration.tsv and .svg, whether the models' probabilities hold, also as calibration.json beside the
-    predictions corrects them.
+    predictions corrects them. Where the predictions have the column `coding`, the fraction of a window's
+    bases in protein-coding sequence, promoters.tsv also has rows of the pairs in which the promoter and its
+    negative are both less than half coding.
     """
+    from bigbird_dna.reporting.promoters.predictions import ALL
     from bigbird_dna.reporting.promoters.table import promoter_report
 
     if sets:
@@ -132,14 +139,20 @@ def report_promoters(
     given = [*(predictions or ()), *(sets or ())]
     if not given:
         raise UsageError("--predictions NAME=FILE: name the predictions of one negative set at least")
+    files = named_files("--predictions", given)
+    others = {
+        name: named_files(name, values or ())
+        for name, values in (("--baseline", baselines), ("--position", positions))
+    }
+    missing = [name for name in others["--baseline"] if name not in others["--position"]]
+    if missing:
+        log(f"{', '.join(missing)}: compared without the baseline position (--position)")
     table = promoter_report(
-        named_files("--predictions", given),
-        output,
-        baselines=named_files("--baseline", baselines or ()),
-        control=control,
+        files, output, baselines=others["--baseline"], positions=others["--position"], control=control
     )
     for row in table.itertuples():
-        log(f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test windows")
+        part = "" if row.stratum == ALL else f" that are {row.stratum}"
+        log(f"{row.negative_set}: {row.model} AUROC {row.auroc:.4f} on {row.n:,} test windows{part}")
 
 
 def report_variants(

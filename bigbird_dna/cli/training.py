@@ -1,11 +1,11 @@
-"""Commands of promoters and of training: pretraining, windows, fine-tuning, and the k-mer baseline."""
+"""Commands of promoters and of training: pretraining, fine-tuning, and the k-mer baseline."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bigbird_dna.cli.naming import PREPARE, TRAIN, add_command
+from bigbird_dna.cli.naming import TRAIN, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     CalibratedModel,
@@ -37,7 +37,6 @@ TokenStores = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands to the application."""
-    add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
     add_command(app, pretrain, TRAIN)
     add_command(app, fit_pretraining_baseline, TRAIN)
     add_command(app, evaluate_pretraining, TRAIN)
@@ -213,23 +212,6 @@ def compare_pretraining(
         )
 
 
-def prepare_windows(
-    config: Config,
-    overrides: Set = None,
-    reference: RunReference = None,
-    promoters: Annotated[
-        Path | None,
-        option("TSV", "Start sites, as prepare-promoters writes them.", RESULTS.promoters, "--promoters"),
-    ] = None,
-    output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.windows)] = None,
-) -> None:
-    """Build the promoter data set: windows around every TSS and their named negative sets."""
-    from bigbird_dna.tasks.promoters.windows import prepare_windows as build
-
-    settings, paths = read_run(config, overrides)
-    build(settings, reference or paths.reference, promoters or paths.promoters, output or paths.windows)
-
-
 def finetune_promoter(
     config: Config,
     negative_set: NegativeSet,
@@ -308,18 +290,34 @@ def fit_promoter_baseline(
     windows: Windows = None,
     reference: RunReference = None,
     output: Annotated[
-        Path | None, output("FILE", "Predictions to write (Parquet).", RESULTS.promoter_kmers("SET"))
+        Path | None,
+        output(
+            "FILE",
+            "Predictions to write (Parquet).",
+            f"{RESULTS.promoter_baseline('k-mer', 'SET')}, or position-SET.parquet",
+        ),
     ] = None,
+    baseline: Annotated[
+        str,
+        option(
+            "k-mer|position",
+            "What the regression sees: the frequencies of k-mers, wherever they are in the window, or the "
+            "base at each position relative to the transcription start site.",
+        ),
+    ] = "k-mer",
 ) -> None:
-    """Fit a logistic regression on k-mer counts and predict the same held-out windows."""
+    """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows."""
+    from bigbird_dna.checks import check_choice
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.promoters.finetuning import kmer_baseline
+    from bigbird_dna.tasks.promoters.baselines import BASELINES, promoter_baseline
 
+    check_choice("baseline", baseline, BASELINES)
     settings, paths = read_run(config, overrides)
-    kmer_baseline(
+    promoter_baseline(
         settings,
         negative_set,
+        baseline=baseline,
         windows=windows or paths.windows,
         reference=Reference(reference or promoter_reference(settings)),
-        output=output or paths.promoter_kmers(negative_set),
+        output=output or paths.promoter_baseline(baseline, negative_set),
     )

@@ -77,9 +77,9 @@ class RunPaths:
         """Model directory by negative set, or of the control."""
         return self.results / f"models/promoter-{name}"
 
-    def promoter_kmers(self, negative_set: str) -> Path:
-        """The k-mer baseline's predictions of held-out windows."""
-        return self.windows / f"kmer-{negative_set}.parquet"
+    def promoter_baseline(self, baseline: str, negative_set: str) -> Path:
+        """Predictions of held-out windows by a baseline, `k-mer` or `position`."""
+        return self.windows / f"{baseline.replace('-', '')}-{negative_set}.parquet"
 
     def nearest_promoters(self, negative_set: str) -> Path:
         """The nearest training windows of held-out ones."""

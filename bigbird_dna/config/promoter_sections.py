@@ -16,13 +16,15 @@ from bigbird_dna.config.training import (
 )
 from bigbird_dna.errors import ConfigError
 
-NegativeSet = Literal["substituted", "permuted", "dinucleotide_shuffled", "genomic", "upstream", "given"]
+NegativeSet = Literal[
+    "substituted", "permuted", "dinucleotide_shuffled", "genomic", "intergenic", "upstream", "given"
+]
 NEGATIVE_SETS: tuple[NegativeSet, ...] = get_args(NegativeSet)
 PARTED_SETS: tuple[NegativeSet, ...] = ("substituted", "permuted")
 """Negatives that are positives, cut into parts of which some are changed."""
 DERIVED_SETS: tuple[NegativeSet, ...] = (*PARTED_SETS, "dinucleotide_shuffled")
 """Negatives that are made of the positives' own sequences."""
-PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "upstream")
+PLACED_SETS: tuple[NegativeSet, ...] = ("genomic", "intergenic", "upstream")
 """Negatives that are places on a genome, and want promoters that are."""
 
 
@@ -65,14 +67,19 @@ class PromoterWindowsConfig(Section):
         default=(*PARTED_SETS, "genomic"),
         description="what promoters are told from; substituted: 12 of their 20 parts replaced by random "
         "bases; permuted: 12 of the parts in another order; dinucleotide_shuffled: another order with the "
-        "same dinucleotides; genomic: windows elsewhere, of like GC; upstream: the nearest window before "
-        "theirs without a promoter; given: sequences.negatives",
+        "same dinucleotides; genomic: windows elsewhere, of like GC; intergenic: such windows without any "
+        "coding base, all of whose bases are at least `distance` from every TSS (needs "
+        "promoters.annotation); upstream: the nearest window before theirs without a promoter; given: "
+        "sequences.negatives",
     )
     negatives: int = Field(
         default=1, ge=1, description="negatives a training promoter has; each epoch takes another"
     )
     distance: int = Field(
-        default=1000, ge=0, description="bp between a genomic negative's TSS position and any TSS"
+        default=1000,
+        ge=0,
+        description="bp between any TSS and a genomic negative's TSS position, or an intergenic negative's "
+        "nearest base",
     )
 
     @property
@@ -120,6 +127,14 @@ class PromoterModelConfig(StartConfig):
     views: Annotated[int, WATCHING] = Field(
         default=1, ge=1, description="tokenisations of a window whose probabilities are averaged"
     )
+    base_positions: bool = Field(
+        default=True, description="each token also carries which base lies at which offset from the TSS"
+    )
+    ensemble: bool = Field(
+        default=True,
+        description="the log-odds of the position baseline are added to the network's, with weights "
+        "fitted to the validation windows",
+    )
 
 
 class PromoterTrainingConfig(FinetuningConfig):
@@ -152,6 +167,11 @@ class PromoterConfig(Section):
     )
     chain: FileName | None = Field(
         default=None, description="key of a liftOver chain onto genome.assembly; none: already on it"
+    )
+    annotation: FileName | None = Field(
+        default=None,
+        description="key of a GFF3 or GTF in sources.yaml, or a file; its CDS give the coding fraction of "
+        "each window; none: no coding fractions",
     )
     control: NegativeSet | None = Field(
         default="genomic", description="negative set trained once more on shuffled labels"
@@ -194,6 +214,10 @@ class PromoterConfig(Section):
             return self
         if self.source is not None or self.chain is not None:
             raise ValueError("sequences stand in place of source and chain: leave these null")
+        if self.annotation is not None:
+            raise ValueError(
+                "annotation needs promoters as loci on a genome (source), which sequences are not"
+            )
         for name in PLACED_SETS:
             if name in windows.negative_sets:
                 raise ValueError(

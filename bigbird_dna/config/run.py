@@ -146,6 +146,7 @@ class Config(Section):
                 f"scoring.negative_set: {self.scoring.negative_set!r} is not one of "
                 "promoters.windows.negative_sets"
             )
+        self._check_annotation()
         if self.has_sequences and self.splits.similarity is not None:
             raise ConfigError(
                 "splits.similarity: is for windows on a genome; of promoters.sequences similar ones share a "
@@ -157,6 +158,21 @@ class Config(Section):
             self.encoder.check_pooling(self.promoters.model.pooling, "promoters.model")
         if self.has_chromatin:
             self.encoder.check_pooling(self.chromatin.model.pooling, "chromatin.model")
+
+    def _check_annotation(self) -> None:
+        """`ConfigError` where a negative set needs to know the coding bases, and no annotation is named."""
+        if not self.has_promoters or self.promoters.annotation is not None:
+            return
+        for key, names in (
+            ("promoters.windows.negative_sets", self.promoters.windows.negative_sets),
+            ("tables.negative_sets", self.tables.negative_sets or ()),
+            ("tables.context_set", (self.tables.context_set,)),
+        ):
+            if "intergenic" in names:
+                raise ConfigError(
+                    f"{key}: 'intergenic' needs the coding sequences of the genome: name a GFF3 or GTF file "
+                    "in promoters.annotation"
+                )
 
     def _check_study(self, study: StudyConfig) -> None:
         for task, there in (("promoters", self.has_promoters), ("chromatin", self.has_chromatin)):

@@ -9,8 +9,9 @@ from bigbird_dna.config.promoter_sections import NegativeSet
 from bigbird_dna.config.section import Section
 
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
-PromoterComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
-TrackComparator = Literal[PromoterComparator, "motifs"]
+_CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
+PromoterComparator = Literal[_CommonComparator, "position"]
+TrackComparator = Literal[_CommonComparator, "motifs"]
 Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
 TableStart = Literal["pretrained", "random"]
 
@@ -58,7 +59,7 @@ class TablesConfig(Section):
     """Tables 5 to 7, which `snakemake table5 table6 table7` makes; without these targets nothing is run."""
 
     promoters: tuple[PromoterComparator, ...] = Field(
-        default=("gc", "k-mers", "cnnprom", "deepromoter", "residual-cnn"),
+        default=("gc", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"),
         description="comparators of Table 6",
     )
     chromatin: tuple[TrackComparator, ...] = Field(

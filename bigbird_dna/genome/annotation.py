@@ -1,21 +1,33 @@
-"""Start sites of an annotation: the 5' ends of its transcripts, or of its genes, in GFF3 or GTF."""
+"""What an annotation in GFF3 or GTF says of a genome: where transcripts start, and which bases are coding.
+
+Start sites are the 5' ends of the transcripts, or of the genes. Coding bases are those of the CDS.
+"""
 
 import re
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
 
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.columns import site, split_columns, strand
 from bigbird_dna.genome.compression import read_lines
-from bigbird_dna.genome.fields import quoted
+from bigbird_dna.genome.fields import check_name, quoted
 from bigbird_dna.genome.intervals import Locus
 
 _MOST = 4_000_000  # features that are kept of a file: what memory has room for
+_CODING = "CDS"
+# In GTF the stop codon is not part of the CDS, in GFF3 it is.
+_CODING_TYPES = frozenset({_CODING, "stop_codon"})
+
+Positions = npt.NDArray[np.int64]
 
 # Types of the Sequence Ontology below transcript (SO:0000673), and words that stand for them. Those of
 # pseudogenes are left out.
@@ -69,11 +81,7 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus, str]]:
     """
     types: Counter[str] = Counter()
     kept: list[_Feature] = []
-    for number, line in read_lines(path):
-        if line.startswith(("##FASTA", ">")):
-            break
-        if not line.strip() or line.startswith("#"):
-            continue
+    for number, line in _read_features(path):
         try:
             columns = split_columns(line, 9)
             types[columns[2]] += 1
@@ -81,13 +89,11 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus, str]]:
                 kept.append(_feature(columns, number))
         except ValueError as error:
             raise DataError(f"{path}: line {number}: {error}") from None
-        if len(kept) > _MOST or len(types) > 10_000:
-            raise DataError(f"{path}: line {number}: too many features, or kinds of them")
+        _check_number(path, number, len(kept), types)
     chosen, reason = _choose(kept, types)
     if not chosen:
-        found = shown(f"{quoted(name)} {count:,}" for name, count in types.most_common())
         raise DataError(
-            f"{path}: no transcript, mRNA or gene on a strand; its features are {found or 'none'}"
+            f"{path}: no transcript, mRNA or gene on a strand; its features are {_shown_types(types)}"
         )
     named = {feature.type for feature in chosen}
     unstranded = sum(types[name] for name in named) - sum(feature.type in named for feature in kept)
@@ -95,6 +101,62 @@ def read_annotation(path: Path) -> Iterator[tuple[int, Locus, str]]:
         log(f"warning: {path}: {unstranded:,} of {' and '.join(sorted(named))} have no strand: left out")
     for feature in chosen:
         yield feature.line, feature.locus, f"the 5' end of each {feature.type}{reason}"
+
+
+def read_coding(path: Path) -> dict[str, tuple[Positions, Positions]]:
+    """Starts and ends of the coding features of a GFF3 or GTF file, by contig as the file names it.
+
+    Coding are the features of type `CDS` and, since GTF leaves it out of the CDS, `stop_codon`, on either
+    strand. Intervals `[start, end)` are 0-based, in file order; they may overlap.
+
+    Raises
+    ------
+    DataError
+        The file can't be read, a line is malformed, or no feature is a `CDS`.
+    """
+    types: Counter[str] = Counter()
+    found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
+    kept = 0
+    for number, line in _read_features(path):
+        try:
+            columns = split_columns(line, 9)
+            types[columns[2]] += 1
+            if columns[2] in _CODING_TYPES:
+                start, end = _span(columns)
+                starts, ends = found[unquote(columns[0])]
+                starts.append(start)
+                ends.append(end)
+                kept += 1
+        except ValueError as error:
+            raise DataError(f"{path}: line {number}: {error}") from None
+        _check_number(path, number, kept, types)
+    if not types[_CODING]:
+        raise DataError(f"{path}: no feature is a {_CODING}; its features are {_shown_types(types)}")
+    return {
+        check_name(contig, "contig", str(path)): (
+            np.frombuffer(starts, np.int64),
+            np.frombuffer(ends, np.int64),
+        )
+        for contig, (starts, ends) in found.items()
+    }
+
+
+def _read_features(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of the lines that are features: no comments, and no sequence at the end of a GFF3."""
+    for number, line in read_lines(path):
+        if line.startswith(("##FASTA", ">")):
+            return
+        if line.strip() and not line.startswith("#"):
+            yield number, line
+
+
+def _check_number(path: Path, number: int, kept: int, types: Counter[str]) -> None:
+    if kept > _MOST or len(types) > 10_000:
+        raise DataError(f"{path}: line {number}: too many features, or kinds of them")
+
+
+def _shown_types(types: Counter[str]) -> str:
+    return shown(f"{quoted(name)} {count:,}" for name, count in types.most_common()) or "none"
 
 
 def _choose(kept: list[_Feature], types: Counter[str]) -> tuple[list[_Feature], str]:
@@ -108,16 +170,22 @@ def _choose(kept: list[_Feature], types: Counter[str]) -> tuple[list[_Feature], 
 
 
 def _feature(columns: list[str], number: int) -> _Feature:
-    contig, _source, kind, first, last, _score, sense, _phase, attributes = columns[:9]
-    start, end = site(first), site(last)
-    if end < start:
-        raise ValueError(f"{kind} {start + 1}-{end + 1} ends before it starts")
+    contig, _source, kind, _first, _last, _score, sense, _phase, attributes = columns[:9]
+    start, end = _span(columns)
     own = strand(sense)
     values = _attributes(attributes)
     name = next((values[key] for key in _NAMES if values.get(key)), f"{kind}_{number}")
-    locus = Locus(unquote(contig), start if own == "+" else end, own, name)
+    locus = Locus(unquote(contig), start if own == "+" else end - 1, own, name)
     parents = values.get("Parent", "")
     return _Feature(number, kind, locus, values.get("ID"), tuple(parents.split(",")) if parents else ())
+
+
+def _span(columns: list[str]) -> tuple[int, int]:
+    """Start and end of a feature, 0-based and half-open."""
+    start, last = site(columns[3]), site(columns[4])
+    if last < start:
+        raise ValueError(f"{columns[2]} {start + 1}-{last + 1} ends before it starts")
+    return start, last + 1
 
 
 def _attributes(text: str) -> dict[str, str]:

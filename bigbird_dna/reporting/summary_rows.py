@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.language_model.reading import of_split, read_bits
 from bigbird_dna.reporting.language_model.table import MODELS, SPLIT, TOLD
-from bigbird_dna.reporting.metrics.auroc import ENDS, Estimate
-from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL
-from bigbird_dna.reporting.promoters.table import DIFFERENCE
+from bigbird_dna.reporting.metrics.auroc import ENDS, UNDEFINED, Estimate
+from bigbird_dna.reporting.promoters.predictions import ALL as EVERY
+from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL, NONCODING, POSITION
+from bigbird_dna.reporting.promoters.table import DIFFERENCES
 from bigbird_dna.reporting.tables import check_columns, number, read_object, read_tsv, whole_number
 from bigbird_dna.reporting.tracks.tables import PUBLISHED
 from bigbird_dna.reporting.variants.table import ALL, COLUMNS, HELD_OUT
@@ -22,7 +23,12 @@ _ERROR = "ece_debiased"
 LISTED = 3  # tracks with the largest lead
 _METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
 _PREDICTORS = {"kmers": "k-mer regression"}
-_COMPARED = {KMER: ("AUROC, k-mer regression", ""), CONTROL: ("AUROC, shuffled labels", "chance is 0.5")}
+_COMPARED = {
+    KMER: ("AUROC, k-mer regression", ""),
+    POSITION: ("AUROC, position regression", ""),
+    CONTROL: ("AUROC, shuffled labels", "chance is 0.5"),
+}
+_STRATA = {NONCODING: "less than half coding"}
 _MEDIAN, _LEAD = "median_auroc_", "delta_"
 
 Line = Mapping[Any, Any]
@@ -118,26 +124,42 @@ def pretraining_rows(source: Path) -> list[Row]:
 
 
 def promoter_rows(source: Path) -> list[Row]:
-    """For each negative set: the model's figures, the k-mers' and the control's AUROC, and the lead."""
-    columns = [f"{name}{end}" for name in (*_METRICS, DIFFERENCE) for end in ENDS]
+    """For each negative set: the model's figures, the AUROC of the others, and what the model has more.
+
+    Where the table has them, the AUROCs of the windows that are less than half coding follow, in a section
+    of their own. Tables of earlier versions have one stratum, and no regression on positions.
+    """
+    columns = [f"{name}{end}" for name in (*_METRICS, DIFFERENCES[KMER]) for end in ENDS]
     table = read_tsv(source, ["negative_set", "model", "n", *columns])
-    rows = []
-    for negative_set, chosen in table.groupby("negative_set", sort=False):
-        section = f"promoters, {negative_set}"
-        last: list[Row] = []
-        for line in chosen.to_dict("records"):
-            areas = {name: _estimate(line, name, source) for name in (*_METRICS, DIFFERENCE)}
-            if line["model"] == MODEL:
-                note = f"{_cell(line, 'n', source):,.0f} test windows{_prevalence(line, source)}"
-                rows += [Row(section, f"{_METRICS[name]}, model", *areas[name], note) for name in _METRICS]
-                if not math.isnan(areas[DIFFERENCE].value):
-                    figure = "AUROC, model minus k-mer"
-                    last.append(Row(section, figure, *areas[DIFFERENCE], "paired DeLong"))
-            elif line["model"] in _COMPARED:
-                figure, note = _COMPARED[line["model"]]
-                rows.append(Row(section, figure, *areas["auroc"], note))
-        rows += last
-    return rows
+    strata = table["stratum"].astype(str).tolist() if "stratum" in table else [EVERY] * len(table)
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line, stratum in zip(table.to_dict("records"), strata, strict=True):
+        groups.setdefault((str(line["negative_set"]), stratum), []).append(line)
+    return [row for key, lines in groups.items() for row in _stratum_rows(*key, lines, source)]
+
+
+def _stratum_rows(negative_set: str, stratum: str, lines: Sequence[Line], source: Path) -> list[Row]:
+    """The rows of one negative set and stratum; of a part of the windows their AUROCs alone."""
+    section = f"promoters, {negative_set}"
+    metrics = _METRICS
+    if stratum != EVERY:
+        section += f", {_STRATA.get(stratum, stratum)}"
+        metrics = {"auroc": _METRICS["auroc"]}
+    rows: list[Row] = []
+    last: list[Row] = []
+    for line in lines:
+        if line["model"] == MODEL:
+            note = f"{_cell(line, 'n', source):,.0f} test windows{_prevalence(line, source)}"
+            for name, figure in metrics.items():
+                rows.append(Row(section, f"{figure}, model", *_estimate(line, name, source), note))
+            for baseline, column in DIFFERENCES.items():
+                lead = _estimate(line, column, source) if column in line else UNDEFINED
+                if not math.isnan(lead.value):
+                    last.append(Row(section, f"AUROC, model minus {baseline}", *lead, "paired DeLong"))
+        elif line["model"] in _COMPARED:
+            figure, note = _COMPARED[line["model"]]
+            rows.append(Row(section, figure, *_estimate(line, "auroc", source), note))
+    return rows + last
 
 
 def calibration_rows(source: Path) -> list[Row]:

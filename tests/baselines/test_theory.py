@@ -18,13 +18,14 @@ from bigbird_dna.baselines.comparators.deepsea import DeepSea
 from bigbird_dna.baselines.comparators.gc import GcContent
 from bigbird_dna.baselines.comparators.gkm_svm import GkmSvm
 from bigbird_dna.baselines.comparators.interface import Comparator, TextWindows, all_labels
-from bigbird_dna.baselines.comparators.kmers import PromoterKmers, TrackKmers
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
+from bigbird_dna.baselines.comparators.logistic import PromoterLogistic, TrackKmers
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan
 from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.registry import NETWORKS
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
+from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.metrics.auroc import auroc
 from tests.baselines.planted import (
@@ -66,7 +67,7 @@ def network(name: str, home: Path, steps: int, *, whole: bool = False) -> Networ
 
 TABLE: dict[str, Callable[[], Comparator]] = {
     "gc": lambda: GcContent((LENGTH,), balanced=True),
-    "k-mers": lambda: PromoterKmers(5, 1),
+    "k-mers": lambda: PromoterLogistic(KmerLogistic(5, 1)),
     "k-mers on both strands": lambda: TrackKmers(5, (LENGTH,)),
     "gkm-svm": lambda: GkmSvm(8, 6),
     "motifs": lambda: MotifScan([[_motif(WORD)]]),

@@ -74,6 +74,18 @@ def test_kmers_of_promoters_are_those_of_the_baseline(run: Run, tiny_config: Pat
     assert set(told["metrics"]) == {"valid", "test"} and told["metrics"]["test"]["auroc"] > 0.5
 
 
+def test_positions_of_promoters_are_those_of_the_baseline(
+    run: Run, tiny_config: Path, tmp_path: Path
+) -> None:
+    words = ("fit-promoter-baseline", tiny_config, "--negative-set", "substituted", "--baseline", "position")
+    assert run(*words, "-o", tmp_path / "baseline.parquet").code == 0
+    assert run(*of_windows(tiny_config, "position"), "-o", tmp_path / "new").code == 0
+    predicted = (tmp_path / "new/predictions.parquet").read_bytes()
+    assert predicted == (tmp_path / "baseline.parquet").read_bytes()
+    told = json.loads((tmp_path / "new/comparator.json").read_text())
+    assert told["comparator"] == "position" and set(told["chosen"]) == {"inverse_penalty"}
+
+
 def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     words = of_windows(tiny_config, "cnnprom", *QUICK, "--checkpoints", tmp_path / "checkpoints")
     for name in ("one", "two"):

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.annotation import read_coding
 from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoter_files import read_promoters
 
@@ -157,6 +158,67 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, case):
     with pytest.raises(DataError, match=message) as caught:
         read_promoters(path)
     assert str(caught.value).startswith(str(path))
+
+
+# Coding bases
+
+
+def covered(path):
+    """The coding bases of a file by contig."""
+    return {
+        contig: {base for one in zip(*spans, strict=True) for base in range(*map(int, one))}
+        for contig, spans in read_coding(path).items()
+    }
+
+
+@one_directory
+@given(rows=intervals, packed=st.booleans())
+def test_gff3_and_gtf_have_the_same_coding_bases(tmp_path, rows, packed):
+    """GTF's CDS ends before the stop codon, which GFF3's includes."""
+    gff3, gtf, expected = "##gff-version 3\n", "#!genome-build x\n", {}
+    for number, (contig, start, length, strand) in enumerate(rows):
+        length += 3
+        end, stop = start + length, (start + length - 3 if strand == "+" else start)
+        inner = (start, end - 3) if strand == "+" else (start + 3, end)
+        gff3 += gff("mRNA", contig, start, end + 50, strand, f"ID=t{number}")
+        gff3 += gff("CDS", contig.replace("I", "%49"), start, end, strand, f"ID=c{number};Parent=t{number}")
+        gtf += gff("exon", contig, start, end + 50, strand, f'transcript_id "t{number}";')
+        gtf += gff("CDS", contig, *inner, strand, f'transcript_id "t{number}";')
+        gtf += gff("stop_codon", contig, stop, stop + 3, strand, f'transcript_id "t{number}";')
+        expected.setdefault(contig, set()).update(range(start, end))
+    for suffix, text in ((".gff3", gff3 + "##FASTA\n>x\nACGT\n"), (".gtf", gtf)):
+        path = tmp_path / (f"x{suffix}.gz" if packed else f"x{suffix}")
+        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        assert covered(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (gff("exon", "c", 4, 9, "+", "ID=a") * 2, "no feature is a CDS; its features are 'exon' 2"),
+        (gff("stop_codon", "c", 4, 7, "+", "x"), "no feature is a CDS; its features are 'stop_codon' 1"),
+        ("##gff-version 3\n", "no feature is a CDS; its features are none"),
+        ("c\tTSS\t5\t+\t1\ta\n", "line 1: expected 9 tab-separated columns, found 6"),
+        (gff("CDS", "c", -1, 9, "+", "ID=a"), "line 1: position 0 where positions are counted from 1"),
+        (gff("CDS", "c", 9, 5, "+", "ID=a"), "line 1: CDS 10-5 ends before it starts"),
+        (gff("CDS", "c", 4, "x", "+", "ID=a"), "line 1: 'x' is not a position"),
+        (gff("CDS", "a%09b", 4, 9, "+", "ID=a"), "contig 'a.tb' has a control character"),
+    ],
+)
+def test_what_has_no_coding_bases_is_refused(tmp_path, text, message):
+    path = tmp_path / "x.gff3"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_coding(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_coding_bases_of_yeast(shared_data):
+    """Open reading frames cover about 73 % of the genome of 12.2 Mb."""
+    path = shared_data / "yeast/Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
+    found = covered(path)
+    assert len(found) == 17 and {1801, 2952} <= found["IV"] and 2953 not in found["IV"]
+    assert 0.70 < sum(map(len, found.values())) / 12_157_105 < 0.76
 
 
 def test_real_annotations(shared_data):

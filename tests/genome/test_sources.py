@@ -20,9 +20,10 @@ from bigbird_dna.genome.sources.answers import Version
 from bigbird_dna.genome.sources.catalogue import Source, load_sources
 from bigbird_dna.genome.sources.download import Wanted, download
 from bigbird_dna.genome.sources.fetching import fetch as fetch_within
+from bigbird_dna.genome.sources.inputs import find_inputs
 from bigbird_dna.genome.sources.local import find_assembly
 from bigbird_dna.genome.sources.part import open_part
-from bigbird_dna.genome.sources.public import check_sources, own_files
+from bigbird_dna.genome.sources.public import annotation_file, check_sources, own_files
 from bigbird_dna.genome.sources.request import Limits
 
 CONTENT = bytes(range(256)) * 40
@@ -362,7 +363,8 @@ def test_unknown_key(tmp_path: Path) -> None:
 
 
 def test_real_files_are_as_published(shared_data: Path, tmp_path: Path) -> None:
-    for key in ("GRCh37.chain", "GRCh38.promoters", "sacCer3.reference", "sacCer3.promoters"):
+    yeast = ("sacCer3.reference", "sacCer3.promoters", "sacCer3.annotation")
+    for key in ("GRCh37.chain", "GRCh38.promoters", *yeast):
         fetch(key, tmp_path / key, shared_data)
         megabytes = (tmp_path / key).stat().st_size / 1e6
         assert megabytes == pytest.approx(load_sources()[key].megabytes, rel=0.15)
@@ -373,7 +375,7 @@ def _genome(**keys: str | None) -> Config:
     genome = {"assembly": "sacCer3", "reference": "sacCer3.reference"}
     promoters: dict[str, str | None] = {"source": "sacCer3.promoters"}
     for role, name in keys.items():
-        if role in ("promoters", "chain"):
+        if role in ("promoters", "chain", "annotation"):
             promoters["source" if role == "promoters" else role] = name
         else:
             genome |= {role: name}
@@ -383,6 +385,12 @@ def _genome(**keys: str | None) -> Config:
 def test_sources_of_a_configuration() -> None:
     assert check_sources(Config()) == {}
     assert set(check_sources(_genome())) == {"reference", "promoters"}
+    annotated = _genome(annotation="sacCer3.annotation")
+    assert set(check_sources(annotated)) == {"reference", "promoters", "annotation"}
+    name = "Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
+    assert annotation_file(annotated) == annotated.paths.download(name)
+    assert find_inputs(annotated).keys[name] == "sacCer3.annotation"
+    assert annotation_file(_genome()) is None
     human = _genome(
         assembly="GRCh37", reference="GRCh37.reference", promoters="GRCh38.promoters", chain="GRCh37.chain"
     )
@@ -421,6 +429,18 @@ def test_sources_of_deepseas_data() -> None:
         ({"reference": "GRCh37.reference"}, "GRCh37.reference is GRCh37, not sacCer3"),
         ({"promoters": "GRCh38.promoters"}, "is GRCh38, the genome is sacCer3, and there is no"),
         ({"chain": "GRCh37.chain"}, "GRCh37.chain leads from GRCh38 to GRCh37"),
+        ({"annotation": "x.gtf"}, r"promoters.annotation: 'x.gtf' is not a file here, and not a source"),
+        (
+            {"annotation": "sacCer3.annotation", "promoters": None},
+            "promoters.annotation: sacCer3.annotation is for promoter windows, and there are no promoters",
+        ),
+        (
+            {
+                **{"assembly": "GRCh37", "reference": "GRCh37.reference", "annotation": "sacCer3.annotation"},
+                **{"promoters": "GRCh38.promoters", "chain": "GRCh37.chain"},
+            },
+            "sacCer3.annotation is sacCer3, the genome is GRCh37: an annotation is not lifted",
+        ),
     ],
 )
 def test_sources_that_do_not_fit(keys: dict[str, str | None], message: str) -> None:
@@ -437,6 +457,9 @@ def test_files_instead_of_sources(tmp_path: Path) -> None:
     config = _genome(**keys).model_copy(update={"local_data": str(local)})
     assert own_files(config) == {"reference": local / "mine.fa.gz", "promoters": local / "mine.sga"}
     assert check_sources(config) == {}
+    (local / "genes.gff3").touch()
+    annotated = _genome(**keys, annotation="genes.gff3").model_copy(update={"local_data": str(local)})
+    assert own_files(annotated)["annotation"] == annotation_file(annotated) == local / "genes.gff3"
     # A file beside a key, by its path, and promoters that a chain lifts.
     path = str(local / "mine.sga")
     human = {"assembly": "GRCh37", "reference": "GRCh37.reference", "chain": "GRCh37.chain"}

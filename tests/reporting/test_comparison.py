@@ -230,7 +230,7 @@ def test_bits_per_base(tmp_path: Path) -> None:
 
 
 def test_names_of_the_configuration_are_those_of_the_comparators() -> None:
-    assert {*TrackComparator.__args__} == {*NAMES} - {"probe"}
+    assert {*TrackComparator.__args__} == {*NAMES} - {"probe", "position"}
     assert {*PromoterComparator.__args__} == {*NAMES} - {"probe", "motifs"}
 
 

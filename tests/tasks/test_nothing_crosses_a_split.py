@@ -27,13 +27,14 @@ from tests.tasks.leaks import (
 from tests.toys import Demo, random_dna
 
 SETS = [name for name in NEGATIVE_SETS if name != "given"]
+CODING = [(contig, start) for contig in ("one", "two", "three") for start in range(360, 11_000, 600)]
 
 
 def windows(
-    config: Config, reference: Path, promoters: Path, home: Path
+    config: Config, reference: Path, promoters: Path, home: Path, annotation: Path
 ) -> dict[str, tuple[pd.DataFrame, list[str]]]:
     """Rows and sequences of each negative set, with the positives."""
-    prepare_windows(config, reference, promoters, home)
+    prepare_windows(config, reference, promoters, home, annotation)
     found = {}
     for name in config.promoters.windows.negative_sets:
         rows = read_windows(home, name, further=True).rows
@@ -54,7 +55,12 @@ def check(rows: pd.DataFrame, sequences: list[str], *, duplicates: bool = True) 
 def test_promoter_windows_of_every_negative_set(tiny_config: Path, tmp_path: Path, valid: str) -> None:
     sets = f"promoters.windows.negative_sets=[{', '.join(SETS)}]"
     config = load_config(tiny_config, [sets, f"genome.valid={valid}", "promoters.calibration.negatives=2"])
-    built = windows(config, config.paths.reference, config.paths.promoters, tmp_path / "windows")
+    genes = tmp_path / "genes.gff3"
+    genes.write_text(
+        "".join(f"{contig}\tx\tCDS\t{start}\t{start + 30}\t.\t+\t0\t.\n" for contig, start in CODING)
+    )
+    paths = config.paths
+    built = windows(config, paths.reference, paths.promoters, tmp_path / "windows", genes)
     assert set(built) == set(SETS)
     for rows, sequences in built.values():
         check(rows, sequences)
@@ -98,7 +104,9 @@ def test_promoter_windows_of_yeast(shared_data: Path, tmp_path: Path) -> None:
     prepare_reference(next((shared_data / "yeast").glob("*.fa.gz")), tmp_path / "reference.fa.gz")
     source = shared_data / "yeast/Sc_EPDnew_002_sacCer3.sga"
     prepare_promoters(source, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", find_assembly(config))
-    built = windows(config, tmp_path / "reference.fa.gz", tmp_path / "loci.tsv", tmp_path / "windows")
+    genes = next((shared_data / "yeast").glob("*.gtf.gz"))
+    reference, loci = tmp_path / "reference.fa.gz", tmp_path / "loci.tsv"
+    built = windows(config, reference, loci, tmp_path / "windows", genes)
     for name, (rows, sequences) in built.items():
         check(rows, sequences, duplicates=False)
         found = near_duplicates(by_split(rows, sequences))

@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
-from bigbird_dna.config import PromoterConfig, PromoterTrainingConfig, PromoterWindowsConfig, load_config
+from bigbird_dna.config import PromoterTrainingConfig, load_config
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.promoter_model import view_cuts
+from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.metrics.reliability import calibration_metrics
 from bigbird_dna.reporting.promoters.predictions import COLUMNS, FURTHER
-from bigbird_dna.tasks.promoters.finetuning import LabelledWindows, PromoterObjective
+from bigbird_dna.tasks.promoters.ensemble import LabelledWindows
+from bigbird_dna.tasks.promoters.finetuning import PromoterObjective
 from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.training.distributed import World
 from tests.cli.command import invoke
@@ -127,7 +129,7 @@ def test_an_epoch_has_every_promoter_once_and_its_negatives_by_turns() -> None:
     windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, variants)
     config = _config(jitter=0)
     tokenizer = StubTokenizer()
-    objective = PromoterObjective(tokenizer, windows, windows, config, 128, ALONE)  # type: ignore[arg-type]
+    objective = PromoterObjective(tokenizer, windows, windows, *config, 128, ALONE)  # type: ignore[arg-type]
     seen = []
     for step in range(6):
         batch = objective.batch(step, 0, 8)
@@ -142,7 +144,7 @@ def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
     promoter = np.arange(16) < 8
     windows = LabelledWindows(sequences, promoter.astype(np.uint8), promoter, np.zeros(16, np.int64))
     config = _config(jitter=9)
-    objective = PromoterObjective(StubTokenizer(), windows, windows, config, 128, ALONE)  # type: ignore[arg-type]
+    objective = PromoterObjective(StubTokenizer(), windows, windows, *config, 128, ALONE)  # type: ignore[arg-type]
     whole = objective.batch(3, 0, 8)["lengths"]
     assert len(set(whole.tolist())) > 4
     for share in (1, 2, 4):
@@ -150,10 +152,10 @@ def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
         assert torch.equal(torch.cat(parts), whole)
 
 
-def _config(jitter: int) -> PromoterConfig:
+def _config(jitter: int) -> tuple[PromoterTrainingConfig, PromoterSettings]:
     """Steps of eight windows of 80 bp."""
-    windows = PromoterWindowsConfig(upstream=40, downstream=40)
-    return PromoterConfig(windows=windows, training=PromoterTrainingConfig(batch_size=8, jitter=jitter))
+    settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=jitter, views=1)
+    return PromoterTrainingConfig(batch_size=8, jitter=jitter), settings
 
 
 class StubTokenizer:

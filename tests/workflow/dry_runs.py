@@ -26,7 +26,7 @@ COMMON = {
     "prepare_reference": 1,
     "pretrain": 1,
     "pretraining_report": 1,
-    "promoter_baseline": 3,
+    "promoter_baseline": 6,
     "promoter_report": 1,
     "promoter_windows": 1,
     "run_report": 1,
@@ -63,7 +63,8 @@ CHROMATIN_ALONE = {
 }
 SOURCE_JOBS = {
     "demo": {"simulate": 1},
-    "yeast": {"fetch": 2},
+    # A fourth negative set, intergenic, with the annotation that it needs.
+    "yeast": {"fetch": 3, "finetune_promoter": 5, "promoter_baseline": 8},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
     "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 11}

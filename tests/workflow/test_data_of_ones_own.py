@@ -18,7 +18,7 @@ SEQUENCES = {
     "attention_figure": 1,
     "finetune_promoter": 2,
     "finetuning_figure": 1,
-    "promoter_baseline": 1,
+    "promoter_baseline": 2,
     "promoter_report": 1,
     "promoter_sequences": 1,
     "run_report": 1,
@@ -49,7 +49,7 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
         f" --negative-set=substituted --output {data}"
     ) in text
     assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text
-    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 3
+    assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 4
     assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
     (summary,) = re.findall("bigbird-dna summarize .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
@@ -74,7 +74,9 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
     pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
     pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
     pretraining |= {"pretraining_report": 1, "stage_config": 6}
-    assert jobs(text) == SEQUENCES | pretraining
+    # Sequences that are trimmed around their middle are not aligned at the start site.
+    assert jobs(text) == SEQUENCES | pretraining | {"promoter_baseline": 1}
+    assert "--baseline k-mer" in text and "position" not in " ".join(re.findall("report-promoters .*", text))
     local = f"'{tmp_path}/local data"
     assert (
         f"prepare-sequences {local}/promoters.fa' '--negatives={tmp_path}/local data/others.fa'"
@@ -142,7 +144,7 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"local_data": str(local)}))
     text = dry_run(tmp_path, "--configfile", minimal, path)
     assert "aliases" not in re.sub('"aliases": null', "", text)
-    assert jobs(text) == COMMON | {"finetune_promoter": 2, "promoter_baseline": 1}
+    assert jobs(text) == COMMON | {"finetune_promoter": 2, "promoter_baseline": 2}
 
 
 def test_the_report_has_the_name_of_a_genome_of_one_s_own() -> None:

@@ -141,7 +141,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
         *("--config", f"local_data={tmp_path}"),
     )
     study = {"study_promoter": 10, "study_report": 1, "probe_promoters": 1}
-    similarity = {"nearest_promoters": 3, "promoter_similarity_report": 1}
+    similarity = {"nearest_promoters": 4, "promoter_similarity_report": 1}
     more = study | similarity if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
     assert (

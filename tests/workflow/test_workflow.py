@@ -88,7 +88,9 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         "chromatin": {"model": {"initial": "random"}},
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
-    assert jobs(text)["finetune_promoter"] == jobs(text)["promoter_baseline"] == 1
+    assert jobs(text)["finetune_promoter"] == 1 and jobs(text)["promoter_baseline"] == 2
+    assert "fit-promoter-baseline" in text and "--baseline position" in text
+    assert "--position=genomic=results/demo/promoters/position-genomic.parquet" in text
     assert "--shuffle-labels" not in text and "--pretrained" not in text
     for values in stage_configs(text).values():
         parse_config(values)

@@ -1,4 +1,4 @@
-"""Promoter windows, a model and a k-mer baseline for each negative set, and the control."""
+"""Promoter windows, a model and its baselines for each negative set, and the control."""
 
 
 rule promoter_windows:
@@ -7,6 +7,7 @@ rule promoter_windows:
         reference=rules.prepare_reference.output.fasta,
         indices=rules.prepare_reference.output.indices,
         promoters=rules.prepare_promoters.output.loci,
+        annotation=INPUTS.files.get("annotation", []),
         aliases=ALIASES,
     output:
         windows=PATHS.windows / "windows.parquet",
@@ -22,9 +23,13 @@ rule promoter_windows:
     params:
         directory=subpath(output.windows, parent=True),
         aliases=SET_ALIASES,
+        annotation=lambda wildcards, input: (
+            ["--annotation", input.annotation] if input.annotation else []
+        ),
     shell:
         "bigbird-dna prepare-windows {input.config:q} {params.aliases:q} --reference {input.reference:q}"
-        " --promoters {input.promoters:q} --output {params.directory:q} > {log:q} 2>&1"
+        " --promoters {input.promoters:q} {params.annotation:q} --output {params.directory:q}"
+        " > {log:q} 2>&1"
 
 
 # Both make the data set: of sequences, or of a genome.
@@ -124,18 +129,22 @@ rule promoter_baseline:
         reference=WINDOWS_REFERENCE,
         indices=multiext(str(WINDOWS_REFERENCE), ".fai", ".gzi"),
     output:
-        PATHS.promoter_kmers("{negative_set}"),
+        PATHS.promoter_baseline("{baseline}", "{negative_set}"),
     log:
-        PATHS.log("promoter-baseline-{negative_set}"),
+        PATHS.log("promoter-baseline-{baseline}-{negative_set}"),
     benchmark:
-        PATHS.benchmark("promoter-baseline-{negative_set}")
+        PATHS.benchmark("promoter-baseline-{baseline}-{negative_set}")
+    wildcard_constraints:
+        baseline="kmer|position",
     resources:
         mem_mb=growing(16000),
         runtime=growing(120),
     params:
+        baseline=lambda wildcards: "k-mer" if wildcards.baseline == "kmer" else wildcards.baseline,
         windows=subpath(input.windows, parent=True),
         version=VERSION,
     shell:
         "bigbird-dna fit-promoter-baseline {input.config:q} --negative-set {wildcards.negative_set:q}"
-        " --windows {params.windows:q} --reference {input.reference:q} --output {output:q}"
+        " --baseline {params.baseline:q} --windows {params.windows:q} --reference {input.reference:q}"
+        " --output {output:q}"
         " > {log:q} 2>&1"

@@ -1,6 +1,8 @@
 """Tables and figures of the report; they read the files of the stages and need no model."""
 
 CONTROL = ["control"] if CONFIG.promoters.control else []
+# Sequences that are trimmed to one length around their middle are not aligned at the start site.
+POSITION_SETS = [] if SEQUENCES and SEQUENCES.length is not None else SETS
 
 
 rule pretraining_report:
@@ -50,7 +52,8 @@ rule pretraining_report:
 rule promoter_report:
     input:
         models=expand(PATHS.promoter_model("{model}"), model=SETS),
-        baselines=expand(PATHS.promoter_kmers("{model}"), model=SETS),
+        baselines=expand(PATHS.promoter_baseline("k-mer", "{model}"), model=SETS),
+        positions=expand(PATHS.promoter_baseline("position", "{model}"), model=POSITION_SETS),
         control=expand(PATHS.promoter_model("{model}"), model=CONTROL),
     output:
         table=report(
@@ -104,14 +107,17 @@ rule promoter_report:
         baselines=lambda wildcards, input: [
             f"--baseline={name}={path}" for name, path in zip(SETS, input.baselines)
         ],
+        positions=lambda wildcards, input: [
+            f"--position={name}={path}" for name, path in zip(POSITION_SETS, input.positions)
+        ],
         control=lambda wildcards, input: [
             f"--control={model}/predictions.parquet" for model in input.control
         ],
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-promoters {params.models:q} {params.baselines:q} {params.control:q}"
-        " -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna report-promoters {params.models:q} {params.baselines:q} {params.positions:q}"
+        " {params.control:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 rule finetuning_figure:

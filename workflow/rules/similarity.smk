@@ -33,7 +33,7 @@ rule promoter_similarity_report:
     input:
         nearest=expand(PATHS.nearest_promoters("{set}"), set=SETS),
         models=expand(PATHS.promoter_model("{set}"), set=SETS),
-        baselines=expand(PATHS.promoter_kmers("{set}"), set=SETS),
+        baselines=expand(PATHS.promoter_baseline("k-mer", "{set}"), set=SETS),
         predictions=expand(PATHS.nearest_predictions("{set}"), set=SETS),
     output:
         table=report(

@@ -2,14 +2,20 @@
 
 from typing import get_args
 
-from bigbird_dna.config.tables import NetworkComparator, TableStart, Taxon, TrackComparator
+from bigbird_dna.config.tables import (
+    NetworkComparator,
+    PromoterComparator,
+    TableStart,
+    Taxon,
+    TrackComparator,
+)
 from bigbird_dna.errors import UsageError
 
-KMERS, GC, GKM, MOTIFS, NEAREST = "k-mers", "gc", "gkm-svm", "motifs", "nearest"
+KMERS, POSITION, GC, GKM, MOTIFS, NEAREST = "k-mers", "position", "gc", "gkm-svm", "motifs", "nearest"
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkComparator)
 PROBE = "probe"
 """A regression on what a frozen language model makes of a window; the tables name it by its model."""
-NAMES: tuple[str, ...] = (*get_args(TrackComparator), PROBE)
+NAMES: tuple[str, ...] = (*dict.fromkeys((*get_args(PromoterComparator), *get_args(TrackComparator))), PROBE)
 PRETRAINED, WEIGHTS = "pretrained", get_args(TableStart)
 """Of the language model that a probe reads."""
 TAXA: tuple[str, ...] = get_args(Taxon)

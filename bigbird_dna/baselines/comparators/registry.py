@@ -14,8 +14,8 @@ from bigbird_dna.baselines.comparators.encoder_probe import EncoderProbe
 from bigbird_dna.baselines.comparators.gc import GcContent
 from bigbird_dna.baselines.comparators.gkm_svm import GkmSvm
 from bigbird_dna.baselines.comparators.interface import Comparator
-from bigbird_dna.baselines.comparators.kmers import PromoterKmers, TrackKmers
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
+from bigbird_dna.baselines.comparators.logistic import PromoterLogistic, TrackKmers
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan
 from bigbird_dna.baselines.comparators.names import (
     GC,
@@ -23,6 +23,7 @@ from bigbird_dna.baselines.comparators.names import (
     KMERS,
     MOTIFS,
     NEAREST,
+    POSITION,
     PRETRAINED,
     PROBE,
     check_name,
@@ -30,6 +31,9 @@ from bigbird_dna.baselines.comparators.names import (
 from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.baselines.comparators.networks import Build, NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
+from bigbird_dna.baselines.kmer import KmerLogistic
+from bigbird_dna.baselines.position import PositionLogistic
+from bigbird_dna.errors import UsageError
 
 NETWORKS: Mapping[str, Build] = {
     "cnnprom": CnnProm,
@@ -77,7 +81,7 @@ def make_comparator(
     Raises
     ------
     UsageError
-        No comparator has this name.
+        No comparator has this name, or it is one of promoters alone and windows have no direction.
     """
     check_name(name)
     if name in NETWORKS:
@@ -85,7 +89,11 @@ def make_comparator(
             NETWORKS[name], settings, name=name, checkpoints=checkpoints, identity=identity, device=device
         )
     if name == KMERS:
-        return PromoterKmers(kmer, settings.seed) if directed else TrackKmers(kmer, sizes)
+        return PromoterLogistic(KmerLogistic(kmer, settings.seed)) if directed else TrackKmers(kmer, sizes)
+    if name == POSITION:
+        if not directed:
+            raise UsageError(f"{POSITION}: needs windows with a direction, such as those of promoters")
+        return PromoterLogistic(PositionLogistic(settings.seed))
     if name == GC:
         return GcContent(sizes, balanced=directed)
     if name == GKM:

@@ -13,8 +13,8 @@ from bigbird_dna.genome.sources.public import check_sources, own_files
 class Inputs:
     """Files by role; a role that a run hasn't got is left out.
 
-    Roles are reference, aliases, promoters, chain, positives, negatives, splits, tracks, peaks, blacklist,
-    variants, and of DeepSEA's data bundle and bins.
+    Roles are reference, aliases, promoters, chain, annotation, positives, negatives, splits, tracks, peaks,
+    blacklist, variants, and of DeepSEA's data bundle and bins.
     """
 
     files: dict[str, Path]

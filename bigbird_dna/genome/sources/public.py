@@ -42,7 +42,7 @@ def deepsea_sources(assembly: str) -> dict[str, Source]:
 
 
 def check_sources(config: Config) -> dict[str, Source]:
-    """The sources of a configuration by role: reference, promoters, chain, and those of DeepSEA's data.
+    """The sources of a configuration by role: reference, promoters, chain, annotation, and DeepSEA's data.
 
     Roles that have none, or a file of the user's own (`own_files`), are left out.
 
@@ -78,11 +78,37 @@ def check_sources(config: Config) -> dict[str, Source]:
             f"promoters.source: {config.promoters.source} is {theirs}, the genome is "
             f"{genome.assembly}, and {joined}"
         )
+    _check_annotation(config, sources.get("annotation"))
     return sources | deepsea
 
 
+def _check_annotation(config: Config, source: Source | None) -> None:
+    name = config.promoters.annotation
+    if name is not None and config.promoters.source is None:
+        raise ConfigError(f"promoters.annotation: {name} is for promoter windows, and there are no promoters")
+    if source is not None and source.assembly != config.genome.assembly:
+        raise ConfigError(
+            f"promoters.annotation: {source.key} is {source.assembly}, the genome is "
+            f"{config.genome.assembly}: an annotation is not lifted"
+        )
+
+
+def annotation_file(config: Config) -> Path | None:
+    """Where the file of `promoters.annotation` is, a run's download or the user's own; None: none is named.
+
+    Whether it exists is for the caller to see.
+    """
+    name = config.promoters.annotation
+    if name is None:
+        return None
+    source = load_sources().get(name)
+    return locate(name, config.local_data) if source is None else config.paths.download(source.file)
+
+
 def own_files(config: Config) -> dict[str, Path]:
-    """The roles, of reference, aliases and promoters, that a configuration gives a file instead of a key.
+    """The roles that a configuration gives a file instead of a key.
+
+    They are among reference, aliases, promoters and annotation.
 
     Raises
     ------
@@ -114,5 +140,6 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
         "aliases": ("genome.aliases", genome.aliases),
         "promoters": ("promoters.source", promoters.source),
         "chain": ("promoters.chain", promoters.chain),
+        "annotation": ("promoters.annotation", promoters.annotation),
     }
     return {role: (key, name) for role, (key, name) in roles.items() if name is not None}

@@ -12,8 +12,18 @@ from bigbird_dna.reporting.metrics.auroc import ENDS
 from bigbird_dna.reporting.metrics.binary import THRESHOLD
 from bigbird_dna.reporting.metrics.curves import precision_recall, thin_curve
 from bigbird_dna.reporting.metrics.steps import Counts, Steps
-from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL, Comparison
-from bigbird_dna.reporting.style import BLUE, GREY, ORANGE, PALE, VERMILLION, interval, panels, save_figure
+from bigbird_dna.reporting.promoters.predictions import ALL, CONTROL, KMER, MODEL, POSITION, Comparison
+from bigbird_dna.reporting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALE,
+    VERMILLION,
+    interval,
+    panels,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +42,7 @@ class _Look(NamedTuple):
 LOOKS = {
     MODEL: _Look("model", BLUE, "-"),
     KMER: _Look("k-mer regression", VERMILLION, (0, (5, 2))),
+    POSITION: _Look("position regression", GREEN, (0, (6, 2, 1, 2))),
     CONTROL: _Look("shuffled labels", GREY, (0, (1, 1))),
 }
 
@@ -84,7 +95,8 @@ def _curves(
     comparison: Comparison, table: pd.DataFrame, area: str
 ) -> Iterator[tuple[Counts, dict[str, Any]]]:
     """Corners and looks of the predictors, in the order of `LOOKS`; none where a class is missing."""
-    rows = table[table["negative_set"] == comparison.negative_set].set_index("model")
+    chosen = (table["negative_set"] == comparison.negative_set) & (table["stratum"] == ALL)
+    rows = table[chosen].set_index("model")
     for name, look in LOOKS.items():
         scores = comparison.scores.get(name)
         steps = None if scores is None else Steps.of_rows(comparison.labels, scores)

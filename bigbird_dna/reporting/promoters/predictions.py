@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("contig", "start", "end", "strand", "split", "negative_set", "pair", "label", "probability")
+# Optional: the fraction of the window's bases in protein-coding sequence (CDS).
+CODING = "coding"
 # What makes two files' rows the same example.
 KEY = ["contig", "start", "end", "strand", "negative_set", "pair", "label"]
 POSITIVE = "positive"
+HALF = 0.5
 # The split of further negatives, which are for a calibration and its figures alone.
 FURTHER = {"valid": "valid-further", "test": "test-further"}
 
-# Names of the three predictors that a report compares.
-MODEL, KMER, CONTROL = "model", "k-mer", "control"
+# Names of the predictors that a report compares.
+MODEL, KMER, POSITION, CONTROL = "model", "k-mer", "position", "control"
+# Strata of a report: all windows, and the pairs whose promoter and negative are both less than half coding.
+ALL, NONCODING = "all", "noncoding"
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,27 @@ class Comparison:
     labels: NDArray[np.int64]  # (N,)
     pairs: NDArray[np.int64]  # (N,) the same for a promoter and the negatives made for it
     scores: Mapping[str, NDArray[np.float64]]  # predictor → (N,)
+    coding: NDArray[np.float64] | None = None  # (N,) fraction of coding bases, NaN where it is not known
+
+    def noncoding(self) -> Self | None:
+        """The windows of the pairs in which promoter and negative are both less than half coding.
+
+        A window stays if it is less than half coding itself and its pair has a promoter and a negative that
+        are. None where no file says how much of the windows is coding.
+        """
+        if self.coding is None:
+            return None
+        low = self.coding < HALF
+        kept = low.copy()
+        for label in (0, 1):
+            kept &= np.isin(self.pairs, self.pairs[low & (self.labels == label)])
+        return replace(
+            self,
+            labels=self.labels[kept],
+            pairs=self.pairs[kept],
+            scores={name: values[kept] for name, values in self.scores.items()},
+            coding=self.coding[kept],
+        )
 
 
 class Judged(NamedTuple):
@@ -63,7 +89,8 @@ class Judged(NamedTuple):
 def read_predictions(path: Path, split: str = "test", *, further: bool = False) -> pd.DataFrame:
     """Rows of `split` of a predictions file, in the order of `KEY`; rows are counted from 1 in errors.
 
-    With `further` its further negatives as well, of which several may be made of one window.
+    With `further` its further negatives as well, of which several may be made of one window. The column
+    `coding` is there if the file has it.
 
     Raises
     ------
@@ -75,14 +102,18 @@ def read_predictions(path: Path, split: str = "test", *, further: bool = False) 
 
     frame = read_frame(path)
     check_columns(path, frame, COLUMNS)
-    frame = frame[list(COLUMNS)].reset_index(drop=True)
+    optional = [CODING] if CODING in frame.columns else []
+    frame = frame[[*COLUMNS, *optional]].reset_index(drop=True)
     for name in COLUMNS:
         _refuse(path, frame, name, frame[name].isna(), "is a missing value")
     _refuse(path, frame, "label", ~frame["label"].isin([0, 1]), "is not 0 or 1")
-    for name in ("start", "end", "pair", "probability"):
+    for name in ("start", "end", "pair", "probability", *optional):
         if not pd.api.types.is_numeric_dtype(frame[name]):
             raise DataError(f"{path}: column {name!r} is not numeric but {frame[name].dtype}")
     _refuse(path, frame, "probability", ~frame["probability"].between(0, 1), "is outside [0, 1]")
+    for name in optional:
+        impossible = frame[name].notna() & ~frame[name].between(0, 1)
+        _refuse(path, frame, name, impossible, "is outside [0, 1]")
     unlike = (frame["negative_set"] == POSITIVE) != (frame["label"] == 1)
     _refuse(path, frame, "negative_set", unlike, "does not fit the row's label")
     beside = frame["split"].isin(FURTHER.values())
@@ -114,11 +145,14 @@ def compare(negative_set: str, files: Mapping[str, Path], split: str = "test") -
             raise DataError(f"{files[name]}: holds negative set {found[0]!r}, not {negative_set!r}")
         if not frame[KEY].equals(first[KEY].astype(frame[KEY].dtypes.to_dict())):
             raise DataError(_difference(files[first_name], first, files[name], frame))
+    known = (frame[CODING] for frame in frames.values() if CODING in frame and frame[CODING].notna().any())
+    coding = next(known, None)
     return Comparison(
         negative_set,
         first["label"].to_numpy(dtype=np.int64),
         first["pair"].to_numpy(dtype=np.int64),
         {name: frame["probability"].to_numpy(dtype=np.float64) for name, frame in frames.items()},
+        None if coding is None else coding.to_numpy(dtype=np.float64),
     )
 
 

@@ -13,12 +13,12 @@ from bigbird_dna.baselines.comparators.known_motifs import (
     motifs_of_factor,
     read_motifs,
 )
-from bigbird_dna.baselines.comparators.names import GKM, MOTIFS, NETWORK_NAMES
+from bigbird_dna.baselines.comparators.names import GKM, MOTIFS, NETWORK_NAMES, POSITION
 from bigbird_dna.baselines.comparators.registry import make_comparator
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
 from bigbird_dna.directories import atomic_directory, check_directory
-from bigbird_dna.errors import DataError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import checksum, write_array
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
@@ -64,13 +64,15 @@ def fit_chromatin_comparator(
     Raises
     ------
     UsageError
-        No such comparator, options that don't fit it, or no matrices at hand.
+        No such comparator, one of promoters alone, options that don't fit it, or no matrices at hand.
     ConfigError
         The window doesn't hold a bin in its middle.
     DataError
         The data set can't be used; no track's factor has a matrix.
     """
     options.check(name)
+    if name == POSITION:
+        raise UsageError(f"{POSITION}: is for promoters alone: bins have no direction and no start site")
     check_directory(output, [data, reference, checkpoints, *([options.model] if options.model else [])])
     bins, genome = read_dataset(data), Reference(reference)
     evaluation, size = config.chromatin.evaluation, bins.bin_size

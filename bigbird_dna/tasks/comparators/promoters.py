@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.baselines.comparators.interface import TextWindows
-from bigbird_dna.baselines.comparators.names import MOTIFS, NETWORK_NAMES
+from bigbird_dna.baselines.comparators.names import MOTIFS, NETWORK_NAMES, POSITION
 from bigbird_dna.baselines.comparators.registry import make_comparator
 from bigbird_dna.config import Config
 from bigbird_dna.directories import atomic_directory, check_directory
@@ -15,6 +15,7 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.files import checksum
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.tasks.comparators.options import Options, write_description
+from bigbird_dna.tasks.promoters.baselines import check_aligned
 from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, split_figures, write_predictions
 from bigbird_dna.tasks.promoters.windows import (
     WindowSet,
@@ -55,6 +56,8 @@ def fit_promoter_comparator(
     options.check(name)
     if name == MOTIFS:
         raise UsageError(f"{MOTIFS}: looks for the motif of a track's factor, which promoters don't have")
+    if name == POSITION:
+        check_aligned(windows)
     read = [options.model] if options.model else []
     check_directory(output, [windows, reference.path, checkpoints, *read])
     data = read_windows(windows, negative_set)

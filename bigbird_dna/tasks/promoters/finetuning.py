@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,20 +13,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.kmer import KmerLogistic
-from bigbird_dna.config import CalibrationMethod, Config, PromoterConfig, stage_values
+from bigbird_dna.config import CalibrationMethod, Config, PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.files import atomic_path, checksum
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.model.base_positions import BaseBatch
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter_model import PromoterModel, promoter_probabilities
-from bigbird_dna.model.rows import pad, window_rows
+from bigbird_dna.model.promoter_model import (
+    PromoterModel,
+    PromoterRows,
+    promoter_probabilities,
+    promoter_rows,
+)
+from bigbird_dna.model.rows import pad
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.binary import binary_metrics
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tasks.promoters.calibrating import PREDICTIONS, calibration_figures, fit_predictions, too_few
+from bigbird_dna.tasks.promoters.ensemble import LabelledWindows, add_position_member
 from bigbird_dna.tasks.promoters.windows import (
     Origin,
     WindowSet,
@@ -46,20 +52,6 @@ from bigbird_dna.training.micro_batches import take_rows
 VALIDATION_WINDOWS = 2000
 
 
-class LabelledWindows(NamedTuple):
-    """Windows of one split, in file order."""
-
-    sequences: list[str]
-    labels: npt.NDArray[np.uint8]  # (N,), what is learnt: dealt out at random in the control
-    promoter: npt.NDArray[np.bool_]  # (N,), what the window is
-    variants: npt.NDArray[np.int64]  # (N,), number among the negatives of one promoter
-
-    def take(self, rows: npt.NDArray[np.integer]) -> "LabelledWindows":
-        """Some of the windows."""
-        sequences = [self.sequences[index] for index in rows]
-        return LabelledWindows(sequences, self.labels[rows], self.promoter[rows], self.variants[rows])
-
-
 class PromoterObjective:
     """Binary cross-entropy of promoter against negative.
 
@@ -72,16 +64,16 @@ class PromoterObjective:
         tokenizer: Tokenizer,
         windows: LabelledWindows,
         held_out: LabelledWindows,
-        config: PromoterConfig,
+        config: PromoterTrainingConfig,
+        settings: PromoterSettings,
         positions: int,
         world: World,
     ) -> None:
         self.tokenizer = tokenizer
         self.windows = windows
         self.held_out = held_out
-        self.config = config.training
-        upstream, downstream = config.windows.sides
-        self.anchor = upstream / (upstream + downstream)
+        self.config = config
+        self.settings = settings
         self.positions = positions
         self.world = world
         # The negatives of a promoter take turns; promoters (turn -1) are in every epoch.
@@ -99,16 +91,17 @@ class PromoterObjective:
         chosen = self.epochs.indices(step * self.config.batch_size + first, count)
         rng = np.random.default_rng((self.config.seed, 3, step))
         cuts = rng.integers(0, self.config.jitter + 1, (self.config.batch_size, 2))[first : first + count]
-        sequences = [
-            self.windows.sequences[index][left : len(self.windows.sequences[index]) - right]
-            for index, (left, right) in zip(chosen, cuts, strict=True)
-        ]
-        ids, lengths = pad(self._rows(sequences), self.tokenizer.pad_id)
+        rows = self._rows([self.windows.sequences[index] for index in chosen], cuts.tolist())
+        ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
         labels = torch.from_numpy(self.windows.labels[chosen]).float()
-        return {"ids": ids, "lengths": lengths, "labels": labels}
+        batch = {"ids": ids, "lengths": lengths, "labels": labels}
+        bases = rows.base_batch(range(count), ids.shape[1])
+        if bases is not None:
+            batch |= {"base_rows": bases.rows, "base_starts": bases.starts}
+        return batch
 
-    def _rows(self, sequences: Sequence[str]) -> list[npt.NDArray[np.int32]]:
-        return window_rows(self.tokenizer, sequences, self.positions, self.anchor)
+    def _rows(self, windows: Sequence[str], cuts: Sequence[tuple[int, int]]) -> PromoterRows:
+        return promoter_rows(self.tokenizer, windows, cuts, self.settings, self.positions)
 
     def part(self, batch: Batch, rows: Tensor) -> Batch:
         """Some windows of a batch."""
@@ -120,7 +113,8 @@ class PromoterObjective:
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         """Mean binary cross-entropy over the global batch, in nats."""
-        logits = network(batch["ids"], batch["lengths"])[:, 0].float()
+        bases = BaseBatch(batch["base_rows"], batch["base_starts"]) if "base_rows" in batch else None
+        logits = network(batch["ids"], batch["lengths"], bases=bases)[:, 0].float()
         loss = F.binary_cross_entropy_with_logits(logits, batch["labels"], reduction="sum")
         return loss / totals["windows"]
 
@@ -129,7 +123,7 @@ class PromoterObjective:
         batch_size, device = min(64, self.config.batch_size), self.world.device
 
         def score(sequences: Sequence[str]) -> npt.NDArray[np.float32]:
-            rows = self._rows(sequences)
+            rows = self._rows(sequences, [(0, 0)] * len(sequences))
             return promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, device)
 
         scores = self.world.divide(self.held_out.sequences, score)
@@ -165,6 +159,7 @@ def finetune_promoter(
     config.encoder.check_pooling(settings.model.pooling, "promoters.model")
     if origin := read_origin(windows):
         settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
+        settings = _aligned(settings, origin)
     data = read_windows(windows, negative_set, further=settings.calibration.negatives > 0)
     learnt = training_windows(data, training.examples, training.seed)
     start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
@@ -183,16 +178,25 @@ def finetune_promoter(
     sequences = window_sequences(reference, data.rows, config.seed)
     splits = _learnt_and_held_out(data, sequences, learnt, training.seed, shuffle_labels)
     positions = start.config.positions
-    objective = PromoterObjective(start.tokenizer, *splits, settings, positions, world)
+    objective = PromoterObjective(start.tokenizer, *splits, training, task, positions, world)
     what = f"{len(objective.windows.labels):,} training windows, {negative_set} negatives"
     progress = run.train(objective, what)
     predict = partial(model.window_probabilities, batch_size=64, device=world.device.type)
-    predictions = held_out_predictions(data, sequences, lambda given: world.divide(given, predict))
+
+    def divided(windows: list[str]) -> npt.NDArray[np.float32]:
+        return world.divide(windows, predict)
+
+    members = None
+    if task.ensemble:
+        valid = None if shuffle_labels else _split(data, sequences, "valid")
+        members = add_position_member(model, objective.windows, valid, divided, training.seed)
+    predictions = held_out_predictions(data, sequences, divided)
     world.leave()
     if not world.is_first:
         return {}
     promoters = int(data.labels[learnt].sum())
     trained = {"steps": progress.step, "tokens_seen": progress.tokens, "examples": promoters}
+    figures = {"training": trained} | ({} if members is None else {"ensemble": members._asdict()})
     provenance = {
         "configuration": stage_values(config, "promoters"),
         **start.provenance(leaked),
@@ -201,7 +205,7 @@ def finetune_promoter(
         "promoters": config.promoters.source,
         **(_sequences(origin, start) if origin else {}),
     }
-    return _publish(run, predictions, output, provenance, trained, settings.calibration.method)
+    return _publish(run, predictions, output, provenance, figures, settings.calibration.method)
 
 
 def _publish(
@@ -209,14 +213,14 @@ def _publish(
     predictions: pd.DataFrame,
     output: Path,
     provenance: dict[str, Any],
-    trained: dict[str, int],
+    figures: dict[str, Any],
     method: CalibrationMethod,
 ) -> dict[str, Any]:
     """Write the trained model's directory, with its predictions of the held-out windows, and the calibration
     that these ask for; returns metrics.
     """
-    figures = {split: split_figures(predictions, split) for split in ("valid", "test")}
-    metrics: dict[str, Any] = {**figures, "training": trained}
+    held_out = {split: split_figures(predictions, split) for split in ("valid", "test")}
+    metrics: dict[str, Any] = {**held_out, **figures}
     calibration = fit_predictions(predictions, method)
     if calibration is None:
         log(f"the model is not calibrated: {too_few(predictions)}")
@@ -227,16 +231,14 @@ def _publish(
     return metrics
 
 
-def kmer_baseline(
-    config: Config, negative_set: str, *, windows: Path, reference: Reference, output: Path
-) -> None:
-    """Predictions of a logistic regression on k-mer counts, in the same file format."""
-    data, settings = read_windows(windows, negative_set), config.promoters.evaluation
-    sequences = window_sequences(reference, data.rows, config.seed)
-    training = _split(data, sequences, "train")
-    model = KmerLogistic(settings.baseline_kmer, settings.seed)
-    model.fit(training.sequences, training.labels)
-    write_predictions(output, held_out_predictions(data, sequences, model.predict))
+def _aligned(config: PromoterConfig, origin: Origin) -> PromoterConfig:
+    """The section without base positions where the promoters' TSS is not at one offset."""
+    model = config.model
+    if origin.aligned or not (model.base_positions or model.ensemble):
+        return config
+    log("the promoter sequences differ in length, so the TSS is not at one offset: no base positions")
+    model = model.model_copy(update={"base_positions": False, "ensemble": False})
+    return config.model_copy(update={"model": model})
 
 
 def _sequences(origin: Origin, start: Start) -> dict[str, Any]:
@@ -258,6 +260,8 @@ def _settings(config: PromoterConfig, negative_set: str, shuffle_labels: bool) -
         views=config.model.views,
         negative_set=negative_set,
         shuffled_labels=shuffle_labels,
+        base_positions=config.model.base_positions,
+        ensemble=config.model.ensemble,
     )
 
 

@@ -4,10 +4,12 @@ Oubounyt et al. (2019) cut a positive into 20 parts, keep 8 in place and "substi
 circulate and are different tasks: `substituted` fills the 12 parts with random bases, `permuted` shuffles
 the 12 parts among themselves. `genomic` takes windows elsewhere on the same split with the same GC content,
 as a scan of a genome meets them: beside promoters too, but not with a TSS where the window looks for it.
+`intergenic` takes such windows that have no coding base and are, with all their bases, away from every TSS.
 `dinucleotide_shuffled` and `upstream` are in modules of their own.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +57,45 @@ def gc_fraction(sequence: str) -> float:
     return (sequence.count("G") + sequence.count("C")) / len(sequence)
 
 
+@dataclass(frozen=True)
+class FreeStarts:
+    """Where windows of one length can start in a stretch, as runs of positions counted from its start."""
+
+    firsts: npt.NDArray[np.int64]  # (R,) the first start of each run, ascending
+    ends: npt.NDArray[np.int64]  # (R,) one beyond the last start of each run
+
+    def __len__(self) -> int:
+        """The number of starts."""
+        return int((self.ends - self.firsts).sum())
+
+    @classmethod
+    def between(
+        cls, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], length: int, size: int
+    ) -> Self:
+        """All starts of windows of `size` bp in a stretch of `length` bp that share no base with intervals.
+
+        Parameters
+        ----------
+        starts, ends
+            The intervals `[starts[i], ends[i])`, counted from the start of the stretch. They may overlap and
+            reach beyond it.
+        """
+        order = np.argsort(starts, kind="stable")
+        # Gaps lie between the furthest end so far and the next start; the stretch's edges count as both.
+        ends = np.maximum.accumulate(np.concatenate([[0], ends[order]]))
+        firsts, beyond = ends, np.append(starts[order], length) - size + 1
+        beyond = np.minimum(beyond, length - size + 1)
+        kept = beyond > firsts
+        return cls(firsts[kept], beyond[kept])
+
+    def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """`count` of the starts, ascending, each at most once; all of them where there are no more."""
+        sums, total = np.cumsum(self.ends - self.firsts), len(self)
+        ranks = np.sort(rng.choice(total, min(count, total), replace=False))
+        runs = np.searchsorted(sums, ranks, side="right")
+        return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
+
+
 class Candidates(NamedTuple):
     """Windows that may serve as negatives, and their GC fractions."""
 
@@ -73,19 +114,24 @@ def draw_candidates(
     distance: int,
     count: int,
     rng: np.random.Generator,
+    free: FreeStarts | None = None,
 ) -> Candidates:
     """Up to `count` windows at random places of a stretch of a contig, on random strands.
 
     The stretch begins at `start` and has this `sequence`. Left out are windows that hold an N and those
     whose own TSS position (the base after `upstream` bp) lies less than `distance` bp from one of the
     promoters' TSS `positions` on either strand.
+
+    With `free` windows start there alone, and as many are found as there are, up to `count`.
     """
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
     size = upstream + downstream
     if len(letters) < size or count == 0:
         return Candidates([], np.empty(0))
     masked = _prefix_sum(letters == ord("N"))
-    if _is_sparse(sequence):
+    if free is not None:
+        starts = free.draw(count, rng)
+    elif _is_sparse(sequence):
         places = np.flatnonzero(masked[size:] == masked[:-size])
         starts = np.unique(rng.choice(places, count)) if len(places) else places
     else:
@@ -100,6 +146,31 @@ def draw_candidates(
         for first, plus in zip(starts.tolist(), forward.tolist(), strict=True)
     ]
     return Candidates(windows, (strong[starts + size] - strong[starts]) / size)
+
+
+def find_free_starts(
+    sequence: str,
+    coding: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    positions: npt.NDArray[np.int64],
+    *,
+    size: int,
+    distance: int,
+) -> FreeStarts:
+    """Starts of windows of `size` bp that hold no N and no coding base and lie away from every TSS.
+
+    Every base of such a window is at least `distance` bp from each of the TSS `positions`, and none is a
+    TSS. `positions` and the starts and ends of the `coding` intervals are counted from the start of the
+    stretch that has this `sequence`.
+    """
+    unknown = np.frombuffer(sequence.encode(), dtype=np.uint8) == ord("N")
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], unknown, [False]])))
+    away = max(distance, 1) - 1
+    return FreeStarts.between(
+        np.concatenate([edges[::2], coding[0], positions - away]),
+        np.concatenate([edges[1::2], coding[1], positions + away + 1]),
+        len(sequence),
+        size,
+    )
 
 
 def room(sequence: str) -> int:

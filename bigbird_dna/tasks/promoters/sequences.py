@@ -118,6 +118,7 @@ def prepare_sequences(
     files = [read_records(path) for path in (positives, negatives) if path is not None]
     if len(files) > 1:
         check_names(*files)
+    aligned = len({len(one) for one in files[0].sequences.values()}) == 1
     if options.length is not None:
         files = [records.trimmed(options.length) for records in files]
     length = common_length(files)
@@ -144,6 +145,7 @@ def prepare_sequences(
         },
         "similarity": options.similarity,
         "trimmed": options.length is not None,
+        "aligned": aligned,
         "IUPAC codes read as N": sum(records.ambiguous for records in files),
     }
     with into_directory(output) as directory:

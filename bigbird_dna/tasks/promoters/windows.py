@@ -2,7 +2,8 @@
 
 `windows.parquet` holds one row a window (contig, start, end, strand, split, negative_set, pair, name) and
 `labels.npz` its label; sequences come from the reference on demand. A positive and its negatives share the
-number in `pair` and the split.
+number in `pair` and the split. With an annotation a last column `coding` has the fraction of the window's
+bases that are coding.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ from bigbird_dna.config import PLACED_SETS, Config
 from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.files import read_json, reading, write_json
+from bigbird_dna.files import checksum, read_json, reading, write_json
 from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import Reference
@@ -32,9 +33,10 @@ from bigbird_dna.parquet import check_cells, read_frame
 from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
 from bigbird_dna.tasks.examples import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.tasks.homology.leaving_out import without_similar
+from bigbird_dna.tasks.promoters.coding import COLUMN, check_fractions, coding_counts, open_coding
 from bigbird_dna.tasks.promoters.dinucleotides import shuffle_dinucleotides
 from bigbird_dna.tasks.promoters.negatives import permute, substitute
-from bigbird_dna.tasks.promoters.placing import MAX_N, Place
+from bigbird_dna.tasks.promoters.placing import MAX_N, Place, check_coding
 from bigbird_dna.tasks.promoters.upstream import FURTHEST
 
 COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
@@ -42,8 +44,14 @@ COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", 
 
 _WHY_MISSING = {
     "genomic": "their split has no more windows far enough from every TSS",
+    "intergenic": "their split has no more windows without coding bases far enough from every TSS",
     "upstream": f"no window without a promoter is left within {FURTHEST:,} bp upstream in their split",
 }
+
+
+# The random streams of a set's negatives, and of its further ones.
+_STREAMS: Mapping[str, tuple[int, int]] = {"intergenic": (8, 9)}
+_USUAL_STREAMS = (3, 7)
 
 
 class WindowSet(NamedTuple):
@@ -61,7 +69,9 @@ class Positive(NamedTuple):
     name: str
 
 
-def prepare_windows(config: Config, reference: Path, promoters: Path, output: Path) -> None:
+def prepare_windows(
+    config: Config, reference: Path, promoters: Path, output: Path, annotation: Path | None = None
+) -> None:
     """Write the data set `output` as the sections `genome` and `promoters.windows` say.
 
     It has positives and the named negative sets; also counts of what was left out and why. A training
@@ -69,17 +79,23 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
     (`promoters.calibration.negatives`), whose split is called otherwise (`FURTHER`). Left out are promoters
     on excluded contigs and regions, those whose window leaves the contig or its split, and those whose
     window is more than 10 % N; with `splits.similarity` also training windows that are like a held-out one
-    (`without_similar`). `promoters` are loci on the reference, as `prepare-promoters` writes them.
+    (`without_similar`). `promoters` are loci on the reference, as `prepare-promoters` writes them. With an
+    `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be `intergenic`.
 
     Raises
     ------
     ConfigError
-        The configuration's contigs and regions are not the reference's.
+        The configuration's contigs and regions are not the reference's; or negatives are to be `intergenic`,
+        and there is no annotation.
     DataError
         A file can't be used, no window lies inside the reference, or all training promoters are left out.
     """
     genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
-    splits = Splits.from_config(config.genome, genome.contigs, find_assembly(config))
+    assembly = find_assembly(config)
+    coding = None if annotation is None else open_coding(annotation, genome.contigs, assembly)
+    if "intergenic" in settings.negative_sets:
+        check_coding(coding)
+    splits = Splits.from_config(config.genome, genome.contigs, assembly)
     positives, counts = _positives(genome, loci, splits, settings.sides)
     held_out = [pair for pair, positive in enumerate(positives) if positive.split != "train"]
     # Only training promoters have several negatives: held-out figures set one against one.
@@ -89,23 +105,29 @@ def prepare_windows(config: Config, reference: Path, promoters: Path, output: Pa
         for _ in range(settings.negatives if positive.split == "train" else 1)
     ]
     more = [pair for pair in held_out for _ in range(config.promoters.calibration.negatives)]
-    place = Place(genome, loci, [one.window for one in positives], [one.split for one in positives], splits)
+    windows, owner_splits = [one.window for one in positives], [one.split for one in positives]
+    place = Place(genome, loci, windows, owner_splits, splits, coding)
     rows = _rows(place.windows, positives, range(len(positives)), POSITIVE)
     for negative_set in settings.negative_sets:
-        found = place.find(negative_set, owners, settings, (config.seed, 3))
+        stream, further_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
+        found = place.find(negative_set, owners, settings, (config.seed, stream))
         if negative_set in PLACED_SETS:
             counts[f"{negative_set} negatives not found"] = found.count(None)
             _warn_of_missing(negative_set, owners, found)
         rows += _rows(found, positives, owners, negative_set)
         # A promoter's upstream negative is the nearest one: there are no others like it.
         if more and negative_set != "upstream":
-            others = place.find(negative_set, more, settings, (config.seed, 7), taken={*found})
+            others = place.find(negative_set, more, settings, (config.seed, further_stream), taken={*found})
             rows += _rows(others, positives, more, negative_set, further=True)
     table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
     if (threshold := config.splits.similarity) is not None:
         sequences = window_sequences(genome, table, config.seed)
         table, told = without_similar(table, sequences, threshold)
         info |= told
+    if annotation is not None and coding is not None:
+        table[COLUMN] = coding.fractions(table)
+        source = {"file": Path(annotation).name, "sha256": checksum(annotation)}
+        info |= coding_counts(table) | {"annotation": source}
     with into_directory(output) as files:
         write_windows(files, table, info)
 
@@ -236,6 +258,7 @@ class Origin(NamedTuple):
     upstream: int  # bp before the TSS
     downstream: int  # bp from the TSS on
     sources: dict[str, Any]  # file and checksum by role
+    aligned: bool  # whether the TSS is at one offset: the promoters had one length before they were trimmed
 
 
 def read_origin(directory: Path) -> Origin | None:
@@ -256,11 +279,11 @@ def read_origin(directory: Path) -> Origin | None:
     up, down = (window.get(side) if isinstance(window, dict) else None for side in ("upstream", "downstream"))
     if not (type(up) is type(down) is int and up >= 0 and down >= 1):
         raise DataError(f"{path}: has no window of whole numbers of bp")
-    return Origin(up, down, sources if isinstance(sources, dict) else {})
+    return Origin(up, down, sources if isinstance(sources, dict) else {}, info.get("aligned") is not False)
 
 
 def read_windows(directory: Path, negative_set: str, *, further: bool = False) -> WindowSet:
-    """Positives and the negatives of one set, in file order.
+    """Positives and the negatives of one set, in file order; rows have the column `coding` if the file has.
 
     With `further` also those negatives of held-out promoters that are for the calibration alone.
     """
@@ -277,8 +300,10 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
     ):
         fitting = stored.header("packed").shape == (len(rows), 1)
         labels = np.unpackbits(stored.read("packed"), axis=1)[:, 0] if fitting else np.zeros(0, np.uint8)
-    if list(rows.columns) != COLUMNS or not fitting:
+    if list(rows.columns) not in (COLUMNS, [*COLUMNS, COLUMN]) or not fitting:
         raise DataError(f"{path}: not a file of promoter windows, or labels.npz belongs to another one")
+    if COLUMN in rows:
+        check_fractions(path, rows)
     check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
     if negative_set not in set(rows["negative_set"]):
         made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))

@@ -25,6 +25,7 @@ from bigbird_dna.genome.variants import find_change
 from bigbird_dna.genome.vcf import open_vcf, scan_vcf
 from bigbird_dna.reporting.variants.reading import read_known_effects
 from bigbird_dna.tasks.chromatin.regions import read_regions
+from bigbird_dna.tasks.promoters.coding import open_coding
 from tests.fuzz.containers import GZIP
 from tests.fuzz.reader import Container, Reader
 from tests.genome.test_flat_files import EMBL, GENBANK
@@ -108,6 +109,14 @@ def _read_promoters(path: Path) -> object:
     return place(read_promoters(path), CONTIGS, load_assembly("demo"), str(path))
 
 
+def _read_coding(path: Path) -> object:
+    found = open_coding(path, CONTIGS, load_assembly("demo"))
+    for contig, (starts, ends) in found.contigs.items():
+        assert (starts < ends).all() and (ends[:-1] < starts[1:]).all() and starts[0] >= 0, "not disjoint"
+        assert ends[-1] <= CONTIGS[contig], "beyond the contig"
+    return found
+
+
 def _read_aliases(path: Path) -> object:
     assembly = open_assembly("GRCh38", path)
     names = [name for contig in assembly.contigs for name in contig.names]
@@ -165,6 +174,10 @@ GFF3 = (
 GTF = (
     b'#!build x\nchr1\tx\tgene\t5\t90\t.\t+\t.\tgene_id "g"; note "a; b";\n'
     b'chr1\tx\ttranscript\t5\t90\t.\t+\t.\tgene_id "g"; transcript_id "t"; level 2;\n'
+)
+CODING = (
+    b"##gff-version 3\nchr1\tx\tCDS\t5\t90\t.\t+\t0\tID=c\nchr2\tx\tCDS\t1\t9\t.\t-\t0\tParent=t\n"
+    b'chr1\tx\tstop_codon\t91\t93\t.\t+\t0\tgene_id "g";\n'
 )
 ALIASES = b"# names\nchr1\tI\tNC_1.1\nchr2\t\tII\n\nchrM\n"
 ASSEMBLY_REPORT = (
@@ -266,6 +279,7 @@ READERS = [
     Reader("scored-table", ".tsv", _scored_table, lambda: [SCORED_TABLE], tokens=NUMBERS + TEXT),
     Reader("gff3", ".gff3", _read_promoters, lambda: [GFF3], tokens=NUMBERS + TEXT),
     Reader("gtf", ".gtf.gz", _read_promoters, lambda: [gzip.compress(GTF, mtime=0)], GZIP, NUMBERS + TEXT),
+    Reader("coding", ".gff3", _read_coding, lambda: [CODING], tokens=NUMBERS + TEXT),
     Reader("aliases", ".tsv", _read_aliases, lambda: [ALIASES, ASSEMBLY_REPORT], tokens=TEXT),
     Reader("pieces", ".fa", _read_flat, lambda: [PIECES], tokens=(b"\n>", b":", b"-", b",", *NUMBERS, *TEXT)),
     Reader("tracks", ".tsv", read_tracks, lambda: [TRACKS, INDEXED, SUPPLEMENT], tokens=NUMBERS + TEXT),

@@ -66,10 +66,16 @@ def _ends(name: str) -> list[str]:
 
 
 def _promoters() -> bytes:
-    columns = [part for name in ("auroc", "auprc", "f1", "mcc", "auroc_minus_kmer") for part in _ends(name)]
-    header = ["negative_set", "model", "n", *columns, "note"]
+    names = ("auroc", "auprc", "f1", "mcc", "auroc_minus_kmer", "auroc_minus_position")
+    columns = [part for name in names for part in _ends(name)]
+    header = ["negative_set", "stratum", "model", "n", *columns, "note"]
     return table(
-        header, *(["gc", model, 24, *[0.5] * 12, "", "", "", ""] for model in ("model", "k-mer", "control"))
+        header,
+        *(
+            ["gc", stratum, model, 24, *[0.5] * 12, *[""] * 6, ""]
+            for stratum in ("all", "noncoding")
+            for model in ("model", "k-mer", "position", "control")
+        ),
     )
 
 

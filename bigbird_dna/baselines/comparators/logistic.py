@@ -1,4 +1,4 @@
-"""Logistic regressions on k-mers, of `baselines.kmer` and `kmer_tracks`, behind the common interface."""
+"""The baselines of the models, logistic regressions on k-mers or positions, behind the common interface."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, all_labels, blocks
-from bigbird_dna.baselines.kmer import KmerLogistic
 from bigbird_dna.baselines.kmer_tracks import KmerTracks, window_features
+from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.errors import DataError
 
 _AT_ONCE = 512  # windows whose k-mers are counted together
 
 
-class PromoterKmers(Comparator):
-    """`KmerLogistic`, for windows with a strand and one label; it chooses on a part of what it is given."""
+class PromoterLogistic(Comparator):
+    """A `LogisticBaseline`, for windows with a strand and one label; its penalty is chosen in training."""
 
-    def __init__(self, k: int, seed: int) -> None:
-        self.model = KmerLogistic(k, seed)
+    def __init__(self, model: LogisticBaseline) -> None:
+        self.model = model
 
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
         """Learn from windows of one label; nothing is chosen on those held out."""
@@ -28,7 +28,7 @@ class PromoterKmers(Comparator):
         if labels.shape[1] != 1:
             raise ValueError(f"one label is learnt, not {labels.shape[1]}")
         if len(np.unique(labels)) < 2:
-            raise DataError("k-mers: the training windows are not of both classes")
+            raise DataError(f"{self.model.name}: the training windows are not of both classes")
         self.model.fit(learnt.sequences(np.arange(len(labels))), labels[:, 0])
         return self
 
@@ -37,8 +37,8 @@ class PromoterKmers(Comparator):
         return self.model.predict(sequences)[:, None]
 
     def chosen(self) -> dict[str, Any]:
-        """k and penalty."""
-        return {"k": self.model.k, "inverse_penalty": self.model.penalty}
+        """The settings of the features, such as k, and the penalty."""
+        return {**self.model.settings(), "inverse_penalty": self.model.penalty}
 
 
 class TrackKmers(Comparator):

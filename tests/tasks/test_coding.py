@@ -1,0 +1,345 @@
+"""Coding fractions of promoter windows, and negatives without any coding base."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigbird_dna.config import Config, load_config
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.aliases import open_assembly
+from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.chromatin.peaks import Intervals, merge
+from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.promoters import prepare_promoters, read_loci
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
+from bigbird_dna.tasks.promoters.coding import CodingRegions, check_fractions, open_coding
+from bigbird_dna.tasks.promoters.finetuning import held_out_predictions
+from bigbird_dna.tasks.promoters.negatives import draw_candidates, find_free_starts, gc_fraction
+from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
+from tests.cli.command import Run
+from tests.conftest import REPOSITORY
+
+LENGTH = 120
+spans = st.lists(
+    st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)).map(lambda s: (s[0], min(sum(s), LENGTH))),
+    max_size=8,
+)
+WINDOW = ["contig", "start", "end", "strand"]
+
+
+def columns(intervals: list[tuple[int, int]]) -> Intervals:
+    starts, ends = (np.array([one[side] for one in intervals], np.int64) for side in (0, 1))
+    return Intervals(starts, ends)
+
+
+def mask(intervals: list[tuple[int, int]]) -> np.ndarray:
+    found = np.zeros(LENGTH, bool)
+    for start, end in intervals:
+        found[start:end] = True
+    return found
+
+
+def gtf(*features: tuple[str, str, int, int, str]) -> str:
+    return "".join(
+        f'{contig}\tx\t{kind}\t{start + 1}\t{end}\t.\t{strand}\t0\tgene_id "g";\n'
+        for contig, kind, start, end, strand in features
+    )
+
+
+@given(spans, spans)
+def test_fractions_are_those_of_a_mask(coding: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+    regions = CodingRegions({"c": merge(*columns(coding))})
+    rows = pd.DataFrame(asked, columns=["start", "end"], dtype=np.int64).assign(contig="c")
+    expected = [mask(coding)[start:end].mean() for start, end in asked]
+    found = regions.fractions(rows)
+    assert found.dtype == np.float32 and found.tolist() == np.array(expected, np.float32).tolist()
+    assert not regions.fractions(rows.assign(contig="d")).any()
+    for start, end in asked:
+        inner = regions.within(Interval("c", start, end))
+        covered = [place for one in zip(*inner, strict=True) for place in range(*one)]
+        assert covered == np.flatnonzero(mask(coding)[start:end]).tolist()
+
+
+@given(
+    *(spans, spans, st.lists(st.integers(-30, LENGTH + 30), max_size=3)),
+    *(st.integers(1, 30), st.integers(0, 12), st.integers(0, 200), st.integers(0, 99)),
+)
+def test_free_starts_are_all_starts_that_keep_away(
+    coding: list[tuple[int, int]],
+    unknown: list[tuple[int, int]],
+    positions: list[int],
+    size: int,
+    distance: int,
+    count: int,
+    seed: int,
+) -> None:
+    sequence = "".join(np.where(mask(unknown), "N", "A"))
+    blocked = mask(coding) | mask(unknown)
+    expected = [
+        start
+        for start in range(LENGTH - size + 1)
+        if not blocked[start : start + size].any()
+        and all(
+            abs(base - tss) >= max(distance, 1) for base in range(start, start + size) for tss in positions
+        )
+    ]
+    places = np.array(positions, np.int64)
+    free = find_free_starts(sequence, columns(coding), places, size=size, distance=distance)
+    assert len(free) == len(expected)
+    drawn = free.draw(count, np.random.default_rng(seed)).tolist()
+    assert drawn == sorted({*drawn}) and {*drawn} <= {*expected} and len(drawn) == min(count, len(expected))
+    offer = draw_candidates(
+        *("c", sequence, places + 1000),
+        **{"start": 1000, "upstream": size - 1, "downstream": 1, "distance": distance, "count": count},
+        rng=np.random.default_rng(seed),
+        free=free,
+    )
+    assert [window.start - 1000 for window in offer.windows] == drawn
+
+
+# Annotations on a reference
+
+
+def test_an_annotation_is_placed_by_any_names_of_its_contigs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.gtf"
+    path.write_text(
+        gtf(("I", "CDS", 10, 20, "+"), ("chrI", "CDS", 15, 30, "-"), ("I", "CDS", 95, 130, "+"))
+        + gtf(("II", "CDS", 0, 5, "+"), ("chrX1", "CDS", 5, 9, "+"), ("I", "CDS", 200, 300, "-"))
+    )
+    regions = open_coding(path, {"NC_001133.9": 100, "NC_001134.8": 9}, load_assembly("sacCer3"))
+    found = {
+        contig: list(zip(*map(np.ndarray.tolist, one), strict=True))
+        for contig, one in regions.contigs.items()
+    }
+    assert found == {"NC_001133.9": [(10, 30), (95, 100)], "NC_001134.8": [(0, 5)]}
+    said = capsys.readouterr().err
+    assert f"warning: {path}: 1 of 6 CDS are on contigs that the reference doesn't have" in said
+    assert "2 of 6 CDS reach beyond the end of their contig: what lies there is left out: I 2" in said
+
+
+def test_an_annotation_of_other_contigs_is_refused_and_aliases_help(tmp_path: Path) -> None:
+    path, aliases = tmp_path / "x.gtf", tmp_path / "names.tsv"
+    path.write_text(gtf(("other", "CDS", 1, 5, "+")))
+    with pytest.raises(
+        DataError, match=r"x\.gtf: no CDS lies on the reference: .* other, .* one .*--aliases"
+    ):
+        open_coding(path, {"one": 9}, load_assembly("custom"))
+    aliases.write_text("one\tother\n")
+    assert open_coding(path, {"one": 9}, open_assembly("custom", aliases)).of("one").starts.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1.5, r"row 2: coding 1\.5 is not a fraction from 0 to 1"),
+        (-0.1, r"row 2: coding -0\.1"),
+        (float("nan"), "row 2: coding nan"),
+        (float("inf"), "row 2: coding inf"),
+    ],
+)
+def test_what_is_no_fraction_is_refused(value: float, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_fractions(Path("x"), pd.DataFrame({"coding": [1.0, value]}))
+    with pytest.raises(DataError, match="column 'coding' holds int64, not a fraction in every row"):
+        check_fractions(Path("x"), pd.DataFrame({"coding": [0, 1]}))
+
+
+# Data sets
+
+SETS = "promoters.windows.negative_sets=[permuted, genomic, intergenic]"
+
+
+@pytest.fixture(scope="module")
+def annotation(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Genes of 100 coding bases 130 bp behind half of the promoters of the tiny run."""
+    path = tmp_path_factory.mktemp("annotation") / "genes.gtf"
+    features = []
+    for number, locus in enumerate(read_loci(load_config(tiny_config).paths.promoters)):
+        if number % 2:
+            continue
+        start = locus.position + 130 if locus.strand == "+" else locus.position - 230
+        features.append((locus.contig, "CDS", start + 3 * (locus.strand == "-"), start + 100, locus.strand))
+        if locus.strand == "-":
+            features.append((locus.contig, "stop_codon", start, start + 3, "-"))
+    path.write_text(gtf(*features))
+    return path
+
+
+def make(config: Config, output: Path, annotation: Path | None) -> pd.DataFrame:
+    prepare_windows(config, config.paths.reference, config.paths.promoters, output, annotation)
+    return pd.read_parquet(output / "windows.parquet")
+
+
+def check_intergenic(
+    rows: pd.DataFrame, config: Config, reference: Path, coding: dict[str, np.ndarray]
+) -> None:
+    """By brute force: no coding base, every base away from each TSS, none twice on either strand."""
+    own = rows[rows["negative_set"] == "intergenic"]
+    tss: dict[str, list[int]] = {contig: [] for contig in coding}
+    for locus in read_loci(config.paths.promoters):
+        tss[locus.contig].append(locus.position)
+    distance = config.promoters.windows.distance
+    genome = Reference(reference)
+    for contig, start, end in own[WINDOW[:3]].itertuples(index=False, name=None):
+        assert end - start == config.promoters.windows.length
+        assert not coding[contig][start:end].any()
+        assert all(start - one >= distance or one - (end - 1) >= distance for one in tss[contig])
+        assert "N" not in genome.fetch(Interval(contig, start, end))
+    assert not own.duplicated(["contig", "start"]).any()
+    assert (own["coding"] == 0).all() and {*own["strand"]} == {"+", "-"}
+
+
+def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, annotation: Path) -> None:
+    more = "promoters.calibration.negatives=3"
+    config = load_config(tiny_config, [SETS, more, "promoters.windows.distance=20"])
+    rows = make(config, tmp_path / "windows", annotation)
+    with Reference(config.paths.reference) as reference:
+        lengths = dict(reference.contigs)
+    coding = {contig: np.zeros(length, bool) for contig, length in lengths.items()}
+    for contig, _, _, first, last in (line.split("\t")[:5] for line in annotation.read_text().splitlines()):
+        coding[contig][int(first) - 1 : int(last)] = True
+    check_intergenic(rows, config, config.paths.reference, coding)
+    own = rows[rows["negative_set"] == "intergenic"]
+    contigs = dict.fromkeys(("valid", "valid-further"), "two") | dict.fromkeys(
+        ("test", "test-further"), "three"
+    )
+    assert (own["contig"] == own["split"].map({"train": "one", **contigs})).all()
+    # Each promoter has as many as of genomic ones, further ones too, and none repeats another.
+    genomic = rows[rows["negative_set"] == "genomic"]
+    pd.testing.assert_series_equal(
+        own.groupby(["split", "pair"]).size(), genomic.groupby(["split", "pair"]).size()
+    )
+    assert set(own["split"]) == {"train", "valid", "test", *FURTHER.values()}
+    # Fractions are of the window, and derived negatives have their promoter's.
+    expected = [coding[c][start:end].mean() for c, start, end in rows[WINDOW[:3]].itertuples(index=False)]
+    assert rows["coding"].dtype == np.float32 and list(rows.columns)[-1] == "coding"
+    np.testing.assert_array_equal(rows["coding"], np.array(expected, np.float32))
+    positives = rows[rows["negative_set"] == POSITIVE].set_index("pair")["coding"]
+    permuted = rows[rows["negative_set"] == "permuted"]
+    assert (permuted["coding"].to_numpy() == positives.loc[permuted["pair"]].to_numpy()).all()
+    sequences = window_sequences(Reference(config.paths.reference), rows, config.seed)
+    gc = pd.Series([gc_fraction(text) for text in sequences])
+    means = gc.groupby(rows["negative_set"]).mean()
+    assert abs(means["intergenic"] - means[POSITIVE]) < 0.02
+    info = json.loads((tmp_path / "windows/windows.json").read_text())
+    ordinary = rows[~rows["split"].isin(FURTHER.values())]
+    half = (ordinary["coding"] > 0.5).groupby(ordinary["negative_set"]).sum()
+    assert info["promoters more than half coding"] == half[POSITIVE]
+    assert info["genomic negatives more than half coding"] == half["genomic"] > 0
+    assert info["intergenic negatives more than half coding"] == 0
+    assert info["annotation"]["file"] == "genes.gtf" and len(info["annotation"]["sha256"]) == 64
+    # They are read, and reach the predictions.
+    data = read_windows(tmp_path / "windows", "intergenic", further=True)
+    assert {*data.rows["negative_set"]} == {POSITIVE, "intergenic"} and "coding" in data.rows
+    predicted = held_out_predictions(data, ["A"] * len(data.rows), lambda texts: np.zeros(len(texts)))
+    assert "coding" in predicted
+
+
+def test_other_windows_are_the_same_with_intergenic_ones_and_with_an_annotation(
+    tiny_config: Path, tmp_path: Path, annotation: Path
+) -> None:
+    usual = ["promoters.windows.negative_sets=[permuted, genomic]", "promoters.calibration.negatives=3"]
+    changed = [SETS, *usual[1:]]
+    plain = make(load_config(tiny_config, usual), tmp_path / "plain", None)
+    same = make(load_config(tiny_config, usual), tmp_path / "same", annotation)
+    more = make(load_config(tiny_config, changed), tmp_path / "more", annotation)
+    assert "coding" not in plain
+    pd.testing.assert_frame_equal(same.drop(columns="coding"), plain)
+    others = more[more["negative_set"] != "intergenic"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(others, same)
+
+
+def test_promoters_without_an_intergenic_negative_are_counted(
+    tiny_config: Path, tmp_path: Path, annotation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where there are few places all of them are found, and a warning counts what is missing."""
+    settings = [SETS, "promoters.windows.negatives=400", "promoters.windows.distance=20"]
+    config = load_config(tiny_config, settings)
+    rows = make(config, tmp_path / "windows", annotation)
+    own = rows[(rows["negative_set"] == "intergenic") & (rows["split"] == "train")]
+    regions = open_coding(annotation, {"one": 30_000}, load_assembly("demo"))
+    with Reference(config.paths.reference) as reference:
+        sequence = reference.fetch(Interval("one", 0, 30_000))
+    tss = [locus.position for locus in read_loci(config.paths.promoters) if locus.contig == "one"]
+    free = find_free_starts(sequence, regions.of("one"), np.array(tss, np.int64), size=100, distance=20)
+    promoters = int((rows["negative_set"].eq(POSITIVE) & rows["split"].eq("train")).sum())
+    assert len(own) == len(free) < 400 * promoters
+    missing = json.loads((tmp_path / "windows/windows.json").read_text())["intergenic negatives not found"]
+    assert missing == 400 * promoters - len(own)
+    assert "intergenic negatives: their split has no more windows without coding" in capsys.readouterr().err
+
+
+def test_intergenic_negatives_need_an_annotation(tiny_config: Path, tmp_path: Path, run: Run) -> None:
+    config = load_config(tiny_config, [SETS])
+    with pytest.raises(
+        ConfigError, match="'intergenic' needs the coding sequences of the genome: name a GFF3"
+    ):
+        make(config, tmp_path / "windows", None)
+    with pytest.raises(ConfigError, match=r"negative_sets: 'intergenic' needs .* promoters\.annotation"):
+        config.check_targets()
+    outcome = run("prepare-windows", tiny_config, "--set", SETS, "-o", tmp_path / "windows")
+    assert outcome.code != 0 and "--annotation FILE" in outcome.err and not (tmp_path / "windows").exists()
+
+
+def test_the_command_takes_the_file_of_the_option_or_of_the_configuration(
+    tiny_config: Path, tmp_path: Path, annotation: Path, run: Run
+) -> None:
+    for name, words in (
+        ("option", ["--annotation", annotation]),
+        ("key", ["--set", f"promoters.annotation={annotation}"]),
+    ):
+        outcome = run("prepare-windows", tiny_config, "--set", SETS, *words, "-o", tmp_path / name)
+        assert outcome.code == 0, outcome.err
+        assert "genomic negatives more than half coding" in outcome.err
+    one, other = ((tmp_path / name / "windows.parquet").read_bytes() for name in ("option", "key"))
+    assert one == other
+
+
+def test_a_wrong_column_of_fractions_is_refused(tiny_config: Path, tmp_path: Path) -> None:
+    source = load_config(tiny_config).paths.windows
+    (tmp_path / "labels.npz").write_bytes((source / "labels.npz").read_bytes())
+    rows = pd.read_parquet(source / "windows.parquet")
+    rows.assign(coding=np.float32(0.5)).to_parquet(tmp_path / "windows.parquet")
+    assert (read_windows(tmp_path, "genomic").rows["coding"] == 0.5).all()
+    rows.assign(coding=np.float32(2)).to_parquet(tmp_path / "windows.parquet")
+    with pytest.raises(DataError, match=r"windows\.parquet: row 1: coding 2\.0 is not a fraction"):
+        read_windows(tmp_path, "genomic")
+    rows.assign(other=np.float32(0.5)).to_parquet(tmp_path / "windows.parquet")
+    with pytest.raises(DataError, match="not a file of promoter windows"):
+        read_windows(tmp_path, "genomic")
+
+
+def test_yeast_has_an_intergenic_negative_for_every_promoter(shared_data: Path, tmp_path: Path) -> None:
+    home, yeast = shared_data / "yeast", load_assembly("sacCer3")
+    config = load_config(REPOSITORY / "workflow/config/yeast.yaml", [f"results={tmp_path}"])
+    reference, promoters = config.paths.reference, config.paths.promoters
+    prepare_reference(home / "Saccharomyces_cerevisiae.R64-1-1.dna.toplevel.fa.gz", reference, yeast)
+    prepare_promoters(home / "Sc_EPDnew_002_sacCer3.sga", reference, promoters, yeast)
+    annotation = home / "Saccharomyces_cerevisiae.R64-1-1.96.gtf.gz"
+    rows = make(config, tmp_path / "windows", annotation)
+    with Reference(reference) as genome:
+        lengths = dict(genome.contigs)
+    coding = {contig: np.zeros(length, bool) for contig, length in lengths.items()}
+    for contig, intervals in open_coding(annotation, lengths, yeast).contigs.items():
+        assert all(one < other for one, other in pairwise(np.ravel(intervals, "F").tolist()))
+        for start, end in zip(*intervals, strict=True):
+            coding[contig][start:end] = True
+    check_intergenic(rows, config, reference, coding)
+    own = rows[rows["negative_set"] == "intergenic"]
+    assert own.groupby("split").size().to_dict() == {
+        **{"train": 23_532, "valid": 275, "test": 916},
+        **{"valid-further": 825, "test-further": 2_748},
+    }
+    assert set(own[own["split"].str.startswith("test")]["contig"]) == {"VII", "XV"}
+    assert set(own[own["split"].str.startswith("valid")]["contig"]) == {"XI"}
+    half = (rows["coding"] > 0.5).groupby(rows["negative_set"]).mean()
+    assert half["genomic"] > 0.7 > 0.2 > half[POSITIVE] > half["intergenic"] == 0
