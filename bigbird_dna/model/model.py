@@ -180,7 +180,7 @@ class Model:
         batch_size: int = 32,
         device: str = "auto",
     ) -> Any:
-        """The encoder's vectors of sequences, read on their forward strand.
+        """The encoder's vectors of sequences, read on their forward strand, without base positions.
 
         Parameters
         ----------
