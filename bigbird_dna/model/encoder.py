@@ -6,7 +6,7 @@ By default the arithmetic is HuggingFace BigBird's, part for part (dropout befor
 tanh GELU, LayerNorm epsilon 1e-12), so that weights can be exchanged by renaming.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_cou
 from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.attention.selection import both_times
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.activation import ACTIVATIONS, infer_activation
+from bigbird_dna.model.activation import ACTIVATIONS, infer_activation, inner_bound, inner_tiles
 from bigbird_dna.model.dropout import Dropout
 from bigbird_dna.model.extra_globals import Encoded, Globals
 from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
@@ -35,13 +35,6 @@ from bigbird_dna.model.mechanism import (
 from bigbird_dna.model.neighbours import watch_neighbours
 from bigbird_dna.model.reversible import reversible_layers
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
-
-# Elements of the feed-forward's inner states computed at once in inference. On a CPU 12 MiB in float32, which
-# malloc reuses where it would map larger buffers anew at every call (4,096 tokens, width 768: 0.87 of the
-# time). On other devices only a bound of memory: launching many small kernels costs time.
-INNER_ELEMENTS = {"cpu": 3 << 20}
-INNER_ELEMENTS_ELSEWHERE = 1 << 28
-
 
 # What a layer does before attention, and after it: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]
@@ -96,10 +89,10 @@ class Layer(nn.Module):
         context = self.attended(x, lengths, turns, owners)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._around_attention()[1](x, context)
-        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= _bound(x):
+        if x.shape[0] * x.shape[1] * self.intermediate.out_features <= inner_bound(x):
             return self.after_attention(x, context)
         out = torch.empty_like(x)
-        for rows, tokens in _tiles(x, self.intermediate.out_features):
+        for rows, tokens in inner_tiles(x, self.intermediate.out_features):
             part = self.after_attention(x[rows, tokens], context[rows, :, tokens])
             out[rows, tokens] = part
         return out
@@ -204,20 +197,6 @@ class Layer(nn.Module):
         else:
             inner = infer_activation(self.activation, inner)
         return self.output(inner)  # type: ignore[no-any-return]
-
-
-def _tiles(x: Tensor, inner: int) -> Iterator[tuple[slice, slice]]:
-    """Cut (B, L, D) into sequences × tokens, so that `inner` elements a token don't exceed the bound."""
-    batch, length = x.shape[:2]
-    fit = max(1, _bound(x) // inner)  # tokens
-    rows, tokens = max(1, fit // length), min(fit, length)
-    for row in range(0, batch, rows):
-        for start in range(0, length, tokens):
-            yield slice(row, row + rows), slice(start, start + tokens)
-
-
-def _bound(x: Tensor) -> int:
-    return INNER_ELEMENTS.get(x.device.type, INNER_ELEMENTS_ELSEWHERE)
 
 
 class Packed(Protocol):

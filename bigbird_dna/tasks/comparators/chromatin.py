@@ -70,9 +70,7 @@ def fit_chromatin_comparator(
     DataError
         The data set can't be used; no track's factor has a matrix.
     """
-    options.check(name)
-    if name == POSITION:
-        raise UsageError(f"{POSITION}: is for promoters alone: bins have no direction and no start site")
+    _check(name, options)
     check_directory(output, [data, reference, checkpoints, *([options.model] if options.model else [])])
     bins, genome = read_dataset(data), Reference(reference)
     evaluation, size = config.chromatin.evaluation, bins.bin_size
@@ -120,6 +118,13 @@ def fit_chromatin_comparator(
         }
         write_description(directory, name, comparator, settings, **told)
     comparator.finish()
+
+
+def _check(name: str, options: ComparatorOptions) -> None:
+    """`UsageError` for options that don't fit a comparator, and for one of promoters alone."""
+    options.check(name)
+    if name == POSITION:
+        raise UsageError(f"{POSITION}: is for promoters alone: bins have no direction and no start site")
 
 
 def _predicted(comparator: Comparator, windows: BinWindows) -> npt.NDArray[np.float32]:

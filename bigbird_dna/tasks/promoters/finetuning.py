@@ -32,7 +32,7 @@ from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.metrics.binary import binary_metrics
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tasks.promoters.calibrating import PREDICTIONS, calibration_figures, fit_predictions, too_few
-from bigbird_dna.tasks.promoters.ensemble import LabelledWindows, add_position_member
+from bigbird_dna.tasks.promoters.ensemble import LabelledWindows, Members, add_position_member
 from bigbird_dna.tasks.promoters.windows import (
     Origin,
     WindowSet,
@@ -181,16 +181,7 @@ def finetune_promoter(
     objective = PromoterObjective(start.tokenizer, *splits, training, task, positions, world)
     what = f"{len(objective.windows.labels):,} training windows, {negative_set} negatives"
     progress = run.train(objective, what)
-    predict = partial(model.window_probabilities, batch_size=64, device=world.device.type)
-
-    def divided(windows: list[str]) -> npt.NDArray[np.float32]:
-        return world.divide(windows, predict)
-
-    members = None
-    if task.ensemble:
-        valid = None if shuffle_labels else _split(data, sequences, "valid")
-        members = add_position_member(model, objective.windows, valid, divided, training.seed)
-    predictions = held_out_predictions(data, sequences, divided)
+    predictions, members = _predict(model, objective.windows, data, sequences, training.seed, world)
     world.leave()
     if not world.is_first:
         return {}
@@ -206,6 +197,28 @@ def finetune_promoter(
         **(_sequences(origin, start) if origin else {}),
     }
     return _publish(run, predictions, output, provenance, figures, settings.calibration.method)
+
+
+def _predict(
+    model: PromoterModel,
+    learned: LabelledWindows,
+    data: WindowSet,
+    sequences: list[str],
+    seed: int,
+    world: World,
+) -> tuple[pd.DataFrame, Members | None]:
+    """Predictions of the held-out windows; before them the model gets the ensemble's second member, if any."""
+    alone = partial(model.window_probabilities, batch_size=64, device=world.device.type)
+
+    def predict(windows: list[str]) -> npt.NDArray[np.float32]:
+        return world.divide(windows, alone)
+
+    members = None
+    if model.settings.ensemble:
+        # The control never sees a true label.
+        valid = None if model.settings.shuffled_labels else _split(data, sequences, "valid")
+        members = add_position_member(model, learned, valid, predict, seed)
+    return held_out_predictions(data, sequences, predict), members
 
 
 def _publish(
