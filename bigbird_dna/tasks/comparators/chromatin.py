@@ -120,7 +120,7 @@ def fit_chromatin_comparator(
     comparator.finish()
 
 
-def _check(name: str, options: ComparatorOptions) -> None:
+def _check(name: str, options: Options) -> None:
     """`UsageError` for options that don't fit a comparator, and for one of promoters alone."""
     options.check(name)
     if name == POSITION:

@@ -207,7 +207,7 @@ def _predict(
     seed: int,
     world: World,
 ) -> tuple[pd.DataFrame, Members | None]:
-    """Predictions of the held-out windows; before them the model gets the ensemble's second member, if any."""
+    """Predictions of the held-out windows, by the ensemble if the model is one."""
     alone = partial(model.window_probabilities, batch_size=64, device=world.device.type)
 
     def predict(windows: list[str]) -> npt.NDArray[np.float32]:
