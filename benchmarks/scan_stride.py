@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,14 +129,13 @@ def judge(
     """What calls are worth where one is correct within `distance` bp; there are calls and TSS."""
     scores = np.concatenate([found.scores for found in calls.values()])
     order = np.argsort(-scores, kind="stable")
-    scores = scores[order]
 
     def gaps(within: int) -> Integers:
         each = [match_calls(found.positions, sites[track], within) for track, found in calls.items()]
         return np.concatenate(each)[order]
 
     total = sum(map(len, sites.values()))
-    curve = curve_of(scores, gaps(distance) >= 0, total)
+    curve = curve_of(scores[order], gaps(distance) >= 0, total)
     f1 = 2 * curve.correct / (curve.calls + total)
     best = int(f1.argmax())  # with the fewest calls
     number = int(curve.calls[best])
@@ -148,7 +147,7 @@ def judge(
         "average_precision": average_precision(curve),
         "recall_at_half": float(curve.recall[curve.precision >= 0.5].max(initial=0.0)),
         "best_f1": float(f1[best]),
-        "threshold": float(scores[number - 1]),
+        "threshold": float(scores[order][number - 1]),
         "precision": float(curve.precision[best]),
         "recall": float(curve.recall[best]),
         "calls": number,
@@ -160,12 +159,12 @@ def judge(
 
 def scan(
     model: PromoterModel, fasta: Path, contigs: Mapping[str, int], stride: int, device: str
-) -> tuple[float, dict[Track, Points]]:
-    """The seconds that it takes to score both strands of a file `stride` bp apart, and the scores."""
+) -> tuple[dict[str, float], dict[Track, Points]]:
+    """The time that it takes to score both strands of a file `stride` bp apart, and the scores."""
     own, predict = model.settings, partial(model.window_probabilities, device=device)
-    began = perf_counter()
+    began, worked = perf_counter(), process_time()
     windows = list(scan_promoters(fasta, contigs, window=own.window, stride=stride, predict=predict))
-    seconds = perf_counter() - began
+    times = {"seconds": perf_counter() - began, "cpu_seconds": process_time() - worked}
     pairs: defaultdict[Track, list[tuple[int, float]]] = defaultdict(list)
     for one in windows:
         if one.score is not None:
@@ -173,7 +172,7 @@ def scan(
     if not pairs:
         raise DataError(f"no window of {', '.join(contigs)} is scored: too many N")
     tables = {track: np.array(some, np.float64) for track, some in pairs.items()}
-    return seconds, {track: Points(part[:, 0].astype(np.int64), part[:, 1]) for track, part in tables.items()}
+    return times, {track: Points(part[:, 0].astype(np.int64), part[:, 1]) for track, part in tables.items()}
 
 
 def sites_within(loci: Path, model: PromoterModel, contigs: Mapping[str, int]) -> dict[Track, Integers]:
@@ -217,18 +216,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         write_fasta(path, records.items())
         model.window_probabilities(["A" * own.window] * 32, device=options.device)  # what comes but once
         for stride in sorted(options.strides, reverse=True):
-            seconds, found = scan(model, path, contigs, stride, options.device)
+            times, found = scan(model, path, contigs, stride, options.device)
             calls = {track: find_calls(windows, options.suppress) for track, windows in found.items()}
             row = {
                 "stride": stride,
                 "windows": sum(len(windows.scores) for windows in found.values()),
-                "calls": sum(len(some.scores) for some in calls.values()),
-                "seconds": seconds,
-                "seconds_per_megabase": seconds / megabases,
+                **times,
+                **{f"{name}_per_megabase": value / megabases for name, value in times.items()},
                 "at": [judge(calls, sites, distance, megabases) for distance in options.distances],
             }
-            rows.append(row | {"ratio": seconds / (rows[0]["seconds"] if rows else seconds)})
-            log(f"stride {stride}: {row['windows']:,} scores in {seconds:.1f} s")
+            rows.append(row | {"ratio": times["seconds"] / (rows[0] if rows else times)["seconds"]})
+            log(f"stride {stride}: {row['windows']:,} scores in {times['seconds']:.1f} s")
     return {
         "format": 1,
         "benchmark": "scan_stride",
@@ -236,11 +234,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "machine": machine,
         "software": describe_software(),
         "settings": {name: getattr(options, name) for name in SETTINGS},
-        "model": {
-            "name": Path(options.model).name,
-            "sha256": model.sha256,
-            "window": [own.upstream, own.downstream],
-        },
+        "window": [own.upstream, own.downstream],
+        "model": {"name": Path(options.model).name, "sha256": model.sha256},
         "fasta": options.fasta.name,
         "loci": options.loci.name,
         "scanned": {"contigs": contigs, "megabases": megabases, "sites": sum(map(len, sites.values()))},
@@ -256,18 +251,18 @@ def page(result: Mapping[str, Any]) -> str:
         f"{result['model']['name']} on {scanned['megabases']:.3g} Mb of {', '.join(scanned['contigs'])}, "
         f"both strands, {scanned['sites']:,} TSS; {machine['gpu'] or machine['cpu']}, {threads}; "
         f"{result['date'][:10]}.\n",
-        f"| stride | s/Mb | × stride {rows[-1]['stride']} | within | average precision | recall at ½ "
-        "| best F1 | calls/Mb | median distance |",
-        f"|{' --: |' * 9}",
+        f"| stride | s/Mb | × stride {rows[-1]['stride']} | CPU s/Mb | within | average precision "
+        "| recall at ½ | best F1 | calls/Mb | median distance |",
+        f"|{' --: |' * 10}",
     ]
     for row in rows:
-        start = f"| {row['stride']} bp | {three(row['seconds_per_megabase'])} | {row['ratio']:.2f} |"
+        taken, worked = (three(row[f"{name}seconds_per_megabase"]) for name in ("", "cpu_"))
+        start = f"| {row['stride']} bp | {taken} | {row['ratio']:.2f} | {worked} |"
         for at in row["at"]:
             share = " | ".join(f"{at[key]:.3f}" for key in ("average_precision", "recall_at_half", "best_f1"))
             gap = "–" if at["median_distance"] is None else f"{at['median_distance']:g} bp"
-            lines.append(
-                f"{start} {at['distance']} bp | {share} | {three(at['calls_per_megabase'])} | {gap} |"
-            )
+            calls = three(at["calls_per_megabase"])
+            lines.append(f"{start} {at['distance']} bp | {share} | {calls} | {gap} |")
     return "\n".join(lines) + (
         f"\n\nCalls of a strand are more than {of['suppress']} bp apart. recall at ½: the largest with a "
         "precision of at least one half. calls/Mb: of both strands, at the threshold of the best F1. median "
@@ -282,32 +277,34 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     with style.panels(-(-(len(distances) + 1) // 2), 2, 4.2, 3.4) as (figure, axes):
         for number, distance in enumerate(distances):
             axis = axes[number]
-            for row, colour in zip(rows, colours, strict=True):
-                recall, precision = row["at"][number]["curve"]
-                axis.step([0, *recall], [*precision[:1], *precision] or [0], where="pre", color=colour)
+            for place, row in enumerate(rows):  # the finest is the broadest, to be seen below the others
+                (recall, precision), width = row["at"][number]["curve"], 1.2 + 2.4 * (1 - place / len(rows))
+                heights = [*precision[:1], *precision] or [0]
+                axis.step([0, *recall], heights, where="pre", color=colours[place], linewidth=width)
             axis.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
             axis.set_title(f"within {distance} bp of a TSS")
-        axis = axes[len(distances)]
+        axis, strides = axes[len(distances)], [row["stride"] for row in rows]
         seconds = [row["seconds_per_megabase"] for row in rows]
-        axis.bar(range(len(rows)), seconds, width=0.62, color=colours)
-        for place, value in enumerate(seconds):
-            axis.text(place, value, three(value), ha="center", va="bottom", fontsize=9)
-        axis.set_xticks(range(len(rows)), [f"{row['stride']} bp" for row in rows])
-        axis.set(yscale="log", xlabel="stride", ylabel="seconds per Mb, both strands")
-        axis.set_title("time")
+        axis.plot(strides, seconds, color=style.PALE, zorder=1)
+        axis.scatter(strides, seconds, c=colours, s=36, zorder=2)
+        for stride, value in zip(strides, seconds, strict=True):
+            axis.annotate(three(value), (stride, value), (5, 4), textcoords="offset points")
+        axis.set(xscale="log", yscale="log", xlabel="stride, bp", ylabel="seconds per Mb, both strands")
+        axis.set_xticks(strides, [str(stride) for stride in strides])
+        axis.minorticks_off()
+        axis.margins(0.15)
         for unused in axes[len(distances) + 1 :]:
             unused.set_visible(False)
-        labels = [f"stride {row['stride']} bp" for row in rows]
+        labels = [f"stride {stride} bp" for stride in strides]
         figure.legend(axes[0].get_lines(), labels, loc="outside lower center", ncols=min(5, len(rows)))
         style.save_figure(figure, path)
 
 
 def _numbers(text: str) -> list[int]:
     """Different whole numbers from 1 on, with commas, ascending."""
-    numbers = sorted({int(part) for part in text.split(",")})
-    if numbers[0] < 1:
+    if min(numbers := {int(part) for part in text.split(",")}) < 1:
         raise ValueError(f"{text}: a number is less than 1")
-    return numbers
+    return sorted(numbers)
 
 
 def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -344,3 +344,27 @@ def test_other_sequences_are_another_training(
         )
         assert len([*(tmp_path / "checkpoints").iterdir()]) == min(number, 2)
     assert len(places) == 1
+
+
+def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, run: Run) -> None:
+    """Trimmed around their middle they have one length, but their TSS is not at one offset."""
+    longer = {
+        name: text + "ACGT" * (number % 3) for number, (name, text) in enumerate(promoters(40, 5).items())
+    }
+    for name, records, aligned in (("one", promoters(40, 5), True), ("several", longer, False)):
+        home = tmp_path / name
+        home.mkdir()
+        positive, negative = fasta(home / "p.fa", records), fasta(home / "n.fa", others(40, 6))
+        config = configuration(home, negatives="n.fa", length=90)
+        invoke(
+            *("prepare-sequences", positive, "--negatives", negative, "--length", "90"),
+            *("-o", home / "results/promoters"),
+        )
+        invoke("train-tokenizer", config)
+        done = run(
+            *("finetune-promoter", config, "--negative-set", "given"),
+            *("--set", "promoters.training.steps=2"),
+        )
+        assert ("no base positions" in done.err) != aligned
+        settings = json.loads((home / "results/models/promoter-given/config.json").read_text())["settings"]
+        assert settings["base_positions"] == settings["ensemble"] == aligned
