@@ -13,7 +13,7 @@ from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.reporting.metrics.reliability import calibration_metrics
-from bigbird_dna.reporting.promoters.predictions import POSITIVE, Judged, read_predictions
+from bigbird_dna.reporting.promoters.predictions import KEY, POSITIVE, Judged, read_predictions
 from bigbird_dna.tasks.calibrating import described, find_target, install_calibration
 
 PREDICTIONS = "predictions.parquet"
@@ -26,6 +26,7 @@ def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Cal
 
     Their further negatives count too, and all negatives together as much as without these.
     """
+    predictions = predictions.sort_values(KEY, kind="stable")  # as a file is read: sums have the same digits
     rows = predictions[predictions["split"] == "valid"]
     judged = Judged.of(predictions, "valid")
     fitted = fit_map(judged.labels, judged.probabilities, method, judged.negative_weight)
