@@ -74,7 +74,7 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_p
     assert found.ece < 0.03 and found.ece_debiased < 0.03
     result = run("choose-threshold", PROMOTERS, "--prior", 0.1, "--fdr", 0.5)
     threshold = float(result.out.splitlines()[-1].split("\t")[2])
-    assert 0.1 < threshold < 0.6
+    assert 0.02 < threshold < 0.6  # the better the model, the lower its threshold for the same rate
     fasta = tmp_path / "genome.fa"
     fasta.write_text(">c\n" + sequences(1, 1000)[0] + "\n")
     words = ("score-promoters", PROMOTERS, fasta, "--stride", 200, "--device", "cpu")
