@@ -14,7 +14,7 @@ from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.model.directory import load, make_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter_model import PromoterRows, promoter_probabilities
+from bigbird_dna.model.promoter_model import PromoterRows, promoter_probabilities, promoter_rows
 from bigbird_dna.model.rows import pad
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import invoke
@@ -64,6 +64,7 @@ def promoter(checkpoint: Path, tiny_config: Path) -> Path:
         *(f"encoder.{key}={value}" for key, value in SIZES.items()),
         *("encoder.intermediate=64", "encoder.compatibility=huggingface"),
         *("encoder.vocabulary=128", "promoters.model.pooling=cls", "promoters.model.dropout=0.0"),
+        *("promoters.model.base_positions=false", "promoters.model.ensemble=false"),  # else not exported
     ]
     invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
@@ -78,6 +79,20 @@ def _windows(count: int) -> list[str]:
     rng = np.random.default_rng(2)
     made = ["".join(rng.choice(list("ACGT"), 100)) for _ in range(count)]
     return [window[:40] + "N" * (i % 25) + window[40 + i % 25 :] for i, window in enumerate(made)]
+
+
+def test_an_imported_tokenizer_gives_every_base_its_offset(promoter: Path) -> None:
+    model = load_promoter_model(promoter)
+    settings = model.settings.model_copy(update={"base_positions": True})
+    assert settings.offsets is not None
+    windows = _windows(8)
+    left, right = 7, 3
+    rows = promoter_rows(model.tokenizer, windows, [(left, right)] * 8, settings, model.config.positions)
+    assert rows.bases is not None
+    for window, row, bases in zip(windows, rows.ids, rows.bases, strict=True):
+        expected = settings.offsets.rows(window[left : len(window) - right], left)
+        np.testing.assert_array_equal(bases.rows, expected)
+        assert len(bases.starts) == len(row) and bases.starts[-1] == len(expected)
 
 
 def test_fine_tuned_and_scored_with_its_own_tokenizer(promoter: Path) -> None:
