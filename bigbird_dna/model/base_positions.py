@@ -10,6 +10,7 @@ Shapes: B batch, L tokens, S bases of the longest row, D hidden width.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -61,10 +62,20 @@ class BaseOffsets:
         0 for N, and for bases beyond the window.
         """
         letters = _LETTERS[np.frombuffer(sequence.encode(), np.uint8)]
-        offsets = np.arange(first - self.upstream, first - self.upstream + len(letters))
+        if first < 0 or first + len(letters) > len(self._firsts):
+            places = np.arange(first, first + len(letters))
+            inside = (places >= 0) & (places < len(self._firsts))
+            return np.where(inside & (letters < len(BASES)), self._firsts[places * inside] + letters, 0)
+        rows = self._firsts[first : first + len(letters)] + letters
+        rows[letters == len(BASES)] = 0
+        return rows
+
+    @cached_property
+    def _firsts(self) -> npt.NDArray[np.int32]:
+        """Row of W for an A at each offset of the window, (upstream + downstream,)."""
+        offsets = np.arange(-self.upstream, self.downstream)
         bins = offsets // self.bin - (-self.upstream // self.bin)
-        known = (letters < len(BASES)) & (offsets >= -self.upstream) & (offsets < self.downstream)
-        return np.where(known, 1 + len(BASES) * bins + letters, 0).astype(np.int32)
+        return (1 + len(BASES) * bins).astype(np.int32)
 
     def token_bases(
         self, tokenizer: Tokenizer, row: npt.NDArray[np.integer], sequence: str, first: int, skipped: int
@@ -78,15 +89,15 @@ class BaseOffsets:
         skipped
             bp of `sequence` before the first token of the row.
         """
-        ends = skipped + np.cumsum(tokenizer.piece_lengths[row[1:-1]])  # bp
-        covered = int(ends[-1]) if len(ends) else skipped
-        rows = self.rows(sequence[skipped:covered], first + skipped)
-        starts = np.concatenate([[skipped, skipped], ends]) - skipped
-        return TokenBases(rows, starts.astype(np.int32))
+        starts = np.zeros(len(row), np.int32)
+        np.cumsum(tokenizer.piece_lengths[row[1:-1]], out=starts[2:])
+        return TokenBases(self.rows(sequence[skipped : skipped + starts[-1]], first + skipped), starts)
 
 
 def pad_bases(given: Sequence[TokenBases], tokens: int) -> BaseBatch:
     """The bases of rows that are padded to `tokens` tokens, on the CPU."""
+    if len(given) == 1 and len(given[0].starts) == tokens:
+        return BaseBatch(*(torch.from_numpy(part[None]) for part in given[0]))
     rows = np.zeros((len(given), max(len(one.rows) for one in given)), np.int32)
     starts = np.empty((len(given), tokens), np.int32)
     for index, one in enumerate(given):
@@ -106,10 +117,14 @@ class BasePositions(nn.Module):
     def forward(self, bases: BaseBatch) -> Tensor:
         """Vectors (B, L, D); zero for tokens without bases."""
         batch, size = bases.rows.shape
-        begins = torch.arange(0, batch * size, size, dtype=torch.int32, device=bases.starts.device)
         # Bags are contiguous: the last token of a row gets what the row is padded with, which is nothing.
-        bags = (bases.starts + begins[:, None]).flatten()
-        total = F.embedding_bag(bases.rows.flatten(), self.weight, bags, mode="sum", padding_idx=0)
+        bags = bases.starts.flatten()
+        if batch > 1:
+            begins = torch.arange(0, batch * size, size, dtype=torch.int32, device=bags.device)
+            bags = (bases.starts + begins[:, None]).flatten()
+        # Row 0 is zero and must stay so: it gets no gradient. Without gradients torch is faster for any row.
+        unused = 0 if torch.is_grad_enabled() else None
+        total = F.embedding_bag(bases.rows.flatten(), self.weight, bags, mode="sum", padding_idx=unused)
         return total.view(batch, -1, self.weight.shape[1])
 
 
@@ -132,4 +147,4 @@ class PositionMember(nn.Module):
 
     def forward(self, bases: BaseBatch) -> Tensor:
         """Log-odds (B,) of windows."""
-        return self.weight[bases.rows.long()].sum(1)
+        return self.weight.index_select(0, bases.rows.flatten()).view(bases.rows.shape).sum(1)
