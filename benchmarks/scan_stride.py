@@ -123,7 +123,7 @@ def average_precision(curve: Curve) -> float:
     return float((curve.precision * np.diff(curve.recall, prepend=0)).sum())
 
 
-def judge(
+def evaluate(
     calls: Mapping[Track, Points], sites: Mapping[Track, Integers], distance: int, megabases: float
 ) -> dict[str, Any]:
     """What calls are worth where one is correct within `distance` bp; there are calls and TSS."""
@@ -223,7 +223,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 "windows": sum(len(windows.scores) for windows in found.values()),
                 **times,
                 **{f"{name}_per_megabase": value / megabases for name, value in times.items()},
-                "at": [judge(calls, sites, distance, megabases) for distance in options.distances],
+                "at": [evaluate(calls, sites, distance, megabases) for distance in options.distances],
             }
             rows.append(row | {"ratio": times["seconds"] / (rows[0] if rows else times)["seconds"]})
             log(f"stride {stride}: {row['windows']:,} scores in {times['seconds']:.1f} s")

@@ -19,10 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.tokens.interface import BASES, Tokenizer
-
-_LETTERS = np.full(256, len(BASES), np.int32)  # code of each letter; `len(BASES)` for N
-_LETTERS[np.frombuffer(BASES.encode(), np.uint8)] = range(len(BASES))
 
 
 class TokenBases(NamedTuple):
@@ -61,13 +59,13 @@ class BaseOffsets:
 
         0 for N, and for bases beyond the window.
         """
-        letters = _LETTERS[np.frombuffer(sequence.encode(), np.uint8)]
+        letters = base_codes(sequence).astype(np.int32)
         if first < 0 or first + len(letters) > len(self._firsts):
             places = np.arange(first, first + len(letters))
             inside = (places >= 0) & (places < len(self._firsts))
-            return np.where(inside & (letters < len(BASES)), self._firsts[places * inside] + letters, 0)
+            return np.where(inside & (letters != UNKNOWN), self._firsts[places * inside] + letters, 0)
         rows = self._firsts[first : first + len(letters)] + letters
-        rows[letters == len(BASES)] = 0
+        rows[letters == UNKNOWN] = 0
         return rows
 
     @cached_property

@@ -15,8 +15,8 @@ from benchmarks.scan_stride import (
     average_precision,
     curve_of,
     draw,
+    evaluate,
     find_calls,
-    judge,
     main,
     match_calls,
     page,
@@ -158,7 +158,7 @@ def test_figures_are_those_of_brute_force(seed: int, distance: int) -> None:
     listed = [[*zip(*(values.tolist() for values in some), strict=True)] for some in calls.values()]
     known = [some.tolist() for some in sites.values()]
     counts = plain_counts(listed, known, distance)
-    found = judge(calls, sites, distance, 0.25)
+    found = evaluate(calls, sites, distance, 0.25)
     before, area = 0, 0.0
     for _, called, correct in counts:
         area += correct / called * (correct - before) / 18

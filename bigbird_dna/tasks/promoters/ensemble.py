@@ -13,6 +13,7 @@ import torch
 
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.calibration.fitting import LEAST
+from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.console import log
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter_model import PromoterModel
@@ -68,7 +69,7 @@ def add_position_member(
     baseline = PositionLogistic(seed).fit(learned.sequences, learned.labels)
     members = EQUAL
     if valid is not None and min(np.bincount(valid.labels, minlength=2)) >= LEAST:
-        alone = _logits(predict(valid.sequences))
+        alone = log_odds(predict(valid.sequences))
         members = fit_members(alone, baseline.logits(valid.sequences), valid.labels)
     with torch.no_grad():
         network.output.weight.mul_(members.network)
@@ -111,8 +112,3 @@ def _loss(x: npt.NDArray[np.float64], members: Members, labels: npt.NDArray[np.i
     wrong = np.where(labels == 1, -1, 1) * (x @ members[:2] + members.intercept)
     losses = np.logaddexp(0, wrong)
     return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))
-
-
-def _logits(probabilities: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    inside = np.clip(probabilities.astype(np.float64), 1e-7, 1 - 1e-7)
-    return np.asarray(np.log(inside / (1 - inside)))
