@@ -89,10 +89,8 @@ class LogisticBaseline(ABC):
             held_out[generator.permutation(rows)[: len(rows) // 5]] = True
         if len(np.unique(y[held_out])) < 2:
             return self.penalties[len(self.penalties) // 2]
-        losses = [
-            _log_loss(self._fitted(x[~held_out], y[~held_out], c), x[held_out], y[held_out])
-            for c in self.penalties
-        ]
+        fits = [self._fitted(x[~held_out], y[~held_out], c) for c in self.penalties]
+        losses = [balanced_log_loss(one.decision_function(x[held_out]), y[held_out]) for one in fits]
         return self.penalties[int(np.argmin(losses))]
 
     def _fitted(self, x: Any, y: NDArray[np.int64], penalty: float) -> Any:
@@ -115,8 +113,7 @@ class LogisticBaseline(ABC):
         return pipeline
 
 
-def _log_loss(pipeline: Any, x: Any, y: NDArray[np.int64]) -> float:
-    chosen = pipeline.predict_proba(x)[np.arange(len(y)), y]
-    # A saturated probability of the wrong class is a large loss, not an infinite one.
-    losses = -np.log(np.maximum(chosen, 1e-12))
-    return float(np.mean([losses[y == label].mean() for label in (0, 1)]))
+def balanced_log_loss(logits: ArrayLike, labels: NDArray[np.integer[Any]]) -> float:
+    """Mean log loss of log-odds (N,) of label 1, both classes with the same weight; nats."""
+    losses = np.logaddexp(0, np.where(labels == 1, -1, 1) * np.asarray(logits, np.float64))
+    return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))

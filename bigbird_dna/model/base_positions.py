@@ -8,7 +8,7 @@ window is cut, W's rows stay with their bases. W starts at zero and is no part o
 Shapes: B batch, L tokens, S bases of the longest row, D hidden width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -22,19 +22,72 @@ from torch.nn import functional as F
 from bigbird_dna.genome.sequence import UNKNOWN, base_codes
 from bigbird_dna.tokens.interface import BASES, Tokenizer
 
-
-class TokenBases(NamedTuple):
-    """The bases of a row of tokens."""
-
-    rows: npt.NDArray[np.int32]  # (S,) row of W for each base; 0, which stays zero, for N
-    starts: npt.NDArray[np.int32]  # (L,) number of bases before each token; [CLS] and [SEP] have none
+Counts = npt.NDArray[np.int32]
 
 
 class BaseBatch(NamedTuple):
-    """The bases of several rows of tokens, on a device; see `TokenBases`."""
+    """The bases of several rows of tokens, one row after the other, on a device."""
+
+    rows: Tensor  # (S,) int32, row of W for each base; 0, which stays zero, for N
+    begins: Tensor  # (B,) int32, bases before each row of tokens
+    starts: Tensor  # (B, L), or all tokens as (tokens,); int32, bases before each token
+
+
+@dataclass(frozen=True)
+class TokenBases:
+    """The bases of N rows of tokens, one row after the other: S bases, T tokens."""
+
+    rows: Counts  # (S,) row of W for each base; 0, which stays zero, for N
+    starts: Counts  # (T,) bases before each token; [CLS] and [SEP] have none
+    row_bases: Counts  # (N + 1,) bases before each row of tokens, and all
+    row_tokens: Counts  # (N + 1,) tokens before each row, and all
+
+    def joined(self, first: int, last: int) -> BaseBatch:
+        """Those of the rows `first` to `last`, the last one not included, without padding."""
+        bases = slice(self.row_bases[first], self.row_bases[last])
+        tokens = slice(self.row_tokens[first], self.row_tokens[last])
+        parts = (
+            self.rows[bases],
+            self.row_bases[first:last] - bases.start,
+            self.starts[tokens] - bases.start,
+        )
+        return BaseBatch(*map(torch.from_numpy, parts))
+
+    def groups(self, tokens: int) -> Iterator[tuple[int, int]]:
+        """First row, and the one after the last, of groups of at most so many tokens, or of one row."""
+        first, rows = 0, len(self.row_tokens) - 1
+        while first < rows:
+            room = np.searchsorted(self.row_tokens, self.row_tokens[first] + tokens, "right") - 1
+            last = max(first + 1, int(room))
+            yield first, last
+            first = last
+
+    def padded(self, chosen: npt.ArrayLike, tokens: int) -> "PaddedBases":
+        """Those of some rows, each padded to `tokens` tokens."""
+        numbers = np.asarray(chosen)
+        counts = np.diff(self.row_bases)[numbers]
+        rows = np.zeros((len(numbers), counts.max(initial=0)), np.int32)
+        starts = np.empty((len(numbers), tokens), np.int32)
+        for index, (number, count) in enumerate(zip(numbers, counts, strict=True)):
+            begin, own = self.row_bases[number], slice(*self.row_tokens[number : number + 2])
+            rows[index, :count] = self.rows[begin : begin + count]
+            starts[index, : own.stop - own.start] = self.starts[own] - begin
+            starts[index, own.stop - own.start :] = count
+        return PaddedBases(torch.from_numpy(rows), torch.from_numpy(starts))
+
+
+class PaddedBases(NamedTuple):
+    """The bases of several rows of tokens, of which some can be taken; see `TokenBases`."""
 
     rows: Tensor  # (B, S) int32, padded with 0
-    starts: Tensor  # (B, L) int32, those of padding tokens are the row's number of bases
+    starts: Tensor  # (B, L) int32, bases before each token of its row; padding tokens have none
+
+    def batch(self) -> BaseBatch:
+        """The same, one row after the other."""
+        batch, size = self.rows.shape
+        begins = torch.arange(0, batch * size, size, dtype=torch.int32, device=self.rows.device)
+        # Bags are contiguous: the last token of a row gets what the row is padded with, which is nothing.
+        return BaseBatch(self.rows.flatten(), begins, self.starts + begins[:, None])
 
 
 @dataclass(frozen=True)
@@ -54,17 +107,15 @@ class BaseOffsets:
         bins = -(-self.upstream // self.bin) - (-self.downstream // self.bin)
         return 1 + len(BASES) * bins
 
-    def rows(self, sequence: str, first: int) -> npt.NDArray[np.int32]:
-        """Row of W for each base (S,) of a part of a window that begins `first` bp after the window's start.
+    def rows(self, sequences: Sequence[str], firsts: Sequence[int]) -> Counts:
+        """Row of W for each base (S,) of parts of windows, one after the other; 0 for N.
 
-        0 for N, and for bases beyond the window.
+        Each part begins so many bp after its window's start, and lies within the window.
         """
-        letters = base_codes(sequence).astype(np.int32)
-        if first < 0 or first + len(letters) > len(self._firsts):
-            places = np.arange(first, first + len(letters))
-            inside = (places >= 0) & (places < len(self._firsts))
-            return np.where(inside & (letters != UNKNOWN), self._firsts[places * inside] + letters, 0)
-        rows = self._firsts[first : first + len(letters)] + letters
+        letters = base_codes("".join(sequences)).astype(np.int32)
+        ends = [first + len(sequence) for first, sequence in zip(firsts, sequences, strict=True)]
+        places = [self._firsts[first:end] for first, end in zip(firsts, ends, strict=True)]
+        rows: Counts = letters + np.concatenate([*places, self._firsts[:0]])
         rows[letters == UNKNOWN] = 0
         return rows
 
@@ -76,33 +127,43 @@ class BaseOffsets:
         return (1 + len(BASES) * bins).astype(np.int32)
 
     def token_bases(
-        self, tokenizer: Tokenizer, row: npt.NDArray[np.integer], sequence: str, first: int, skipped: int
+        self,
+        tokenizer: Tokenizer,
+        ids: Sequence[npt.NDArray[np.integer]],
+        sequences: Sequence[str],
+        firsts: Sequence[int],
+        skipped: Sequence[int],
     ) -> TokenBases:
-        """The bases of a row of tokens ([CLS] … [SEP]).
+        """The bases of N rows of tokens ([CLS] … [SEP]).
 
         Parameters
         ----------
-        sequence
-            What was tokenized: a part of a window that begins `first` bp after the window's start.
+        sequences
+            What was tokenized: parts of windows, each of which begins `firsts` bp after its window's start.
         skipped
-            bp of `sequence` before the first token of the row.
+            bp of each sequence before the first token of its row.
         """
-        starts = np.zeros(len(row), np.int32)
-        np.cumsum(tokenizer.piece_lengths[row[1:-1]], out=starts[2:])
-        return TokenBases(self.rows(sequence[skipped : skipped + starts[-1]], first + skipped), starts)
+        row_tokens = np.cumsum([0, *map(len, ids)], dtype=np.int32)
+        ends = np.zeros(row_tokens[-1] + 1, np.int32)  # bases up to each token's end; 0 before the first
+        if ids:
+            ends[1:] = tokenizer.piece_lengths[np.concatenate(ids)]
+            ends[row_tokens[:-1] + 1] = ends[row_tokens[1:]] = 0  # [CLS] and [SEP]
+        ends = np.cumsum(ends, dtype=np.int32)
+        row_bases = ends[row_tokens]
+        counts = np.diff(row_bases).tolist()
+        whole = not any(skipped) and counts == list(map(len, sequences))
+        if not whole:
+            parts = zip(sequences, skipped, counts, strict=True)
+            sequences = [sequence[start : start + count] for sequence, start, count in parts]
+            firsts = [first + start for first, start in zip(firsts, skipped, strict=True)]
+        return TokenBases(self.rows(sequences, firsts), ends[:-1], row_bases, row_tokens)
 
 
-def pad_bases(given: Sequence[TokenBases], tokens: int) -> BaseBatch:
-    """The bases of rows that are padded to `tokens` tokens, on the CPU."""
-    if len(given) == 1 and len(given[0].starts) == tokens:
-        return BaseBatch(*(torch.from_numpy(part[None]) for part in given[0]))
-    rows = np.zeros((len(given), max(len(one.rows) for one in given)), np.int32)
-    starts = np.empty((len(given), tokens), np.int32)
-    for index, one in enumerate(given):
-        rows[index, : len(one.rows)] = one.rows
-        starts[index, : len(one.starts)] = one.starts
-        starts[index, len(one.starts) :] = len(one.rows)
-    return BaseBatch(torch.from_numpy(rows), torch.from_numpy(starts))
+class BaseTerms(NamedTuple):
+    """What a classifier adds for the bases of its tokens; none where it lacks that part."""
+
+    embeddings: Tensor | None  # (B, L, D), to those of the tokens
+    logits: Tensor | None  # (B,), log-odds
 
 
 class BasePositions(nn.Module):
@@ -113,17 +174,8 @@ class BasePositions(nn.Module):
         self.weight = nn.Parameter(torch.zeros(offsets.count, hidden))
 
     def forward(self, bases: BaseBatch) -> Tensor:
-        """Vectors (B, L, D); zero for tokens without bases."""
-        batch, size = bases.rows.shape
-        # Bags are contiguous: the last token of a row gets what the row is padded with, which is nothing.
-        bags = bases.starts.flatten()
-        if batch > 1:
-            begins = torch.arange(0, batch * size, size, dtype=torch.int32, device=bags.device)
-            bags = (bases.starts + begins[:, None]).flatten()
-        # Row 0 is zero and must stay so: it gets no gradient. Without gradients torch is faster for any row.
-        unused = 0 if torch.is_grad_enabled() else None
-        total = F.embedding_bag(bases.rows.flatten(), self.weight, bags, mode="sum", padding_idx=unused)
-        return total.view(batch, -1, self.weight.shape[1])
+        """Vectors (B, L, D), or (tokens, D); zero for tokens without bases."""
+        return _sums(self.weight, bases.rows, bases.starts)
 
 
 class PositionMember(nn.Module):
@@ -145,4 +197,12 @@ class PositionMember(nn.Module):
 
     def forward(self, bases: BaseBatch) -> Tensor:
         """Log-odds (B,) of windows."""
-        return self.weight.index_select(0, bases.rows.flatten()).view(bases.rows.shape).sum(1)
+        return _sums(self.weight[:, None], bases.rows, bases.begins)[:, 0]
+
+
+def _sums(weight: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    """Sums of rows of W: of those from each start up to the next one, (…, D); starts ascend."""
+    # Row 0 is zero and must stay so: it gets no gradient. Without gradients torch is faster for any row.
+    unused = 0 if torch.is_grad_enabled() else None
+    total = F.embedding_bag(rows, weight, starts.flatten(), mode="sum", padding_idx=unused)
+    return total.view(*starts.shape, weight.shape[1])

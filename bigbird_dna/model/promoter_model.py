@@ -1,7 +1,8 @@
 """A promoter model: from windows to probabilities. Fine-tuning, evaluation and scoring share it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -13,9 +14,9 @@ from torch import Tensor, nn
 from bigbird_dna.checks import check_at_least_one, check_fraction
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.activation import row_sigmoid
-from bigbird_dna.model.base_positions import BaseBatch, TokenBases, pad_bases
+from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases
 from bigbird_dna.model.calibrated import finish_of
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.device import choose_device, cpu_threads
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, sent
 from bigbird_dna.model.model import Model
@@ -23,6 +24,9 @@ from bigbird_dna.model.rows import Ids, placed_rows, run_rows
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
+
+SUMMED_VALUES = 1 << 24
+"""What is added for the bases of rows that are summed at once: 64 MB."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,6 +113,8 @@ class PromoterModel(Model):
             is out of its range; there is no such device, or its memory is too small.
         DataError
             A letter is not of DNA; the message has the index of the sequence and the position.
+        ModelError
+            A probability is NaN: the weights are too large to add.
         """
         check_at_least_one({"batch_size": batch_size})
         check_fraction("max_n", max_n)
@@ -142,6 +148,7 @@ class PromoterModel(Model):
 
         for rows in ahead(cut, cuts, place):
             total += promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, place)
+        self.check_predictions(total)
         return (total / len(cuts)).astype(np.float32)
 
 
@@ -170,11 +177,7 @@ class PromoterRows(NamedTuple):
     """Windows as a promoter classifier reads them."""
 
     ids: list[Ids]
-    bases: list[TokenBases] | None = None  # of the tokens; none: the classifier has no base positions
-
-    def base_batch(self, chosen: Sequence[int], tokens: int) -> BaseBatch | None:
-        """The bases of some rows that are padded to `tokens` tokens, on the CPU."""
-        return None if self.bases is None else pad_bases([self.bases[row] for row in chosen], tokens)
+    bases: TokenBases | None = None  # of the tokens; none: the classifier has no base positions
 
 
 def promoter_rows(
@@ -194,22 +197,60 @@ def promoter_rows(
     rows = [row for row, _ in placed]
     if (offsets := settings.offsets) is None:
         return PromoterRows(rows)
-    bases = [
-        offsets.token_bases(tokenizer, row, view, left, skipped)
-        for view, (left, _), (row, skipped) in zip(views, cuts, placed, strict=True)
-    ]
-    return PromoterRows(rows, bases)
+    firsts, skipped = [left for left, _ in cuts], [bp for _, bp in placed]
+    return PromoterRows(rows, offsets.token_bases(tokenizer, rows, views, firsts, skipped))
 
 
 def promoter_probabilities(
     network: nn.Module, rows: PromoterRows, pad_id: int, batch_size: int, device: torch.device
 ) -> npt.NDArray[np.float32]:
     """Probabilities (N,) that a classifier with one output gives windows."""
+    bases = rows.bases
+
+    def padded(chosen: npt.NDArray[np.intp], tokens: int) -> BaseBatch | None:
+        if bases is None:
+            return None
+        return PaddedBases(*(sent(part, device) for part in bases.padded(chosen, tokens))).batch()
+
+    if bases is None or device.type != "cpu":
+        return _probabilities(network, rows.ids, padded, pad_id, batch_size, device)
+    # What is added for bases is summed for many rows at once: row by row this takes ten times as long. Each
+    # sum is of its own row alone.
+    assert isinstance(network, Classifier)
+    found = [np.empty(0, np.float32)]
+    for first, last in bases.groups(SUMMED_VALUES // network.encoder.config.hidden):
+        with cpu_threads(1), torch.inference_mode():  # more would wait in a loop for their next work
+            terms = network.base_terms(bases.joined(first, last))
+        begins = (bases.row_tokens[first : last + 1] - bases.row_tokens[first]).tolist()
+        own = partial(_terms_of_one, terms, begins)
+        found.append(_probabilities(network, rows.ids[first:last], own, pad_id, batch_size, device))
+    return np.concatenate(found)
+
+
+def _terms_of_one(
+    terms: BaseTerms, begins: Sequence[int], chosen: npt.NDArray[np.intp], tokens: int
+) -> BaseTerms:
+    """Those of a single row of several, which begin after so many tokens."""
+    number = int(chosen[0])
+    embeddings, logits = terms
+    return BaseTerms(
+        None if embeddings is None else embeddings[None, begins[number] : begins[number + 1]],
+        None if logits is None else logits[number : number + 1],
+    )
+
+
+def _probabilities(
+    network: nn.Module,
+    rows: Sequence[Ids],
+    bases_of: Callable[[npt.NDArray[np.intp], int], BaseBatch | BaseTerms | None],
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
+) -> npt.NDArray[np.float32]:
+    """`promoter_probabilities` of rows; `bases_of` gives those of chosen rows, padded to so many tokens."""
 
     def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
-        bases = rows.base_batch(chosen.tolist(), ids.shape[1])
-        if bases is not None:
-            bases = BaseBatch(*(sent(part, device) for part in bases))
-        return row_sigmoid(network(ids, lengths, bases=bases)[:, :1].float())[:, 0]
+        logits = network(ids, lengths, bases=bases_of(chosen, ids.shape[1]))
+        return row_sigmoid(logits[:, :1].float())[:, 0]
 
-    return run_rows(network, rows.ids, run, pad_id=pad_id, batch_size=batch_size, device=device)
+    return run_rows(network, rows, run, pad_id=pad_id, batch_size=batch_size, device=device)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
 from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
-from bigbird_dna.model.promoter_model import PromoterModel, PromoterRows, promoter_rows
+from bigbird_dna.model.promoter_model import PromoterModel, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
 from tests.toys import random_dna, random_model, small_tokenizer
 
@@ -65,29 +65,32 @@ def test_a_token_gets_the_sum_over_its_bases(
     torch.nn.init.normal_(positions.weight[1:])
     plain = promoter_rows(TOKENIZER, windows, cuts, WITHOUT, 128)
     assert plain.bases is None
-    bases = [
-        offsets.token_bases(TOKENIZER, row, window[left : WINDOW - right], left, 0)
-        for row, window, (left, right) in zip(plain.ids, windows, cuts, strict=True)
-    ]
-    rows = PromoterRows(plain.ids, bases)
-    batch = rows.base_batch(range(len(windows)), max(map(len, rows.ids)) + padding)
-    assert batch is not None
-    found = positions(batch)
-    for vectors, window, (left, _), row in zip(found, windows, cuts, rows.ids, strict=True):
-        expected = by_loop(positions, offsets, window, left, row)
-        torch.testing.assert_close(vectors[: len(row)], expected, atol=1e-5, rtol=1e-5)
-        assert not vectors[len(row) :].any()
+    parts = [window[left : WINDOW - right] for window, (left, right) in zip(windows, cuts, strict=True)]
+    firsts, none_skipped = [left for left, _ in cuts], [0] * len(cuts)
+    bases = offsets.token_bases(TOKENIZER, plain.ids, parts, firsts, none_skipped)
+    padded = bases.padded(range(len(windows)), max(map(len, plain.ids)) + padding)
+    expected = [by_loop(positions, offsets, *one) for one in zip(windows, firsts, plain.ids, strict=True)]
+    for vectors, wanted in zip(positions(padded.batch()), expected, strict=True):
+        torch.testing.assert_close(vectors[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
+        assert not vectors[len(wanted) :].any()
+    # Without padding and in groups, as on a CPU, to the last bit.
+    groups = list(bases.groups(tokens=60))
+    assert [number for group in groups for number in range(*group)] == list(range(len(windows)))
+    with torch.inference_mode():
+        joined = torch.cat([positions(bases.joined(*group)) for group in groups])
+        alone = [positions(bases.joined(number, number + 1)) for number in range(len(windows))]
+        torch.testing.assert_close(joined, torch.cat(expected), atol=1e-5, rtol=1e-5)
+        assert torch.equal(joined, torch.cat(alone))
 
 
 @given(st.integers(0, 40), st.integers(1, 40), st.integers(1, 6))
 def test_no_bin_crosses_the_tss_and_every_base_has_a_row(upstream: int, downstream: int, bin_: int) -> None:
     offsets = BaseOffsets(upstream, downstream, bin_)
-    rows = offsets.rows("A" * (upstream + downstream), 0)
+    rows = offsets.rows(["A" * (upstream + downstream)], [0])
     assert rows.min() == 1 and rows.max() == offsets.count - 4
     assert not {*rows[:upstream]} & {*rows[upstream:]}
     counts = np.unique(rows, return_counts=True)[1]
     assert (counts[1:-1] == bin_).all()
-    assert not offsets.rows("ACGT", upstream + downstream).any() and not offsets.rows("ACGT", -4).any()
 
 
 @given(WINDOWS, st.integers(0, 30), st.integers(0, 20), st.integers(1, 5))
@@ -97,9 +100,10 @@ def test_the_same_bases_around_a_tss_are_the_same_whatever_the_window(
     """A window that is moved or cut around its TSS: each base keeps its offset from the TSS."""
     wide = BaseOffsets(UPSTREAM, DOWNSTREAM, bin_)
     part = sequence[left : WINDOW - right]
-    np.testing.assert_array_equal(wide.rows(part, left), wide.rows(sequence, 0)[left : WINDOW - right])
+    both = wide.rows([part, sequence], [left, 0])
+    np.testing.assert_array_equal(both[: len(part)], both[len(part) :][left : WINDOW - right])
     narrow = BaseOffsets(UPSTREAM - left, DOWNSTREAM - right, bin_)
-    found, expected = narrow.rows(part, 0), wide.rows(part, left)
+    found, expected = narrow.rows([part], [0]), wide.rows([part], [left])
     further = 4 * (-(-wide.upstream // bin_) - -(-narrow.upstream // bin_))  # rows of the bins left out
     np.testing.assert_array_equal(np.where(found, found + further, 0), expected)
 
@@ -150,11 +154,11 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
     together = model.window_probabilities([windows[i] for i in order], batch_size=3, device="cpu")
     np.testing.assert_array_equal(together, np.array(alone)[order])
     rows = promoter_rows(TOKENIZER, windows, [(0, 0)] * len(windows), SETTINGS, positions)
-    for window, row, bases in zip(windows, rows.ids, rows.bases or [], strict=True):
-        assert len(row) <= positions
-        covered = TOKENIZER.decode(row[1:-1])
-        place = window.index(covered)
-        np.testing.assert_array_equal(bases.rows, BaseOffsets(UPSTREAM, DOWNSTREAM).rows(covered, place))
+    assert rows.bases is not None
+    covered = [TOKENIZER.decode(row[1:-1]) for row in rows.ids]
+    places = [window.index(part) for window, part in zip(windows, covered, strict=True)]
+    np.testing.assert_array_equal(rows.bases.rows, BaseOffsets(UPSTREAM, DOWNSTREAM).rows(covered, places))
+    assert max(map(len, rows.ids)) <= positions
     # Padded, as on a GPU, up to rounding.
     tokens = max(map(len, rows.ids)) + 5
     ids = torch.full((len(windows), tokens), TOKENIZER.pad_id)
@@ -163,7 +167,8 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
     if tokens <= positions:
         lengths = torch.tensor([*map(len, rows.ids)])
         with torch.inference_mode():
-            logits = model.network(ids, lengths, bases=rows.base_batch(range(len(windows)), tokens))[:, 0]
+            bases = rows.bases.padded(range(len(windows)), tokens).batch()
+            logits = model.network(ids, lengths, bases=bases)[:, 0]
         single = model.settings.model_copy(update={"views": 1})
         expected = PromoterModel(model.network, TOKENIZER, config, single).window_probabilities(
             windows, device="cpu"
@@ -182,15 +187,13 @@ def test_gradients_reach_the_offsets_that_occur_and_no_others(pooling: str) -> N
     for index, row in enumerate(rows.ids):
         ids[index, : len(row)] = torch.from_numpy(row)
     network.train()
-    bases = rows.base_batch(range(2), tokens)
+    assert rows.bases is not None
+    bases = rows.bases.padded(range(2), tokens).batch()
     network(ids, torch.tensor([*map(len, rows.ids)]), bases=bases).sum().backward()
     assert network.base_positions is not None and network.base_positions.weight.grad is not None
     reached = {*network.base_positions.weight.grad.any(1).nonzero()[:, 0].tolist()}
     offsets = BaseOffsets(UPSTREAM, DOWNSTREAM)
-    occurring = {
-        *offsets.rows(windows[0][20:], 20).tolist(),
-        *offsets.rows(windows[1][60 : WINDOW - 10], 60).tolist(),
-    }
+    occurring = {*offsets.rows([windows[0][20:], windows[1][60 : WINDOW - 10]], [20, 60]).tolist()}
     assert reached == occurring - {0}
 
 

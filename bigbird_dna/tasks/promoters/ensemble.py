@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bigbird_dna.baselines.logistic import balanced_log_loss
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.calibration.fitting import LEAST
 from bigbird_dna.calibration.maps import log_odds
@@ -93,7 +94,7 @@ def fit_members(
     fitting = [found for found in fits if min(found[:2]) >= 0 < max(found[:2])]
     if not fitting:
         return EQUAL
-    return min(fitting, key=lambda found: _loss(x, found, labels))
+    return min(fitting, key=lambda m: balanced_log_loss(x @ m[:2] + m.intercept, labels))
 
 
 def _regression(
@@ -105,10 +106,3 @@ def _regression(
     weights = np.zeros(2)
     weights[list(columns)] = fitted.coef_[0]
     return Members(float(weights[0]), float(weights[1]), float(fitted.intercept_[0]))
-
-
-def _loss(x: npt.NDArray[np.float64], members: Members, labels: npt.NDArray[np.integer]) -> float:
-    """Mean log loss, both classes with the same weight."""
-    wrong = np.where(labels == 1, -1, 1) * (x @ members[:2] + members.intercept)
-    losses = np.logaddexp(0, wrong)
-    return float(np.mean([losses[labels == label].mean() for label in (0, 1)]))

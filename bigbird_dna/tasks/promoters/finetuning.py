@@ -18,7 +18,7 @@ from bigbird_dna.console import log
 from bigbird_dna.directories import check_directory
 from bigbird_dna.files import atomic_path, checksum
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.base_positions import BaseBatch
+from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter_model import (
     PromoterModel,
@@ -95,8 +95,8 @@ class PromoterObjective:
         ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
         labels = torch.from_numpy(self.windows.labels[chosen]).float()
         batch = {"ids": ids, "lengths": lengths, "labels": labels}
-        bases = rows.base_batch(range(count), ids.shape[1])
-        if bases is not None:
+        if rows.bases is not None:
+            bases = rows.bases.padded(range(count), ids.shape[1])
             batch |= {"base_rows": bases.rows, "base_starts": bases.starts}
         return batch
 
@@ -113,7 +113,9 @@ class PromoterObjective:
 
     def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
         """Mean binary cross-entropy over the global batch, in nats."""
-        bases = BaseBatch(batch["base_rows"], batch["base_starts"]) if "base_rows" in batch else None
+        bases = None
+        if "base_rows" in batch:
+            bases = PaddedBases(batch["base_rows"], batch["base_starts"]).batch()
         logits = network(batch["ids"], batch["lengths"], bases=bases)[:, 0].float()
         loss = F.binary_cross_entropy_with_logits(logits, batch["labels"], reduction="sum")
         return loss / totals["windows"]
