@@ -1,7 +1,8 @@
 """How the stride of a promoter scan trades time against precision and recall; run by hand.
 
     python benchmarks/scan_stride.py MODEL FASTA LOCI --contig XI [--contig ...] [--strides 1,5,10,25,50]
-        [--megabases 0.2] [--distances 10,50,100] [--suppress 100] [-o FILE.json] [--figure FILE.svg]
+        [--megabases 0.2] [--views 1] [--distances 10,50,100] [--suppress 100] [-o FILE.json]
+        [--figure FILE.svg]
 
 Each stride is scanned once, for its time and its scores; the windows of a coarse stride are some of those of
 stride 1, with the same scores. On either strand the window with the highest score is a call, and silences
@@ -16,6 +17,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -49,7 +51,7 @@ from bigbird_dna.tasks.promoters.scan import BOTH_STRANDS, ScoredWindow, scan_pr
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Track = tuple[str, Strand]  # one strand of a contig
-SETTINGS = ("strides", "distances", "suppress", "megabases", "contig", "device", "threads")
+SETTINGS = ("strides", "distances", "suppress", "megabases", "views", "contig", "device", "threads")
 NEAR = 100  # bp: how far calls lie from their TSS is asked of those that lie as near
 CURVE = 200  # steps of recall that a curve is kept with, at most
 
@@ -204,6 +206,8 @@ def first_bases(fasta: Path, names: Sequence[str], most: int, window: int) -> di
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Scan with each stride, the coarsest first; what the JSON file holds."""
     device, model = choose_device(options.device), load_promoter_model(options.model)
+    if options.views is not None:
+        model = replace(model, settings=model.settings.model_copy(update={"views": options.views}))
     own = model.settings
     most = sys.maxsize if options.megabases is None else round(options.megabases * 1e6)
     records = first_bases(options.fasta, options.contig, most, own.window)
@@ -316,6 +320,7 @@ def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--contig", action="append", required=True, help="scanned; may be given again")
     parser.add_argument("--strides", type=_numbers, default=[1, 5, 10, 25, 50], help="bp, with commas")
     parser.add_argument("--megabases", type=float, help="scanned of each contig, from its start; else all")
+    parser.add_argument("--views", type=int, choices=range(1, 65), metavar="N", help="else the model's own")
     parser.add_argument("--distances", type=_numbers, default=[10, 50, 100], help="bp, with commas")
     parser.add_argument("--suppress", type=int, default=100, help="bp around a call that have no other")
     parser.add_argument("--device", default="cpu", help="auto, cpu or cuda")

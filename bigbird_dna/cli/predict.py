@@ -41,7 +41,7 @@ def score_promoters(
     format: Annotated[
         str | None, option("|".join(SCORE_FORMATS), "What to write.", "by the ending of -o, or tsv")
     ] = None,
-    stride: Annotated[int, option("BP", "Distance between windows.")] = 100,
+    stride: Annotated[int, option("BP", "Distance between windows.")] = 10,
     strand: Annotated[str, option("|".join(STRANDS), "Strands to score.")] = "both",
     contig: Contigs = [],  # noqa: B006
     regions: Regions = None,

@@ -25,7 +25,7 @@ from bigbird_dna.errors import ConfigError
 class ScoringConfig(Section):
     """The workflow's example of `score-promoters` on held-out contigs."""
 
-    stride: int = Field(default=100, ge=1, description="bp between windows")
+    stride: int = Field(default=10, ge=1, description="bp between windows")
     negative_set: NegativeSet = Field(default="genomic", description="whose model scores")
     max_megabases: float = Field(
         default=0.2, gt=0, description="how much of the first test contig or region is scored"

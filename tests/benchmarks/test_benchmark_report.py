@@ -17,7 +17,8 @@ FILES = sorted((REPOSITORY / "docs" / "benchmarks").glob("*.json"))
 MODELS = [path for path in FILES if "models" in path.stem]
 BATCHES = [path for path in FILES if path.stem.endswith("batches")]
 TEXT = [path for path in FILES if path.stem.startswith("text")]
-MEASURED = [path for path in FILES if path not in MODELS + BATCHES + TEXT]
+STRIDES = [path for path in FILES if path.stem.endswith("scan-stride")]
+MEASURED = [path for path in FILES if path not in MODELS + BATCHES + TEXT + STRIDES]
 
 
 def row(contender: str, length: int, median: float, **changes: Any) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def test_every_command_and_option_has_its_place(site: Path) -> None:
 
 def test_a_default_and_a_help_text_are_shown_as_the_command_has_them(pages: dict[str, Page]) -> None:
     text = pages["reference/commands.html"].text
-    assert "--stride BP Distance between windows. 100" in text
+    assert "--stride BP Distance between windows. 10" in text
     assert "CPU cores; they change speed only. all" in text
     assert "bigbird-dna predict-tracks MODEL_DIR REGIONS --reference FASTA" in text
 

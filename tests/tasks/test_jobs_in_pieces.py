@@ -292,7 +292,7 @@ def test_sets_that_are_not_all_of_one_job_are_refused(
     wrong(first, other, third)("other: is not of the same job as ", "it is one of 4 pieces, not of 3")
     scan_piece(run, home, other, "2/3", "--stride", 99)
     wrong(first, other, third)(
-        "its command is bigbird-dna score-promoters", "--stride 99", "not", "--stride 100"
+        "its command is bigbird-dna score-promoters", "--stride 99", "not", "--stride 10"
     )
     scan_piece(run, home, other, "2/3", model="other")
     wrong(first, other, third)("its command is", f"{home}/other")

@@ -35,7 +35,7 @@ def score_regions(
     *,
     upstream: int,
     downstream: int,
-    stride: int = 100,
+    stride: int,
     max_n: float = 0.25,
     windows_at_once: int = 2048,
 ) -> Iterator[RegionScore]:

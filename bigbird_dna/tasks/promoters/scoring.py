@@ -19,7 +19,14 @@ from bigbird_dna.model.model import Model
 from bigbird_dna.model.promoter_model import PromoterModel
 from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
 from bigbird_dna.pieces import Piece, contents, find_piece
-from bigbird_dna.tasks.formats import BINARY_FORMATS, SCORE_FORMATS, STRANDS, check_format, open_destination
+from bigbird_dna.tasks.formats import (
+    BINARY_FORMATS,
+    SCORE_FORMATS,
+    STRANDS,
+    check_contig,
+    check_format,
+    open_destination,
+)
 from bigbird_dna.tasks.predictor import Predictor, finished, flushing
 from bigbird_dna.tasks.promoters.scan import (
     ScoredWindow,
@@ -48,7 +55,7 @@ def score_promoters(
     output: Path | str | None = None,
     *,
     format: str | None = None,
-    stride: int = 100,
+    stride: int = 10,
     strand: str = "both",
     contigs: Sequence[str] | str = (),
     regions: Path | str | None = None,
@@ -151,16 +158,20 @@ class _Scan:
         """Score the records of `path`, which is `fasta` or what came from standard input."""
         settings, stride, strands = model.settings, int(self.stride), STRANDS[self.strand]
         is_signal = self.format in SIGNALS
-        contigs: Mapping[str, int] = LengthsAhead(path)
+        where = "standard input" if str(fasta) == "-" else fasta
+        check = partial(check_contig, format=self.format, where=where)
+        contigs: Mapping[str, int] = LengthsAhead(path, check)
         if not self._streams:
             contigs = scan_fasta(path)  # faults are known before any work is done
-        where = "standard input" if str(fasta) == "-" else fasta
         places = find_places(self.contigs, self.regions, contigs, where, names=None)
         scanned = places.widened(stride) if places and is_signal else places
         origin = provenance(model.sha256, self._command(model, fasta))
         info = ScanInfo(origin, contigs, settings.upstream, settings.downstream, stride, strands, places)
         numbers = self._numbers(contigs, settings.window, scanned)
         if not self._streams:
+            for contig in contigs:
+                if places is None or places.on(contig):
+                    check(contig)
             self._warn_of_short(contigs, settings.window, places)
 
         def expected() -> int:
