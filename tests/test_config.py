@@ -53,9 +53,18 @@ def test_overrides_win_and_are_typed(tmp_path: Path) -> None:
     assert (config.encoder.layers, config.genome.test, config.results) == (5, ("I", "II"), "elsewhere")
 
 
+def test_an_assembly_by_another_name_is_that_assembly(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("genome: {assembly: hg19, reference: GRCh37.reference}\n")
+    assert load_config(path).genome.assembly == load_config(path).genome.title == "GRCh37"
+    assert load_config(path, ["genome.assembly=hg38"]).genome.assembly == "GRCh38"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("genome: {assembly: hg99}", r"genome\.assembly: .*'GRCh38' or 'custom' \(got 'hg99'\)"),
+        ("genome: {assembly: [hg19]}", r"genome\.assembly: .*'custom' \(got "),
         ("encoder: {layer: 3}", "unknown key 'encoder.layer'"),
         ("colour: red", "unknown key 'colour'"),
         ("encoder: {layers: many}", r"encoder\.layers: .*integer \(got 'many'\)"),

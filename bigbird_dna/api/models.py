@@ -14,6 +14,9 @@ from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model import chromatin_model, model, promoter_model
 from bigbird_dna.model.calibrated import finish_of
+from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.generation import Flanks, generate
+from bigbird_dna.model.sampling import Sampling
 from bigbird_dna.tasks.chromatin import regions as chromatin_regions
 from bigbird_dna.tasks.predictor import finished
 from bigbird_dna.tasks.promoters.region_scores import RegionScore, score_regions
@@ -33,6 +36,59 @@ class Model(model.Model):
     Every model has `embed`, and a pretrained one can `generate`; `PromoterModel` and `ChromatinModel` have
     `predict`, `predict_regions` and `variant_effects` as well. `task` says what it was made for.
     """
+
+    def generate(
+        self,
+        number: int = 1,
+        length: int = 1000,
+        *,
+        left: str = "",
+        right: str = "",
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        rounds: int = 30,
+        seed: int = 1,
+        device: str = "auto",
+    ) -> list[str]:
+        """New DNA, drawn from what a pretrained model says; a sample has exactly `length` bp.
+
+        A causal model (`encoder.causal`) continues `left`, piece by piece. A model of masked tokens fills a
+        gap between `left` and `right` in `rounds` rounds (see `model.filling`). Flanks stand as they are and
+        are not part of a sample; either may be left out.
+
+        Parameters
+        ----------
+        number
+            How many samples. A sample is a function of the other arguments and its number, from 0 on: on a
+            CPU the same to the letter however many there are.
+        temperature
+            Below 1 the likeliest pieces are drawn still more often, above 1 less often.
+        top_k, top_p
+            Only so many of the likeliest pieces, or the fewest likeliest that have such a share together.
+        rounds
+            Of a model of masked tokens; a causal one has no use for them.
+        device
+            auto, cpu or cuda.
+
+        Raises
+        ------
+        ModelError
+            The model isn't a pretrained one, or its tokenizer isn't one of DNA.
+        UsageError
+            A number is out of its range; a causal model is given a flank on the right; or a gap is longer
+            than a model of masked tokens takes.
+        DataError
+            A flank has a letter that isn't of DNA.
+
+        Examples
+        --------
+        >>> load("results/yeast/models/pretrained").generate(2, 500, left="ACGT" * 20, seed=7)
+        """
+        request = Flanks.read(left, right)
+        sampling = Sampling(temperature, top_k, top_p)
+        chosen = choose_device(device)
+        return [*generate(self, [request], number, length, sampling, rounds=rounds, seed=seed, device=chosen)]
 
     def predict_regions(
         self, regions: Regions, reference: Genome, *args: Any, **options: Any
@@ -57,7 +113,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
         reference: Genome,
         *,
         aliases: str | os.PathLike[str] | None = None,
-        stride: int = 100,
+        stride: int = 10,
         max_n: float = 0.25,
         calibrated: bool = False,
         prior: float | None = None,

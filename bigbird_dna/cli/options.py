@@ -98,8 +98,8 @@ Assembly = Annotated[
     str,
     option(
         None,
-        "Whose contigs hold: GRCh37, GRCh38, sacCer3, or custom and demo, where names stand for themselves "
-        "and for those that --aliases gives them.",
+        "Whose contigs hold: GRCh37 (hg19), GRCh38 (hg38), sacCer3 (R64-1-1), or custom and demo, where no "
+        "length is checked, and names stand for themselves and for those that --aliases gives them.",
     ),
 ]
 Aliases = Annotated[

@@ -62,7 +62,7 @@ def fetch(
 def prepare_reference(
     genome: Annotated[Path, argument("FASTA, GenBank or EMBL: plain, gzip or bgzip.")],
     output: Annotated[Path, output("FILE", "bgzip FASTA to write, with its indices.")],
-    assembly: Assembly = "demo",
+    assembly: Assembly = "custom",
     aliases: Aliases = None,
 ) -> None:
     """Check a genome and write it as bgzip FASTA with .fai and .gzi: upper-case, A C G T N.
@@ -86,7 +86,7 @@ def prepare_promoters(
     ],
     reference: Reference,
     output: Annotated[Path, output("FILE", "TSV to write; the counts go into a .json beside it.")],
-    assembly: Assembly = "demo",
+    assembly: Assembly = "custom",
     aliases: Aliases = None,
     chain: Annotated[Path | None, option(None, "liftOver chain onto the reference's assembly.")] = None,
     from_assembly: Annotated[str | None, option(None, "Assembly the chain starts from.")] = None,
@@ -165,7 +165,7 @@ def extract(
     but: Annotated[
         list[str], option("NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none")
     ] = [],  # noqa: B006
-    assembly: Assembly = "demo",
+    assembly: Assembly = "custom",
     aliases: Aliases = None,
 ) -> None:
     """Write one contig of a reference, or a part of it, as a FASTA file: coordinates stay the same.

@@ -1,11 +1,11 @@
 """Sections of what models are made of: the genome, and its tokens."""
 
 from collections import Counter
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from bigbird_dna.config.names import AssemblyName, ContigName, FileName
+from bigbird_dna.config.names import ASSEMBLY_SYNONYMS, AssemblyName, ContigName, FileName
 from bigbird_dna.config.section import Section
 
 
@@ -29,8 +29,8 @@ class GenomeConfig(Section):
 
     assembly: Literal["demo", "sacCer3", "GRCh37", "GRCh38", "custom"] = Field(
         default="demo",
-        description="contig names and lengths of the reference are checked against it; custom: a genome of "
-        "one's own",
+        description="contig names and lengths of the reference are checked against it; hg19, hg38 and "
+        "R64-1-1 stand for GRCh37, GRCh38 and sacCer3; custom: a genome of one's own",
     )
     name: AssemblyName | None = Field(default=None, description="what an assembly `custom` is called")
     aliases: FileName | None = Field(
@@ -60,6 +60,11 @@ class GenomeConfig(Section):
     def title(self) -> str:
         """What reports and messages call the assembly."""
         return self.name or self.assembly
+
+    @field_validator("assembly", mode="before")
+    @classmethod
+    def _by_its_own_name(cls, value: Any) -> Any:
+        return ASSEMBLY_SYNONYMS.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _a_name_goes_with_custom(self) -> Self:

@@ -11,6 +11,9 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 3000
 # htslib opens what starts with http:, s3: or data: from there.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
+ASSEMBLY_SYNONYMS = {"hg19": "GRCh37", "hg38": "GRCh38", "R64-1-1": "sacCer3"}
+"""Other names of known assemblies, and the names that everything else knows them by."""
+
 
 def _file(text: str) -> str:
     if not text.strip():

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import NamedTuple
 
+from bigbird_dna.config.names import ASSEMBLY_SYNONYMS
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError, DataError
 
@@ -111,11 +112,14 @@ class Assembly:
 def load_assembly(name: str) -> Assembly:
     """Read the table of a known assembly, or return "demo" or "custom", which have no table.
 
+    UCSC's hg19 and hg38 and Ensembl's R64-1-1 are known as GRCh37, GRCh38 and sacCer3.
+
     Raises
     ------
     ConfigError
-        The name is not one of `ASSEMBLIES`, "demo" or "custom".
+        The name is none of these, nor one of `ASSEMBLIES`.
     """
+    name = ASSEMBLY_SYNONYMS.get(name, name)
     if name in (DEMO, CUSTOM):
         return Assembly(name, ())
     if name not in ASSEMBLIES:

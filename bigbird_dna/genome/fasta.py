@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import groupby
 from operator import itemgetter
@@ -68,8 +68,9 @@ class LengthsAhead(Mapping[str, int]):
     raise `DataError` when they are reached. Iterating gives the contigs that were found until then.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Of a file that is read once more, beside whoever asks."""
+    def __init__(self, path: Path, check: Callable[[str], object] = str) -> None:
+        """Of a file that is read once more, beside whoever asks; `check` may refuse a name it finds."""
+        self._check = check
         self._found: dict[str, int] = {}
         self._records = groupby(_pieces(Path(path)), itemgetter(0))
 
@@ -92,6 +93,7 @@ class LengthsAhead(Mapping[str, int]):
 
     def _read_on(self) -> bool:
         for name, pieces in self._records:
+            self._check(name)
             self._found[name] = sum(len(raw) for _, raw in pieces)
             return True
         return False

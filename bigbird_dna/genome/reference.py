@@ -12,7 +12,7 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.errors import DataError, UsageError, error_text
 from bigbird_dna.files import atomic_path
 from bigbird_dna.genome.aliases import open_assembly
-from bigbird_dna.genome.assembly import CUSTOM, DEMO, Assembly, load_assembly
+from bigbird_dna.genome.assembly import CUSTOM, Assembly, load_assembly
 from bigbird_dna.genome.compression import compression_of, open_handle, require_end_block
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
 from bigbird_dna.genome.fasta_index import FastaIndex, index_fasta
@@ -260,7 +260,7 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     flat = flat_format(source)
     # A multiple of the line length, so that every chunk starts a line.
     size = 60_000 * _LINE_BASES
-    pieces = Pieces(str(source), assembly or load_assembly(DEMO))
+    pieces = Pieces(str(source), assembly or load_assembly(CUSTOM))
     if flat is None:
         chunks = pieces.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
     else:

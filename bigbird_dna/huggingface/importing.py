@@ -37,6 +37,7 @@ from bigbird_dna.model.directory import build_network, make_model, save
 from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import SETTINGS, Settings
+from bigbird_dna.model.weights import check_finite
 from bigbird_dna.scratch import scratch_directory
 from bigbird_dna.tokens.interface import Tokenizer
 
@@ -219,6 +220,5 @@ def _weights(
         theirs = huggingface_name(name, architecture)
         assert theirs is not None, name
         weights[name] = tensors[theirs].read().float() if theirs in tensors else torch.zeros_like(like)
-        if not weights[name].isfinite().all():
-            raise ModelError(f"{directory}: tensor {theirs!r} holds what is not a finite number")
+        check_finite(weights[name], theirs, directory)
     return weights

@@ -144,6 +144,8 @@ class ChromatinModel(Model):
             As of `PromoterModel.predict` and `bins_together`; or a Series is to have several bins a window.
         DataError
             A letter is not of DNA; the message has the index of the sequence and the position.
+        ModelError
+            A probability is NaN: the weights are too large to add.
         """
         check_at_least_one({"batch_size": batch_size})
         check_fraction("max_n", max_n)
@@ -207,7 +209,9 @@ class ChromatinModel(Model):
             row_logits(network, rows, count, pad_id, batch_size, place, finish=row_sigmoid)
             for rows in strands
         )
-        return np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32) if reverse else forward
+        found = np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32) if reverse else forward
+        self.check_predictions(found)
+        return found
 
 
 def _padded(sequence: str, window: int) -> str:

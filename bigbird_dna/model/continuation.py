@@ -163,8 +163,7 @@ class _Writer:
     ) -> NDArray[np.int64]:
         """A piece (G,) for each row, that agrees with what is to be written `again`."""
         chosen: Floats = scores.double().cpu().numpy()[:, self.ids]
-        if not np.isfinite(chosen).all():
-            raise ModelError(f"{self.model.name}: its predictions are not finite")
+        self.model.check_predictions(chosen)
         for row, rest in enumerate(again):
             if rest:
                 agree = [piece.startswith(rest) or rest.startswith(piece) for piece in self.pieces]

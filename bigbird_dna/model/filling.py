@@ -195,8 +195,7 @@ class _Filler:
 
     def _drawn(self, scores: Tensor, question: _Question) -> NDArray[np.int64]:
         chosen = scores.double().cpu().numpy()[:, self.ids]
-        if not np.isfinite(chosen).all():
-            raise ModelError(f"{self.model.name}: its predictions are not finite")
+        self.model.check_predictions(chosen)
         for row, fixed in enumerate(question.fixed):
             chosen[row, ~self._fitting(fixed)] = -np.inf
         return self.sampling.draw(chosen, question.numbers)

@@ -17,7 +17,6 @@ from bigbird_dna.files import checksum
 from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.embedding import EmbeddingRun
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.sampling import Sampling
 from bigbird_dna.model.sequences import Sequences, read_sequences
 from bigbird_dna.model.settings import Pooling, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
@@ -80,64 +79,14 @@ class Model:
         """Checksum of the weights file, "" for a model that was never saved."""
         return checksum(self.path / "model.safetensors") if self.path else ""
 
+    def check_predictions(self, values: npt.NDArray[np.floating]) -> None:
+        """`ModelError` if results of the network hold NaN or an infinity: weights may be too large to add."""
+        if not np.isfinite(values).all():
+            raise ModelError(f"{self.name}: its predictions are not finite")
+
     def predict(self, sequences: Sequences, *args: Any, **options: Any) -> Any:
         """Probabilities for sequences: of promoter and chromatin models; `ModelError` for any other."""
         raise self._unfit("predict", "promoter or chromatin")
-
-    def generate(
-        self,
-        number: int = 1,
-        length: int = 1000,
-        *,
-        left: str = "",
-        right: str = "",
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        rounds: int = 30,
-        seed: int = 1,
-        device: str = "auto",
-    ) -> list[str]:
-        """New DNA, drawn from what a pretrained model says; a sample has exactly `length` bp.
-
-        A causal model (`encoder.causal`) continues `left`, piece by piece. A model of masked tokens fills a
-        gap between `left` and `right` in `rounds` rounds (see `model.filling`). Flanks stand as they are and
-        are not part of a sample; either may be left out.
-
-        Parameters
-        ----------
-        number
-            How many samples. A sample is a function of the other arguments and its number, from 0 on: on a
-            CPU the same to the letter however many there are.
-        temperature
-            Below 1 the likeliest pieces are drawn still more often, above 1 less often.
-        top_k, top_p
-            Only so many of the likeliest pieces, or the fewest likeliest that have such a share together.
-        rounds
-            Of a model of masked tokens; a causal one has no use for them.
-        device
-            auto, cpu or cuda.
-
-        Raises
-        ------
-        ModelError
-            The model isn't a pretrained one, or its tokenizer isn't one of DNA.
-        UsageError
-            A number is out of its range; a causal model is given a flank on the right; or a gap is longer
-            than a model of masked tokens takes.
-        DataError
-            A flank has a letter that isn't of DNA.
-
-        Examples
-        --------
-        >>> load("results/yeast/models/pretrained").generate(2, 500, left="ACGT" * 20, seed=7)
-        """
-        from bigbird_dna.model.generation import Flanks, generate
-
-        request = Flanks.read(left, right)
-        sampling = Sampling(temperature, top_k, top_p)
-        chosen = choose_device(device)
-        return [*generate(self, [request], number, length, sampling, rounds=rounds, seed=seed, device=chosen)]
 
     def _unfit(self, method: str, needed: str) -> ModelError:
         return ModelError(

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bigbird_dna.checks import check_choice
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.intervals import Strand
 from bigbird_dna.outputs import Destination, destination, format_for, text_destination
 
@@ -28,6 +28,10 @@ TRACK_FORMATS: Formats = {
 BINARY_FORMATS = ("bigwig", "parquet")
 VARIANT_FORMATS: Formats = {"vcf": (".vcf",), "tsv": (".tsv", ".txt")}
 
+_BROWSERS_FORMATS = ("bed", "bedgraph")
+# Of lines there. UCSC reads the words `track` and `browser`, htsjdk (and so IGV) also `track_7`.
+_HEADERS = ("#", "track", "browser")
+
 STRANDS: Mapping[str, tuple[Strand, ...]] = {"both": ("+", "-"), "+": ("+",), "-": ("-",)}
 
 
@@ -39,6 +43,15 @@ def check_format(format: str, formats: Formats, output: Path | None) -> None:
             raise UsageError(f"format {format} can't go to standard output: name a file with -o")
         if output.suffix == ".gz":
             raise UsageError(f"{output}: {format} is compressed: leave out .gz")
+
+
+def check_contig(contig: str, format: str, where: Path | str) -> None:
+    """`DataError` if the rows of a contig would be taken for headers, as of BED `track …`."""
+    if format in _BROWSERS_FORMATS and contig.startswith(_HEADERS):
+        raise DataError(
+            f"{where}: contig {contig!r} can't be written as {format}: genome browsers would take its lines "
+            "for headers; rename it, or write tsv or parquet"
+        )
 
 
 def check_merged(format: str, formats: Formats, output: Path | None) -> None:

@@ -77,7 +77,8 @@ def test_prepare_reference_checks_the_assembly(run, tmp_path, reference):
     command = ["prepare-reference", reference, "-o", output, "--assembly"]
     refused(run(*command, "GRCh37"), 1, "no contig (I, II) is known to GRCh37")
     assert not output.exists()
-    refused(run(*command, "hg19"), 2, "unknown assembly 'hg19'")
+    refused(run(*command, "hg19"), 1, "no contig (I, II) is known to GRCh37")
+    refused(run(*command, "hg99"), 2, "unknown assembly 'hg99'")
     code, _, err = run(*command, "sacCer3")
     assert code == 0
     assert "warning" in err
@@ -146,7 +147,7 @@ def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
     source.write_text("NC_000022.11\t120\t121\ta\t0\t+\nNC_000022.11\t20\t21\tb\t0\t+\n")
     command = ["prepare-promoters", source, "--reference", reference, "--assembly", "GRCh37"]
     command += ["-o", output, "--chain", chain]
-    code, _, err = run(*command, "--from-assembly", "GRCh38")
+    code, _, err = run(*command, "--from-assembly", "hg38")
     assert code == 0
     assert "2 read, 1 lifted, 1 unmapped, 0 off reference" in err
     assert read_loci(output) == [Locus("22", 170, "+", "a")]
@@ -158,8 +159,9 @@ def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, referen
     output.parent.mkdir()
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
     command = ["prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3"]
-    parts = (source, "NC_000001.11", "I, II", "sacCer3", "known to GRCh38")
-    refused(run(*command, "-o", output), 1, *parts, after_log=True)
+    for words, name in ((command, "sacCer3"), (command[:-2], "custom")):
+        parts = (source, "NC_000001.11", "I, II", f"looked up in {name}", "known to GRCh38")
+        refused(run(*words, "-o", output), 1, *parts, after_log=True)
     assert list(output.parent.iterdir()) == []
 
 

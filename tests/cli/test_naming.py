@@ -69,6 +69,10 @@ def test_every_option_says_what_it_does_and_nothing_is_swallowed(
             assert "[default" not in text, (name, parameter.name, text)
 
 
+def test_a_genome_of_no_named_assembly_is_ones_own() -> None:
+    assert {p.default for _, command in ALL for p in command.params if "--assembly" in p.opts} == {"custom"}
+
+
 def test_options_of_one_name_mean_one_thing() -> None:
     """The same text wherever they are; `--tracks` chooses tracks, or is short for `--track-table`."""
     shared = {"--device": set(), "--threads": set(), "--max-n": set(), "--batch-size": set()}

@@ -332,6 +332,27 @@ def test_truncated_weights(run: Run, model: Path, fasta: Path, tmp_path: Path) -
     refused(run(copy, fasta), 1, "model.safetensors", "damaged")
 
 
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        (np.nan, "model.safetensors: tensor 'encoder.embeddings.token.weight' holds what is not"),
+        (np.finfo(np.float32).max, "model: its predictions are not finite"),  # its sums are not
+    ],
+)
+@pytest.mark.parametrize("ending", ["bed", "tsv", "bedgraph", "bw", "parquet"])
+def test_a_model_that_gives_no_numbers(
+    run: Run, model: Path, fasta: Path, tmp_path: Path, ending: str, value: float, part: str
+) -> None:
+    broken = load(model)
+    with torch.no_grad():
+        for parameter in broken.network.parameters():
+            parameter.fill_(value)
+    save(tmp_path / "model", broken, {}, {}, {})
+    out = tmp_path / f"out.{ending}"
+    refused(run(tmp_path / "model", fasta, "-o", out), 1, part)
+    assert {one.name for one in tmp_path.iterdir()} == {"model", fasta.name}
+
+
 def test_no_model_directory(run: Run, models: Path, fasta: Path, tmp_path: Path) -> None:
     refused(run(tmp_path / "none", fasta), 1, "none: no such model directory")
     refused(run(fasta, fasta), 1, "no such model directory")

@@ -90,6 +90,7 @@ def test_extract_a_region(
     [
         (("chrI:200-251",), 2, "extract: 'chrI:200-251': a region of chrI goes from 1 to at most 250"),
         (("chr9",), 1, "no contig 'chr9' in the reference"),
+        (("I",), 1, "which has chrI, chrII (names are looked up in custom)"),
         (("chrI", "--megabases", "0"), 2, "--megabases 0: must be above 0"),
         (("chrI", "--megabases", "nan"), 2, "--megabases nan: must be above 0"),
         (("chrI", "--megabases", "inf"), 2, "--megabases inf: must be above 0"),

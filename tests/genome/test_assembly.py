@@ -2,10 +2,12 @@
 
 import gzip
 import re
+from contextlib import nullcontext
 
 import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.aliases import open_assembly
 from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, naming_assemblies, shown
 
 
@@ -102,8 +104,31 @@ def test_another_assembly_is_an_error(contigs, message):
 
 
 def test_an_unknown_assembly_is_an_error_that_lists_the_known():
-    with pytest.raises(ConfigError, match="unknown assembly 'hg19'; known are sacCer3, GRCh37"):
-        load_assembly("hg19")
+    with pytest.raises(ConfigError, match="unknown assembly 'hg99'; known are sacCer3, GRCh37"):
+        load_assembly("hg99")
+
+
+@pytest.mark.parametrize(("other", "name"), [("hg19", "GRCh37"), ("hg38", "GRCh38"), ("R64-1-1", "sacCer3")])
+def test_an_assembly_by_another_name_is_that_assembly(other, name):
+    assert load_assembly(other) == load_assembly(name)
+    assert open_assembly(other).name == name
+
+
+@pytest.mark.parametrize(
+    ("assembly", "contig", "length", "message"),
+    [
+        ("hg19", "chrM", 16_571, None),
+        ("hg19", "chrM", 16_569, "in GRCh37 16,571: that is its length in GRCh38"),
+        ("hg19", "MT", 16_569, None),
+        ("hg19", "MT", 16_571, "in GRCh37 16,569: the reference is another assembly"),
+        ("hg38", "chrM", 16_569, None),
+        ("hg38", "chrM", 16_571, "in GRCh38 16,569: that is its length in GRCh37"),
+    ],
+)
+def test_no_mitochondrion_is_taken_for_the_other(assembly, contig, length, message):
+    table = load_assembly(assembly)
+    with pytest.raises(DataError, match=message) if message else nullcontext():
+        table.check_lengths({contig: length})
 
 
 def test_naming_assemblies():

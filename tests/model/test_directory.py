@@ -1,6 +1,7 @@
 """Model directories: what is saved is loaded, and damage is named."""
 
 import json
+import math
 import random
 import resource
 import struct
@@ -364,3 +365,33 @@ def test_weights_of_other_types_become_single_precision(saved: Path, kind: torch
     sign(saved)
     for name, value in load(saved).network.state_dict().items():
         assert value.dtype == torch.float32 and torch.equal(value, weights[name].float())
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["encoder.layers.0.query.weight", "dense.bias"])
+def test_weights_that_are_no_numbers_are_refused(
+    saved: Path, name: str, value: float, kind: torch.dtype
+) -> None:
+    path = saved / "model.safetensors"
+    weights = load_file(path)
+    weights[name].view(-1)[-1] = value
+    save_file(weights | {name: weights[name].to(kind)}, path)
+    sign(saved)
+    with pytest.raises(ModelError, match=rf"model\.safetensors: tensor '{name}' holds what is not a finite"):
+        load(saved)
+
+
+def test_weights_of_the_largest_and_smallest_numbers_are_loaded(saved: Path) -> None:
+    """Whose sums are infinite; only one that is too large for float32 is refused."""
+    path = saved / "model.safetensors"
+    weights, bounds = load_file(path), torch.finfo(torch.float32)
+    values = (bounds.max, bounds.min, bounds.smallest_normal / 8, bounds.max)
+    weights[BIAS].copy_(torch.tensor(values * 2))
+    save_file(weights, path)
+    sign(saved)
+    assert torch.equal(load(saved).network.state_dict()[BIAS], weights[BIAS])
+    save_file(weights | {BIAS: weights[BIAS].double() * 2}, path)
+    sign(saved)
+    with pytest.raises(ModelError, match=f"tensor '{BIAS}' holds what is not a finite number"):
+        load(saved)

@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigbird_dna.api.models import Model
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.model import continuation
 from bigbird_dna.model.continuation import Flank, continued, reads_at_most
 from bigbird_dna.model.filling import LEAST_HIDDEN, Gap, _Filler, _State, hidden_share
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import Model as LoadedModel
 from bigbird_dna.model.sampling import Sampling
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from tests.toys import random_dna, random_model, small_tokenizer
@@ -32,7 +33,14 @@ def made(causal: bool, **values: Any) -> Model:
         }
     )
     learnt: dict[str, Any] = {"context": 40} if causal else {}
-    return random_model(tokenizer, config, PretrainingSettings(next_sentence=False, **learnt), scale=4.0)
+    return public(
+        random_model(tokenizer, config, PretrainingSettings(next_sentence=False, **learnt), scale=4.0)
+    )
+
+
+def public(model: LoadedModel) -> Model:
+    """As `bigbird_dna.load` gives it."""
+    return Model(model.network, model.tokenizer, model.config, model.settings)
 
 
 CAUSAL, MASKED = made(True), made(False)
@@ -219,7 +227,7 @@ def test_what_can_t_be_asked_for(
 
 
 def test_other_models_don_t_generate() -> None:
-    bare = random_model(small_tokenizer(), CAUSAL.config, Settings())
+    bare = public(random_model(small_tokenizer(), CAUSAL.config, Settings()))
     with pytest.raises(
         ModelError, match="was made for embeddings alone; `generate` needs a pretrained model"
     ):

@@ -79,6 +79,7 @@ def test_the_page_has_every_file_in_order_and_nothing_runs(tmp_path: Path, files
     assert "x<script>" in page.text and "<b>" in page.text
     assert "Held out for the test: <demo6>, demo4:1-900." in page.text
     assert "somewhere/else" not in page.text
+    assert "{{" not in page.text and "{%" not in page.text  # captions are the page's own text, no templates
 
 
 def test_what_a_run_has_not_is_left_out(tmp_path: Path, files: list[Path]) -> None:

@@ -89,10 +89,10 @@ def test_an_imported_tokenizer_gives_every_base_its_offset(promoter: Path) -> No
     left, right = 7, 3
     rows = promoter_rows(model.tokenizer, windows, [(left, right)] * 8, settings, model.config.positions)
     assert rows.bases is not None
-    for window, row, bases in zip(windows, rows.ids, rows.bases, strict=True):
-        expected = settings.offsets.rows(window[left : len(window) - right], left)
-        np.testing.assert_array_equal(bases.rows, expected)
-        assert len(bases.starts) == len(row) and bases.starts[-1] == len(expected)
+    expected = settings.offsets.rows([window[left : len(window) - right] for window in windows], [left] * 8)
+    np.testing.assert_array_equal(rows.bases.rows, expected)
+    assert (np.diff(rows.bases.row_tokens) == [*map(len, rows.ids)]).all()
+    assert (np.diff(rows.bases.row_bases) == len(windows[0]) - left - right).all()
 
 
 def test_fine_tuned_and_scored_with_its_own_tokenizer(promoter: Path) -> None:

@@ -56,8 +56,8 @@ def extract_contig(
             place = None if name is None else Interval(name, 0, genome.contigs[name])
         if place is None:
             raise DataError(
-                f"{reference}: no contig {contig!r} in the reference, which has {shown(genome.contigs)}; "
-                f"{ALIAS_HINT}"
+                f"{reference}: no contig {contig!r} in the reference, which has {shown(genome.contigs)} "
+                f"(names are looked up in {assembly.name}); {ALIAS_HINT}"
             )
         end = place.end
         if megabases is not None:

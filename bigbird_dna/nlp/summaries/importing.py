@@ -18,6 +18,7 @@ from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.shapes import check_tensor
 from bigbird_dna.huggingface.tensor_files import StoredTensor, read_tensors
 from bigbird_dna.model.json_files import read_mapping
+from bigbird_dna.model.weights import check_finite
 from bigbird_dna.nlp.summaries.pegasus import PegasusSummariser
 from bigbird_dna.nlp.summaries.settings import DecoderShape, SearchConfig, SpecialIds
 
@@ -258,8 +259,7 @@ def _weights(
             continue
         check_tensor(tensors, theirs, (1, *shape) if name == "logits_bias" else shape, directory)
         weights[name] = tensors[theirs].read().float().reshape(shape)
-        if not weights[name].isfinite().all():
-            raise ModelError(f"{directory}: tensor {theirs!r} holds what is not a finite number")
+        check_finite(weights[name], theirs, directory)
     if further := sorted(tensors.keys() - set(names.values())):
         found = shortened(repr(further[0]))
         raise ModelError(f"{directory}: unexpected tensor {found}: {ARCHITECTURE} has no such part")

@@ -35,7 +35,13 @@ from bigbird_dna.tasks.chromatin.regions import (
     predict_regions,
 )
 from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo, check_disjoint, check_names
-from bigbird_dna.tasks.formats import BINARY_FORMATS, TRACK_FORMATS, check_format, open_destination
+from bigbird_dna.tasks.formats import (
+    BINARY_FORMATS,
+    TRACK_FORMATS,
+    check_contig,
+    check_format,
+    open_destination,
+)
 from bigbird_dna.tasks.predictor import Predictor, finished, flushing
 from bigbird_dna.tasks.provenance import model_files
 
@@ -171,7 +177,12 @@ class _Request:
         counts: Counter[str] = Counter()
         with self._source(regions) as (path, stream):
             places = find_places(self.contigs, None, reference.contigs, reference.path, reference.names)
-            each = partial(each_region, path, reference, places)
+
+            def each(stream: IO[bytes] | None = None) -> Iterator[Region]:
+                for region in each_region(path, reference, places, stream):
+                    check_contig(region.contig, self.format, path)
+                    yield region
+
             asked, expected = self._asked(path, each, stream, model.settings.bin)
 
             def predicted(ask: Predictor) -> Iterator[PredictedRegion]:
