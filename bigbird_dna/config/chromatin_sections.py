@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import ContigName, FileName
-from bigbird_dna.config.section import WATCHING, Section
+from bigbird_dna.config.section import LONGEST_WINDOW, WATCHING, Section
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -43,10 +43,12 @@ class ChromatinDataConfig(Section):
         default=None, description="regular expression for file names in a folder of peaks"
     )
     group: str = Field(default="TF", description="of the tracks of a folder")
-    bin: int = Field(default=200, ge=1, description="bp that one prediction stands for")
-    window: int = Field(default=8000, ge=1, description="bp of sequence around a bin, bin included")
+    bin: int = Field(default=200, ge=1, le=LONGEST_WINDOW, description="bp that one prediction stands for")
+    window: int = Field(
+        default=8000, ge=1, le=LONGEST_WINDOW, description="bp of sequence around a bin, bin included"
+    )
     compare_window: int | None = Field(
-        default=None, ge=1, description="bp; a second model that sees no more than this"
+        default=None, ge=1, le=LONGEST_WINDOW, description="bp; a second model that sees no more than this"
     )
     shift: int = Field(default=0, ge=0, description="bp a training window is moved by, at random")
     label: Literal["half", "any", "centre"] | int = Field(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from bigbird_dna.config.names import FileName
-from bigbird_dna.config.section import WATCHING, Section
+from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS, WATCHING, Section
 from bigbird_dna.config.training import (
     MOST_PROCESSES,
     CalibrationConfig,
@@ -58,10 +58,16 @@ class PromoterWindowsConfig(Section):
     """Promoter windows and their negatives."""
 
     upstream: int | None = Field(
-        default=5000, ge=0, description="bp before the TSS; null with sequences: half of their length"
+        default=5000,
+        ge=0,
+        le=LONGEST_WINDOW,
+        description="bp before the TSS; null with sequences: half of their length",
     )
     downstream: int | None = Field(
-        default=3000, ge=1, description="bp from the TSS on, TSS included; null with sequences: the rest"
+        default=3000,
+        ge=1,
+        le=LONGEST_WINDOW,
+        description="bp from the TSS on, TSS included; null with sequences: the rest",
     )
     negative_sets: tuple[NegativeSet, ...] = Field(
         default=(*PARTED_SETS, "genomic"),
@@ -125,7 +131,10 @@ class PromoterModelConfig(StartConfig):
         description="linear: one layer, as in the paper; dense: another before it, as HuggingFace's",
     )
     views: Annotated[int, WATCHING] = Field(
-        default=1, ge=1, description="tokenisations of a window whose probabilities are averaged"
+        default=1,
+        ge=1,
+        le=MOST_VIEWS,
+        description="tokenisations of a window whose probabilities are averaged",
     )
     base_positions: bool = Field(
         default=True, description="each token also carries which base lies at which offset from the TSS"
@@ -140,7 +149,9 @@ class PromoterModelConfig(StartConfig):
 class PromoterTrainingConfig(FinetuningConfig):
     """Fine-tuning on promoter windows."""
 
-    jitter: int = Field(default=0, ge=0, description="bp cut at random from each end in training")
+    jitter: int = Field(
+        default=0, ge=0, le=LONGEST_WINDOW, description="bp cut at random from each end in training"
+    )
 
 
 class PromoterCalibrationConfig(CalibrationConfig):

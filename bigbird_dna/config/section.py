@@ -13,6 +13,10 @@ LATER = "is in no former name of a checkpoint"
 # Marks a key that was added later and says nothing at its default: what was made without it isn't made again.
 UNSAID = "is left out at its default"
 
+# Bounds of what sizes memory and time before a weight is read: a damaged description must cost neither.
+LONGEST_WINDOW = 1_000_000  # bp; twice the longest input of published models of sequences
+MOST_VIEWS = 100
+
 
 class Section(BaseModel):
     """A frozen group of keys that refuses keys it doesn't know."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.config.section import LONGEST_WINDOW, MOST_VIEWS
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.model.base_positions import BaseOffsets
 
@@ -87,14 +88,16 @@ class PromoterSettings(Settings):
     """Of a promoter model: its window and how it is read."""
 
     task: ClassVar[Task] = "promoter"
-    upstream: int = Field(ge=0, description="bp before the TSS")
-    downstream: int = Field(ge=1, description="bp from the TSS on, TSS included")
+    upstream: int = Field(ge=0, le=LONGEST_WINDOW, description="bp before the TSS")
+    downstream: int = Field(ge=1, le=LONGEST_WINDOW, description="bp from the TSS on, TSS included")
     pooling: Pooling
     head: Head = Field(
         default="dense", description="linear: no layer between the pooled vector and the output"
     )
-    jitter: int = Field(ge=0, description="bp that views, and training windows, are cut by")
-    views: int = Field(ge=1, description="tokenisations of a window that are averaged")
+    jitter: int = Field(
+        ge=0, le=LONGEST_WINDOW, description="bp that views, and training windows, are cut by"
+    )
+    views: int = Field(ge=1, le=MOST_VIEWS, description="tokenisations of a window that are averaged")
     negative_set: str | None = Field(default=None, description="what it was trained against")
     shuffled_labels: bool = Field(default=False, description="the control")
     base_positions: bool = Field(
@@ -135,8 +138,8 @@ class ChromatinSettings(Settings):
     """Of a chromatin model: its window, the bin in the window's middle, and its tracks."""
 
     task: ClassVar[Task] = "chromatin"
-    window: int = Field(ge=1, description="bp")
-    bin: int = Field(ge=1, description="bp")
+    window: int = Field(ge=1, le=LONGEST_WINDOW, description="bp")
+    bin: int = Field(ge=1, le=LONGEST_WINDOW, description="bp")
     pooling: BinPooling
     bin_layers: int = Field(ge=0)
     head: Head = Field(

@@ -301,6 +301,15 @@ def test_an_ensemble_of_any_size_costs_nothing(saved: Path, keys: dict[str, int]
         load(saved)
 
 
+@pytest.mark.parametrize("key", ["upstream", "downstream", "jitter", "views"])
+def test_settings_that_would_take_all_memory_are_refused(saved: Path, key: str) -> None:
+    """They size what is computed of each window, whatever the weights: no shape gives them away."""
+    for value in (10**7, 10**9, 10**18):
+        describe(saved, settings=SETTINGS.as_json() | {key: value})
+        with pytest.raises(ModelError, match=rf"config\.json: .*{key}"):
+            load(saved)
+
+
 def test_weights_of_other_shapes_are_refused(saved: Path) -> None:
     for change, reason in (
         ({"encoder_layers": 2}, "tensor 'encoder.layers.1.query.weight' is missing"),
