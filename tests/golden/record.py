@@ -42,12 +42,12 @@ def _digest(content: bytes | str) -> str:
 
 
 def _run(*words: object, home: Path | None = None, errors: bool = False) -> str:
-    """What a command of this environment prints."""
+    """What a command of this environment prints; with `errors` also what it says of a failure."""
     environment = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = str(REPOSITORY)
     command = [str(BIN / str(words[0])), *map(str, words[1:])]
     done = subprocess.run(command, cwd=home or REPOSITORY, env=environment, capture_output=True, text=True)
-    if done.returncode != 0:
+    if done.returncode != 0 and not errors:
         raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + (done.stderr if errors else "")
 
@@ -191,6 +191,8 @@ def dry_runs() -> Entries:
                 words = ["--snakefile", REPOSITORY / "Snakefile", "--cores", 32, "--directory", name, *files]
                 local = _stand_ins(Path(name), path.stem)
                 text = _run("snakemake", "--dry-run", *words, *local, "--", target, errors=True)
+                if missing := re.search(r"^MissingInputException.*\n(?:.*\n)*?(?=\S)", text, re.MULTILINE):
+                    yield f"{path.stem} {target}", _digest("\n".join(sorted(missing[0].split("\n")[1:])))
                 for number, job in enumerate(sorted(set(_jobs(text.replace(name, "HOME"))))):
                     yield f"{path.stem} {target} {number}", job
 
