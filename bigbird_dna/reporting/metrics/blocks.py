@@ -12,16 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate
+from bigbird_dna.reporting.metrics.steps import Floats
 
 BLOCK_BASES = 10_000
 RESAMPLES = 2000
 FEWEST_BLOCKS = 2  # of fewer nothing can be drawn
 _CHUNK = 1 << 22  # draws of blocks that are held at a time: 32 MB
-
-Floats = NDArray[np.float64]
 
 
 class Rate(NamedTuple):

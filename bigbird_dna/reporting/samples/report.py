@@ -75,8 +75,8 @@ def report_samples(
     for name, own in ((f"{samples}", written), (source, held_out)):
         _check_known(name, own, longest)
     compared = compare_samples(written, held_out, counts, longest, seed)
-    for k, divergence in compared.divergences[REAL].items():
-        if math.isnan(divergence.mean):
+    for k, found in compared.divergences[REAL].items():
+        if math.isnan(found.mean):
             raise DataError(
                 f"{source}: no stretch that was drawn has a run of {k} known bases: too many are unknown, or "
                 "the samples too short"

@@ -87,8 +87,8 @@ def judge(models: Sequence[StudyModel], labels: Path | None, min_positives: int 
 def cells(judged: Judged) -> Iterator[Cell]:
     """Each share and start of a task's models, in their order."""
     found: dict[tuple[float, StudyStart], list[int]] = {}
-    for number, model in enumerate(judged.models):
-        found.setdefault((model.share, model.start), []).append(number)
+    for index, model in enumerate(judged.models):
+        found.setdefault((model.share, model.start), []).append(index)
     for (share, start), own in found.items():
         theirs = found.get((share, PRETRAINED), []) if start != PRETRAINED else []
         by_seed = {judged.models[number].seed: number for number in theirs}
@@ -150,11 +150,11 @@ def _judge_chromatin(models: Sequence[StudyModel], labels: Path, min_positives: 
     names = tuple(f"track {number + 1}" for number in range(truth.tracks))
     areas = np.empty((len(models), truth.tracks))
     enough = np.zeros(truth.tracks, bool)
-    for number, model in enumerate(models):
+    for index, model in enumerate(models):
         path = model.path.parent / PREDICTIONS
         array = open_predictions(path, labels, (truth.rows, truth.tracks))
         judged = judge_tracks(array, truth, {}, names)
-        areas[number] = [one.auroc.value for one in judged]
+        areas[index] = [one.auroc.value for one in judged]
         enough = np.array([one.positives >= min_positives for one in judged])
     counting = enough & ~np.isnan(areas).any(axis=0)
     if not counting.any():
