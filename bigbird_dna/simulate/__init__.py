@@ -18,7 +18,18 @@ from bigbird_dna.console import log
 from bigbird_dna.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.files import write_json
-from bigbird_dna.simulate import writing
+from bigbird_dna.simulate.writing import (
+    contig_numbers,
+    gzip_writer,
+    index_outputs,
+    locus_lines,
+    peak_lines,
+    promoter_lines,
+    track_table,
+    variant_lines,
+    vcf_header,
+    write_sequence,
+)
 from bigbird_dna.simulate.contig import simulate_contig
 from bigbird_dna.simulate.motifs import CORE, MOTIFS, weights
 from bigbird_dna.simulate.parameters import MEGABASES_RANGE, Parameters, contig_lengths
@@ -63,24 +74,24 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
         genome = stack.enter_context(pysam.BGZFile(str(fasta), "wb", None))
         variants = stack.enter_context(pysam.BGZFile(str(vcf), "wb", None))
         sga = stack.enter_context((directory / "promoters.sga").open("w"))
-        loci = stack.enter_context(writing.gzip_writer(directory / "loci.bed.gz"))
+        loci = stack.enter_context(gzip_writer(directory / "loci.bed.gz"))
         peaks = {
-            track: stack.enter_context(writing.gzip_writer(directory / "peaks" / f"{track}.narrowPeak.gz"))
+            track: stack.enter_context(gzip_writer(directory / "peaks" / f"{track}.narrowPeak.gz"))
             for track in TRACKS
         }
-        variants.write(writing.vcf_header(lengths).encode())
+        variants.write(vcf_header(lengths).encode())
         for (name, length), contig_seed in zip(lengths.items(), contig_seeds, strict=True):
             contig = simulate_contig(name, length, consensus, parameters, contig_seed)
-            writing.write_sequence(genome, contig)
-            sga.writelines(writing.promoter_lines(contig))
-            loci.write("".join(writing.locus_lines(contig)).encode())
-            variants.write("".join(writing.variant_lines(contig)).encode())
+            write_sequence(genome, contig)
+            sga.writelines(promoter_lines(contig))
+            loci.write("".join(locus_lines(contig)).encode())
+            variants.write("".join(variant_lines(contig)).encode())
             for track, stream in peaks.items():
-                stream.write("".join(writing.peak_lines(contig, track)).encode())
-            numbers[name] = writing.contig_numbers(contig)
+                stream.write("".join(peak_lines(contig, track)).encode())
+            numbers[name] = contig_numbers(contig)
             log(f"{name}: {length:,} bp simulated")
-    writing.index_outputs(fasta, vcf)
-    (directory / "tracks.tsv").write_text(writing.track_table())
+    index_outputs(fasta, vcf)
+    (directory / "tracks.tsv").write_text(track_table())
     write_json(directory / "truth.json", _truth(seed, parameters, numbers))
 
 
