@@ -17,7 +17,7 @@ from benchmarks.contenders import Benchmark, Case, LeftOut
 from benchmarks.options import Options
 from benchmarks.timing import seconds_of
 from bigbird_dna.attention import RouteWarning
-from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.training import peak_memory as memory
 
 START_SECONDS = 300  # for a process to start, load everything and make its inputs

@@ -27,16 +27,16 @@ from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.packed import PackedReference
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.model.device import cpu_threads
-from bigbird_dna.simulate import simulate
+from bigbird_dna.genome.sequence import whole_contigs
+from bigbird_dna.model.inference import cpu_threads
+from bigbird_dna.simulate.writing import simulate
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens.corpus import sample_sentences
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.opening import load_tokenizer
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 

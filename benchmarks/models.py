@@ -24,11 +24,11 @@ from benchmarks.timing import bfloat16_speed, describe, matrix_product, turns
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
-from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.model.batching import window_rows
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
-from bigbird_dna.model.promoter_model import PromoterRows, promoter_probabilities
-from bigbird_dna.model.rows import window_rows
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.model.inference import cpu_threads
+from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import autocast
 from bigbird_dna.training.estimate import matrix_rate, training_seconds
 from bigbird_dna.training.memory import freed_memory_kept

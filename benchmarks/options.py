@@ -15,7 +15,7 @@ from pydantic import (
 from bigbird_dna.attention import Pattern, Route
 from bigbird_dna.config import known_mechanisms
 from bigbird_dna.errors import UsageError
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.inference import choose_device
 
 T = TypeVar("T")
 BLOCKS = ("block_size", "global_blocks", "window_blocks", "random_blocks")

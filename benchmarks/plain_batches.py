@@ -8,11 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model.bin_rows import BinRows
-from bigbird_dna.model.rows import pad
+from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.model.batching import BinRows, pad
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model

@@ -34,17 +34,16 @@ if __name__ == "__main__":  # run by its path: `benchmarks` isn't installed
 from benchmarks.machine import describe_machine, describe_software
 from benchmarks.page import three
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.errors import BigBirdDnaError, DataError
-from bigbird_dna.files import check_writable, write_json
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
-from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.genome.places import find_places
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.model.device import choose_device, cpu_threads
+from bigbird_dna.genome.region_filter import find_places
+from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.model.directory import load_promoter_model
-from bigbird_dna.model.inference import inference
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.inference import choose_device, cpu_threads, inference
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.reporting import style
 from bigbird_dna.tasks.promoters.scan import BOTH_STRANDS, ScoredWindow, scan_promoters
 

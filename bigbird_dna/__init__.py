@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bigbird_dna.tasks.merging import merge_pieces
     from bigbird_dna.tasks.promoters.scoring import score_promoters
     from bigbird_dna.tasks.variants.scoring import score_variants
-    from bigbird_dna.tokens.tokenizer import DnaTokenizer
+    from bigbird_dna.tokens.dna import DnaTokenizer
 
     __version__: str
 
@@ -49,7 +49,7 @@ __all__ = [
 _HOMES = {
     "ATTENTIONS": "bigbird_dna.attention",
     "ChromatinModel": "bigbird_dna.api.models",
-    "DnaTokenizer": "bigbird_dna.tokens.tokenizer",
+    "DnaTokenizer": "bigbird_dna.tokens.dna",
     "Encoder": "bigbird_dna.model.encoder",
     "EncoderConfig": "bigbird_dna.config",
     "Model": "bigbird_dna.api.models",

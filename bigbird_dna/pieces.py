@@ -15,9 +15,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
+from bigbird_dna.disk.atomic import checksum, reading
+from bigbird_dna.disk.outputs import destination, is_special
 from bigbird_dna.errors import DataError, UsageError, shortened
-from bigbird_dna.files import checksum, reading
-from bigbird_dna.outputs import destination, is_special
 
 if TYPE_CHECKING:  # slow to import: inside the functions
     from numpy.typing import NDArray
@@ -196,7 +196,7 @@ class PieceFile:
 
     def arrays(self, *names: str) -> list["NDArray[Any]"]:
         """Its arrays of these names; `DataError` if one is missing or damaged."""
-        from bigbird_dna.arrays import open_npz
+        from bigbird_dna.disk.foreign import open_npz
 
         with reading(self.path, _FAULT, Exception), open_npz(self.path) as stored:
             return [stored.read(name) for name in names]

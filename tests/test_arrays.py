@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.arrays import open_npz, read_header
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.foreign import open_npz, read_header
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading
 
 SHAPES = [(), (0,), (5,), (3, 4), (2, 0, 3), (2, 3, 4)]
 DTYPES = ["u1", "<f4", ">f8", "i8", "?", "<U7", "S3"]

@@ -15,10 +15,10 @@ import pytest
 import torch
 import typer.main
 
-from bigbird_dna import cards
-from bigbird_dna.cards import lease_cards, release_card, take_card, visible_cards
+from bigbird_dna import gpus as cards
 from bigbird_dna.errors import UsageError
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.gpus import lease_cards, release_card, take_card, visible_cards
+from bigbird_dna.model.inference import choose_device
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 
@@ -218,7 +218,7 @@ rule one:
 JOB = """
 import sys, time
 from pathlib import Path
-from bigbird_dna.cards import lease_cards, take_card
+from bigbird_dna.gpus import lease_cards, take_card
 lease_cards()
 Path(f"began-{sys.argv[2]}").write_text(str(take_card(8)))
 while not Path(f"began-{1 - int(sys.argv[2])}").exists():

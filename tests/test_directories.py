@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna import directories
-from bigbird_dna.directories import MARKER, atomic_directory, check_directory, into_directory
+from bigbird_dna.disk import directories
+from bigbird_dna.disk.directories import MARKER, atomic_directory, check_directory, into_directory
 from bigbird_dna.errors import UsageError
 
 

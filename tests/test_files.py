@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna import scratch
+from bigbird_dna.disk import atomic as scratch
+from bigbird_dna.disk.atomic import atomic_path, checksum, read_json, write_json
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_path, checksum, read_json, write_json
 
 
 def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
 ) -> None:
     monkeypatch.setattr(scratch, "_swept", set())
     code = (
-        "import os, sys; from pathlib import Path; from bigbird_dna.scratch import make_scratch;"
+        "import os, sys; from pathlib import Path; from bigbird_dna.disk.atomic import make_scratch;"
         "made = make_scratch(Path(sys.argv[1])); (made / 'half').write_text('half'); print(made.name)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

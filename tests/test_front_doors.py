@@ -16,11 +16,11 @@ import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, refused
 from tests.toys import random_dna, random_model
 

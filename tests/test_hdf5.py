@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
+from bigbird_dna.disk.foreign import check_array, open_hdf5, own_arrays, read_text
 from bigbird_dna.errors import DataError
-from bigbird_dna.hdf5 import check_array, open_hdf5, own_arrays, read_text
 
 
 def names(path: Path) -> list[str]:

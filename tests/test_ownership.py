@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.ownership import distrust
+from bigbird_dna.disk.user_cache import distrust
 
 
 @pytest.fixture

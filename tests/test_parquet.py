@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigbird_dna import parquet
+from bigbird_dna.disk import foreign as parquet
+from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.errors import DataError
-from bigbird_dna.parquet import check_cells, read_frame
 
 
 def table() -> pd.DataFrame:

@@ -13,14 +13,14 @@ import torch
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.model import rows as calls
-from bigbird_dna.model.chromatin_model import ChromatinModel
-from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.model import batching as calls
+from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.inference import cpu_threads
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.reporting.language_model.table import COLUMNS
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run
 from tests.toys import predictions, random_dna, random_model
 

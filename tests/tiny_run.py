@@ -7,12 +7,11 @@ import numpy as np
 import yaml
 
 from bigbird_dna.config import load_config
-from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.data.promoter_windows import prepare_windows
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.tasks.promoters.windows import prepare_windows
-from bigbird_dna.tasks.tokenize import tokenize, train_tokenizer
+from bigbird_dna.genome.sequence import Locus, reverse_complement
+from bigbird_dna.tokens.encode import tokenize, train_tokenizer
 
 MOTIF = "TATAAAGGCGCG"
 UPSTREAM, DOWNSTREAM = 60, 40

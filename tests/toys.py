@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.simulate.motifs import Motif
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from bigbird_dna.config import EncoderConfig
     from bigbird_dna.model.model import Model
     from bigbird_dna.model.settings import Settings
+    from bigbird_dna.tokens.dna import DnaTokenizer
     from bigbird_dna.tokens.interface import Tokenizer
-    from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 
 def random_model(
@@ -101,7 +100,7 @@ def random_dna(length: int, seed: int) -> str:
 @cache
 def small_tokenizer() -> "DnaTokenizer":
     """A tokenizer of 40 pieces, trained once."""
-    from bigbird_dna.tokens.tokenizer import DnaTokenizer
+    from bigbird_dna.tokens.dna import DnaTokenizer
 
     with tempfile.TemporaryDirectory() as directory:
         sentences = [random_dna(300, seed) for seed in range(30)]

@@ -16,14 +16,14 @@ from torch.utils.data import Dataset
 
 from bigbird_dna.checks import check_at_least_one, check_choice
 from bigbird_dna.config import DERIVED_SETS
+from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.genome.splits import Split
+from bigbird_dna.model.batching import pad, window_rows
 from bigbird_dna.model.model import Model
-from bigbird_dna.model.rows import pad, window_rows
-from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
 from bigbird_dna.tokens.interface import Tokenizer
 
 # Axes: L bp of a window, n tokens of one, B items of a batch, T tracks.

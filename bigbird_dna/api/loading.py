@@ -5,7 +5,7 @@ from pathlib import Path
 from bigbird_dna.api.models import ChromatinModel, Model, PromoterModel
 from bigbird_dna.errors import UsageError, shortened
 from bigbird_dna.model import directory
-from bigbird_dna.model.positions import Extension
+from bigbird_dna.model.longer_inputs import Extension
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:

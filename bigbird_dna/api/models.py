@@ -12,11 +12,13 @@ from bigbird_dna.api.places import Regions, Variants, opened, read_regions, read
 from bigbird_dna.api.tables import allele_table, each_in_place, place_table
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model import chromatin_model, model, promoter_model
-from bigbird_dna.model.calibrated import finish_of
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model import chromatin as chromatin_model
+from bigbird_dna.model import model
+from bigbird_dna.model import promoter as promoter_model
+from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.generation import Flanks, generate
-from bigbird_dna.model.sampling import Sampling
+from bigbird_dna.model.inference import choose_device
+from bigbird_dna.model.model import finish_of
 from bigbird_dna.tasks.chromatin import regions as chromatin_regions
 from bigbird_dna.tasks.predictor import finished
 from bigbird_dna.tasks.promoters.region_scores import RegionScore, score_regions

@@ -14,9 +14,9 @@ import pandas as pd
 from bigbird_dna.errors import DataError, UsageError, shortened
 from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
 from bigbird_dna.genome.fields import FURTHEST, check_name, whole_number
-from bigbird_dna.genome.intervals import OPPOSITE, Strand
-from bigbird_dna.genome.places import warn_of_absent
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.region_filter import warn_of_absent
+from bigbird_dna.genome.sequence import OPPOSITE, Strand
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
 from bigbird_dna.tasks.chromatin.regions import BEYOND, UNKNOWN

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna import native_build
 from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result
 from bigbird_dna.attention.native_layer import layer_agrees
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.disk import native as native_build
 
 # Axes: B batch, H heads, L tokens, K head width.
 

@@ -1,10 +1,17 @@
-"""What simple predictors know of hidden tokens: the rivals that a masked-token model has to beat.
+"""Baselines of the language model on masked tokens.
+
+What simple predictors know of hidden tokens: the rivals that a masked-token model has to beat.
 
 All are judged on the same hidden tokens, in bits for the bases of each. Those of a plain name see what a
 masked-token model sees: no hidden token tells of another, and contexts end at the nearest one. Those that are
 "told the rest" see every token but the one in question, as a masked-token model does if one token is hidden
 at a time. Orders, strengths and exponents are chosen on hidden validation tokens: where those are the ones
 that are judged, it favours the baselines.
+
+What simple predictors know of the next token: the rivals of a causal model.
+
+They see every token, or base, to the left of the one in question, from its document's beginning on, which is
+more than a causal model sees of an input. Orders and strengths are chosen on validation tokens.
 """
 
 from __future__ import annotations
@@ -16,9 +23,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.language_tokens import HeldOut, TokenModels, evenly, fit_token_models, left_bits
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
-from bigbird_dna.baselines.pieces import PieceBases
+from bigbird_dna.baselines.ngram import KneserNey
+from bigbird_dna.baselines.tokens import (
+    HeldOut,
+    PieceBases,
+    TokenModels,
+    evenly,
+    fit_left_model,
+    fit_token_models,
+    left_bits,
+)
 from bigbird_dna.console import log, progress
 from bigbird_dna.reporting.language_model.table import TOLD, UNIFORM
 from bigbird_dna.tokens.interface import Tokenizer
@@ -218,3 +233,61 @@ def fit_bases(
     size = sum(int(pieces.lengths[document].sum()) for document in documents)
     markov.mix(pieces.codes(documents[index]) for index in evenly(len(documents), CHOOSING_BASES / size))
     return BaseModel(markov, pieces)
+
+
+LEFT_PREDICTORS = (UNIFORM, UNIGRAM, TOKENS_LEFT, BASES_LEFT)
+
+
+@dataclass(frozen=True)
+class LeftBaselines:
+    """Fitted predictors; `fit_left_baselines` makes them."""
+
+    tokens: KneserNey
+    unigram: KneserNey
+    bases: BaseModel
+    base_order: int
+    both_strands: bool
+
+    def judge(self, held_out: HeldOut) -> Judged:
+        """Bits of tokens; `ValueError` for one that is not made of A, C, G and T alone."""
+        ids = [document[places] for document, places in zip(*held_out, strict=True)]
+        bases = self.bases.pieces.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
+        bits = {
+            UNIFORM: 2.0 * bases,
+            UNIGRAM: left_bits(self.unigram, held_out, told=True),
+            TOKENS_LEFT: left_bits(self.tokens, held_out, told=True),
+            BASES_LEFT: self.bases.bits(held_out, self.base_order, both=False, told=True),
+        }
+        return Judged(bits, bases, self.notes())
+
+    def notes(self) -> dict[str, str]:
+        """What was chosen, by predictor."""
+        strands = "both strands" if self.both_strands else "one strand"
+        return {
+            UNIFORM: "2 bits a base",
+            UNIGRAM: "frequencies of tokens",
+            TOKENS_LEFT: f"Kneser–Ney, order {self.tokens.order}",
+            BASES_LEFT: f"order {self.base_order}, {strands}",
+        }
+
+
+def fit_left_baselines(
+    training: Sequence[Ids],
+    validation: HeldOut,
+    tokenizer: Tokenizer,
+    *,
+    token_order: int = 6,
+    base_order: int = LARGEST_ORDER,
+    both_strands: bool = True,
+    memory: int = MEMORY,
+) -> LeftBaselines:
+    """Fit an n-gram over tokens and a Markov model over bases; arguments and errors as of
+    `fit_language_baselines`."""
+    hidden = sum(map(len, validation.hidden))
+    if not hidden:
+        raise ValueError("baselines are chosen on validation tokens, and there are none")
+    chosen = np.asarray(evenly(hidden, CHOOSING_TOKENS / hidden))
+    tokens, unigram = fit_left_model(training, validation, chosen, tokenizer, token_order, memory)
+    bases = fit_bases(training, validation, PieceBases(tokenizer), base_order, both_strands)
+    order = best_base_order(bases, validation, chosen, base_order, both=False, told=True)
+    return LeftBaselines(tokens, unigram, bases, order, both_strands)

@@ -20,11 +20,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.markov_bridge import bridge_bits
 from bigbird_dna.baselines.markov_counts import (
     Codes,
     Counts,
     Words,
+    bridge_bits,
     checked_codes,
     count_words,
     known_before,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.codes import base_codes
+from bigbird_dna.baselines.kmers import base_codes
 from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN

@@ -60,8 +60,8 @@ def measure_training(
 
     Time on a CPU is that of processors, which other work on the machine changes little.
     """
-    from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.outputs import check_output
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.ablation.costs import measure_training as measure
 
     settings, paths = read_run(config, overrides)
@@ -89,8 +89,8 @@ def plan_same_time(
     Steps are counted by measurements and not while they are made, so that a killed training goes on to the
     same end, and whatever else the machine does takes no steps away.
     """
+    from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.errors import UsageError
-    from bigbird_dna.outputs import check_output
     from bigbird_dna.tasks.ablation.same_time import plan_same_time as plan
 
     if (reference is None) == (seconds is None):
@@ -120,8 +120,8 @@ def judge_models(
 
     Writes the bits of each token, which report-ablation compares pair by pair.
     """
-    from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.outputs import check_output
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.ablation.judging import judge_models as judge
 
     named = named_files("judge-models", models)

@@ -10,9 +10,9 @@ import bigbird_dna
 from bigbird_dna.cli.naming import LOOK
 from bigbird_dna.cli.options import Device, Threads, option, output
 from bigbird_dna.console import log
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.atomic import check_writable, write_json
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import check_writable, write_json
 
 # The options that several commands have. What their values may be is known to `benchmarks.options`.
 Lengths = Annotated[str, option(None, "Tokens, with commas.")]

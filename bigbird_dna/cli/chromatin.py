@@ -53,7 +53,7 @@ def unpack_deepsea(
     output: Annotated[Path, output("DIR", "For the three files.")],
 ) -> None:
     """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare-chromatin reads them."""
-    from bigbird_dna.genome.deepsea.bundle import unpack_bundle
+    from bigbird_dna.genome.chromatin.deepsea import unpack_bundle
 
     unpack_bundle(bundle, output)
 
@@ -92,7 +92,7 @@ def prepare_chromatin(
     With chromatin.data.tracks deepsea, or --bundle, bins, labels and splits are those that DeepSEA
     published; sampled windows of the bundle are compared with the reference.
     """
-    from bigbird_dna.tasks.chromatin.data import prepare_data
+    from bigbird_dna.data.chromatin import prepare_data
 
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = read_run(config, [*(overrides or ()), *published])
@@ -131,7 +131,7 @@ def finetune_chromatin(
 ) -> None:
     """Train a chromatin model; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin as train
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
@@ -173,8 +173,8 @@ def calibrate_chromatin(
     Commands that predict give the corrected probabilities with --calibrated. chromatin.calibration says how
     many bins, and how; chromatin.evaluation.middle whether neighbours share a window.
     """
-    from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.tasks.chromatin.calibrating import calibrate_chromatin as calibrate
+    from bigbird_dna.finetuning.calibrate import calibrate_chromatin as calibrate
+    from bigbird_dna.model.inference import cpu_threads
 
     settings, paths = read_run(config, overrides)
     with cpu_threads(threads):
@@ -204,8 +204,8 @@ def predict_bins(
     threads: Threads = None,
 ) -> None:
     """Predict the test bins of the data set: what auc-report compares with their labels."""
-    from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.tasks.chromatin.evaluation import evaluate_models
+    from bigbird_dna.finetuning.evaluation import evaluate_models
+    from bigbird_dna.model.inference import cpu_threads
 
     settings, paths = read_run(config, overrides)
     with cpu_threads(threads):
@@ -233,8 +233,8 @@ def fit_chromatin_baseline(
     threads: Threads = None,
 ) -> None:
     """Fit a logistic regression on k-mers to every track and predict the same test bins."""
-    from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.tasks.chromatin.evaluation import evaluate_baseline
+    from bigbird_dna.finetuning.evaluation import evaluate_baseline
+    from bigbird_dna.model.inference import cpu_threads
 
     settings, paths = read_run(config, overrides)
     with cpu_threads(threads):

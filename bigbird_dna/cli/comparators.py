@@ -67,7 +67,7 @@ def fit_promoter_comparator(
     A network that was killed goes on from its last checkpoint when started again with the same options.
     """
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.comparators.options import Options
     from bigbird_dna.tasks.comparators.promoters import fit_promoter_comparator as fit
 
@@ -119,7 +119,7 @@ def fit_chromatin_comparator(
     The tracks that it can predict are all; of motifs those whose factor has a known matrix. A network that
     was killed goes on from its last checkpoint when started again with the same options.
     """
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.comparators.chromatin import fit_chromatin_comparator as fit
     from bigbird_dna.tasks.comparators.options import Options
 

@@ -39,7 +39,7 @@ def train_density(
     Writes result.json (bits per byte of the test files, which of images is bits per dim), the log and the
     weights. A killed run goes on from its last checkpoint when started again.
     """
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.density.training import train_density as train
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end

@@ -77,8 +77,8 @@ def extend_positions(
 
     Fine-tune and evaluate the new model at the length that it is meant for.
     """
-    from bigbird_dna.model.positions import METHODS, Extension
-    from bigbird_dna.tasks.extend import extend_model
+    from bigbird_dna.model.longer_inputs import METHODS, Extension
+    from bigbird_dna.registry.change import extend_model
 
     check_choice("method", method, METHODS)
     extend_model(model_dir, output, positions, cast(Extension, method))
@@ -89,6 +89,6 @@ def combine_models(
     models: Annotated[list[Path], argument("Two or more chromatin models.", "MODEL_DIR...")], output: NewModel
 ) -> None:
     """Make one model of several that were trained independently: it predicts their mean probability."""
-    from bigbird_dna.tasks.chromatin.ensemble import combine_models as combine
+    from bigbird_dna.registry.change import combine_models as combine
 
     combine(models, output)

@@ -67,7 +67,7 @@ def generate(
     Every sample has exactly that many bases: the last piece is cut. On a CPU a sample is the same however
     many are asked for, and with any --threads.
     """
-    from bigbird_dna.model.sampling import Sampling
+    from bigbird_dna.model.decoding import Sampling
     from bigbird_dna.tasks.generation import generate_samples
 
     count = generate_samples(

@@ -58,7 +58,7 @@ def find_nearest(
     (equal bases +1, others -1, a base without a partner -2) as a share of the held-out window: 1 for a copy,
     0.5 where half of it is one, or where three quarters of its bases are the same.
     """
-    from bigbird_dna.tasks.homology.fasta import find_nearest as find
+    from bigbird_dna.data.similar import find_nearest as find
 
     find(held_out, training, output)
 
@@ -83,7 +83,7 @@ def find_nearest_promoters(
     find-nearest. The predictions are a baseline: the label of the nearest window, as surely as that is
     similar.
     """
-    from bigbird_dna.tasks.homology.promoters import find_nearest_promoters as find
+    from bigbird_dna.data.similar import find_nearest_promoters as find
 
     settings, paths = read_run(config, overrides)
     find(
@@ -113,7 +113,7 @@ def find_nearest_bins(
     The test bins are those of predict-bins, in their order; similarity is as of find-nearest. The
     predictions are a baseline: the labels of the nearest window, as surely as that is similar.
     """
-    from bigbird_dna.tasks.homology.bins import find_nearest_bins as find
+    from bigbird_dna.data.similar import find_nearest_bins as find
 
     settings, paths = read_run(config, overrides)
     find(
@@ -140,7 +140,7 @@ def drop_similar_bins(
     Similarity is as of find-nearest-bins. Tracks and held-out bins stay as they are, so that figures can be
     compared. In the workflow the key splits.similarity does this.
     """
-    from bigbird_dna.tasks.homology.bins import drop_similar_bins as drop
+    from bigbird_dna.data.similar import drop_similar_bins as drop
 
     drop(data, reference, output, similarity, window=window)
 

@@ -46,7 +46,7 @@ def make_long_range(
     """
     from bigbird_dna.checks import check_choice
     from bigbird_dna.config import LONG_RANGE_TASKS, LongRangeConfig
-    from bigbird_dna.directories import atomic_directory
+    from bigbird_dna.disk.directories import atomic_directory
     from bigbird_dna.tasks.long_range.listops import write_listops
     from bigbird_dna.tasks.long_range.pathfinder import write_pathfinder
 
@@ -87,7 +87,7 @@ def train_long_range(
     """
     from bigbird_dna.checks import check_choice
     from bigbird_dna.config import LONG_RANGE_TASKS, LongRangeConfig
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.long_range.training import train_long_range as train
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end

@@ -82,9 +82,9 @@ def main() -> NoReturn:
     guard_streams()
     from typer.main import get_command
 
-    from bigbird_dna.cards import lease_cards, release_card
     from bigbird_dna.cli.app import app
-    from bigbird_dna.scratch import remove_left
+    from bigbird_dna.disk.atomic import remove_left
+    from bigbird_dna.gpus import lease_cards, release_card
 
     command = get_command(app)  # takes a while; the application itself would set a hook of its own
     # Where an exception can't go on, as in a finaliser, Python and Cython print it with its traceback.

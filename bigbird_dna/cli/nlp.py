@@ -142,8 +142,8 @@ def report(
     output: Annotated[Path, output("FILE", "Page to write (HTML).")],
 ) -> None:
     """Write one page of tasks: what was measured beside what was published."""
+    from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.nlp.report import report_tasks
-    from bigbird_dna.outputs import check_output
 
     check_output(output, evaluations)
     report_tasks(evaluations, output)

@@ -15,9 +15,9 @@ from bigbird_dna.cli.options import (
     option,
     output,
 )
+from bigbird_dna.disk.atomic import write_array
+from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import write_array
-from bigbird_dna.outputs import check_output
 
 Figure = Annotated[Path, output("FILE", "Figure: .svg, .png or .pdf.")]
 

@@ -265,8 +265,8 @@ def choose_threshold(
     its 95 % interval; promoters and negatives are the validation windows at or above the threshold. Rates are
     of windows: neighbouring windows of a scan may be called for one promoter.
     """
-    from bigbird_dna.tasks.promoters.thresholds import RATES
-    from bigbird_dna.tasks.promoters.thresholds import choose_threshold as choose
+    from bigbird_dna.finetuning.calibrate import RATES
+    from bigbird_dna.finetuning.calibrate import choose_threshold as choose
 
     choose(model_dir, output, rates=fdr or RATES, prior=prior, predictions=predictions)
 

@@ -41,7 +41,7 @@ def simulate(
     in INFO), loci.bed.gz and truth.json. Of the contigs demo1 to demo6, demo5 is meant for validation and
     demo6 for the test.
     """
-    from bigbird_dna.simulate import simulate as write
+    from bigbird_dna.simulate.writing import simulate as write
 
     write(out_dir, seed, megabases)
 
@@ -70,7 +70,7 @@ def prepare_reference(
     Contigs of GenBank and EMBL files are called by accession and version. A record that is a piece of a
     contig by its name, as chr20:1000001-2000000, is put at its place in that contig, with N before it.
     """
-    from bigbird_dna.genome.aliases import open_assembly
+    from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.reference import prepare_reference
 
     prepared = prepare_reference(genome, output, open_assembly(assembly, aliases))
@@ -96,7 +96,7 @@ def prepare_promoters(
     The start site is the 5' end of a BED interval (of EPDnew's, the thick part), and of each transcript of
     an annotation, or of each gene if it has no mRNA or transcript.
     """
-    from bigbird_dna.genome.aliases import open_assembly
+    from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.promoters import prepare_promoters
 
     if (chain is None) != (from_assembly is None):
@@ -146,8 +146,8 @@ def prepare_sequences(
     sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences of one split; and
     splits.tsv with each record's split and group of similar ones.
     """
-    from bigbird_dna.tasks.promoters.sequences import SequenceOptions
-    from bigbird_dna.tasks.promoters.sequences import prepare_sequences as build
+    from bigbird_dna.data.custom_sequences import SequenceOptions
+    from bigbird_dna.data.custom_sequences import prepare_sequences as build
 
     options = SequenceOptions(tuple(negative_set or ()), derived, length, upstream, similarity, seed)
     build(positives, output, options, negatives=negatives, splits=splits)
@@ -173,7 +173,7 @@ def extract(
     Of a region (as 22:1,001-2,000) the bases before it become N. Of a pattern the first contig that fits is
     written.
     """
-    from bigbird_dna.genome.aliases import open_assembly
+    from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.sources.extract import extract_contig
 
     extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, but)
@@ -199,8 +199,8 @@ def prepare_windows(
     output: Annotated[Path | None, output("DIR", "Data set to write.", RESULTS.windows)] = None,
 ) -> None:
     """Build the promoter data set: windows around every TSS and their named negative sets."""
-    from bigbird_dna.genome.sources.public import annotation_file
-    from bigbird_dna.tasks.promoters.windows import prepare_windows as build
+    from bigbird_dna.data.promoter_windows import prepare_windows as build
+    from bigbird_dna.genome.sources.inputs import annotation_file
 
     settings, paths = read_run(config, overrides)
     build(

@@ -43,7 +43,7 @@ def fetch_model(
         return
     if name is None:
         raise UsageError("fetch-model needs the name of a model; --list says which there are")
-    from bigbird_dna.registry.fetching import fetch_model as fetch
+    from bigbird_dna.registry.publishing import fetch_model as fetch
 
     fetch(name, output, catalogue)
 
@@ -54,7 +54,7 @@ def compact_model(model_dir: ModelDirectory, output: NewModel) -> None:
     It is computed with in float32 as before. The log and provenance.json say how much its outputs change on
     random sequences.
     """
-    from bigbird_dna.tasks.compact import compact_model as compact
+    from bigbird_dna.registry.change import compact_model as compact
 
     made = compact(model_dir, output)
     log(

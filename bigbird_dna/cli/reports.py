@@ -10,8 +10,8 @@ import typer
 from bigbird_dna.cli.naming import LOOK, add_command
 from bigbird_dna.cli.options import TRACK_TABLE, Directory, Threads, argument, named_files, option, output
 from bigbird_dna.console import log
+from bigbird_dna.disk.outputs import command_line
 from bigbird_dna.errors import UsageError
-from bigbird_dna.outputs import command_line
 
 if TYPE_CHECKING:  # slow to import: inside the commands
     from bigbird_dna.reporting.variants.report import VariantReport

@@ -106,7 +106,7 @@ def probe_promoters(
     the test windows with DeLong's interval) and probes.svg.
     """
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.reporting.style import interval
     from bigbird_dna.tasks.promoters.probing import probe_promoters as probe
 

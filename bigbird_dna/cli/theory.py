@@ -7,7 +7,7 @@ import typer
 
 from bigbird_dna.cli.naming import LOOK, add_command
 from bigbird_dna.cli.options import ResultFile, argument, option
-from bigbird_dna.outputs import check_output, named_output, open_text, text_destination
+from bigbird_dna.disk.outputs import check_output, named_output, open_text, text_destination
 
 
 def register(app: typer.Typer) -> None:

@@ -40,7 +40,7 @@ def train_tokenizer(
     tokens.corpus_megabases in all. Training holds it in memory: about 80 MB a megabase. Sentences
     of which more than half is N are left out. The seed is the configuration's.
     """
-    from bigbird_dna.tasks.tokenize import train_tokenizer as train
+    from bigbird_dna.tokens.encode import train_tokenizer as train
 
     settings, paths = read_run(config, overrides)
     corpus = paths.reference if settings.has_genome else paths.training_sequences
@@ -61,7 +61,7 @@ def tokenize(
     Sentences of which more than half is N are left out; store.json counts them. Each store
     appears whole or not at all.
     """
-    from bigbird_dna.tasks.tokenize import tokenize as write_stores
+    from bigbird_dna.tokens.encode import tokenize as write_stores
 
     settings, paths = read_run(config, overrides)
     genome, pieces = reference or paths.reference, tokenizer or paths.tokenizer
@@ -90,7 +90,7 @@ def describe_tokens(
     Promoters are 500 bp before to 500 bp after each start site. The file also has the rate of unknown
     tokens and how much the pieces of the vocabulary are used.
     """
-    from bigbird_dna.tasks.tokenize import tokenizer_statistics as describe
+    from bigbird_dna.tokens.encode import tokenizer_statistics as describe
 
     settings, paths = read_run(config, overrides)
     if promoters is None and paths.promoters.exists():

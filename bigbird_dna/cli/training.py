@@ -67,7 +67,7 @@ def pretrain(
     it saves one first and exits with 75. Under `torchrun --nproc-per-node N -m bigbird_dna.cli.main
     pretrain …` N processes train together.
     """
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.pretraining.training import pretrain as train
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
@@ -101,8 +101,8 @@ def fit_pretraining_baseline(
     evaluate-pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
     would have nothing to do.
     """
-    from bigbird_dna.outputs import check_output
-    from bigbird_dna.tasks.pretraining.rivals import fit_rivals
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.pretraining.baselines import fit_rivals
 
     settings, paths = read_run(config, overrides)
     tokens, output = tokens or paths.tokens, output or paths.pretraining_baselines
@@ -145,9 +145,9 @@ def evaluate_pretraining(
     training tokens and chosen on the validation contigs. A causal model is judged on the tokens of the second
     half of each input, beside predictors from the left.
     """
-    from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.outputs import check_output
-    from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining as evaluate
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.pretraining.evaluation import evaluate_pretraining as evaluate
 
     check_output(output, [model, tokens, *([baselines] if baselines else [])])
     with cpu_threads(threads):
@@ -192,9 +192,9 @@ def compare_pretraining(
     models stand Markov models over bases, from the left and from both sides, which learn from the
     reference's other contigs and are chosen there. What evaluate-pretraining hides depends on the tokenizer.
     """
-    from bigbird_dna.model.device import cpu_threads
-    from bigbird_dna.outputs import check_output
-    from bigbird_dna.tasks.pretraining.comparison import compare_pretraining as compare
+    from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.model.inference import cpu_threads
+    from bigbird_dna.pretraining.across_tokenizers import compare_pretraining as compare
 
     check_output(output, [*models, reference])
     with cpu_threads(threads):
@@ -233,7 +233,7 @@ def finetune_promoter(
 ) -> None:
     """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.model.device import cpu_threads
+    from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.promoters.finetuning import finetune_promoter as train
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
@@ -277,7 +277,7 @@ def calibrate_promoter(
 
     from bigbird_dna.checks import check_choice
     from bigbird_dna.config import CALIBRATION_METHODS, CalibrationMethod
-    from bigbird_dna.tasks.promoters.calibrating import calibrate_promoter as calibrate
+    from bigbird_dna.finetuning.calibrate import calibrate_promoter as calibrate
 
     check_choice("method", method, CALIBRATION_METHODS)
     calibrate(model_dir, output, predictions=predictions, method=cast(CalibrationMethod, method))

@@ -6,7 +6,7 @@ of model input are "tokens".
 """
 
 from bigbird_dna.config.ablation import AblationConfig, AblationMechanism
-from bigbird_dna.config.chromatin_sections import (
+from bigbird_dna.config.chromatin import (
     DEEPSEA,
     SIMULATED,
     ChromatinConfig,
@@ -14,13 +14,12 @@ from bigbird_dna.config.chromatin_sections import (
     ChromatinEvaluationConfig,
     ChromatinTrainingConfig,
 )
-from bigbird_dna.config.command_line import as_in_a_file
 from bigbird_dna.config.data import GenomeConfig
 from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, known_mechanisms
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
-from bigbird_dna.config.promoter_sections import (
+from bigbird_dna.config.promoters import (
     DERIVED_SETS,
     NEGATIVE_SETS,
     PARTED_SETS,
@@ -32,7 +31,7 @@ from bigbird_dna.config.promoter_sections import (
     PromoterTrainingConfig,
     PromoterWindowsConfig,
 )
-from bigbird_dna.config.reading import complete, load_config, parse_config, read_values
+from bigbird_dna.config.reading import as_in_a_file, complete, load_config, parse_config, read_values
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values

@@ -7,14 +7,14 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from bigbird_dna.config.ablation import AblationConfig
-from bigbird_dna.config.chromatin_sections import DEEPSEA, SIMULATED, ChromatinConfig
+from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
 from bigbird_dna.config.density import DensityConfig
 from bigbird_dna.config.long_range import LongRangeConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
-from bigbird_dna.config.promoter_sections import NegativeSet, PromoterConfig, sequence_sets
+from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.study import StudyConfig, StudyStart
 from bigbird_dna.config.tables import TablesConfig

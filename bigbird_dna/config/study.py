@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.promoter_sections import NegativeSet
+from bigbird_dna.config.promoters import NegativeSet
 from bigbird_dna.config.section import Section
 
 StudyTask = Literal["promoters", "chromatin"]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from bigbird_dna.config.promoter_sections import NegativeSet
+from bigbird_dna.config.promoters import NegativeSet
 from bigbird_dna.config.section import Section
 
 NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]

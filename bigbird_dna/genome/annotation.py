@@ -17,10 +17,9 @@ import numpy.typing as npt
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import shown
-from bigbird_dna.genome.columns import site, split_columns, strand
 from bigbird_dna.genome.compression import read_lines
-from bigbird_dna.genome.fields import check_name, quoted
-from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.genome.fields import check_name, quoted, site, split_columns, strand
+from bigbird_dna.genome.sequence import Locus
 
 _MOST = 4_000_000  # features that are kept of a file: what memory has room for
 _CODING = "CDS"

@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
+from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome import compression
 from bigbird_dna.genome.fields import check_name
@@ -25,7 +26,6 @@ from bigbird_dna.genome.sequence import (
     describe_bad_letter,
     first_bad_letter,
 )
-from bigbird_dna.scratch import scratch_directory
 
 _BLOCK_BYTES = 1 << 21
 _LONGEST_HEADER = 1 << 20

@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 
 Letters = NDArray[np.uint8]
 """Bases as the bytes of their letters, A C G T N."""

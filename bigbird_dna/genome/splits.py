@@ -12,8 +12,8 @@ from bigbird_dna.config import GenomeConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
-from bigbird_dna.genome.intervals import Interval
-from bigbird_dna.genome.named_regions import NamedRegion, find_named_region, find_overlap, parse_named_region
+from bigbird_dna.genome.regions import NamedRegion, find_named_region, find_overlap, parse_named_region
+from bigbird_dna.genome.sequence import Interval
 
 Split = Literal["train", "valid", "test"]
 

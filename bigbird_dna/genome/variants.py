@@ -12,9 +12,8 @@ from typing import NamedTuple, Self
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ASSEMBLIES, Assembly, load_assembly, shown
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import clean, first_bad_letter, fraction_n
+from bigbird_dna.genome.sequence import Interval, clean, first_bad_letter, fraction_n
 
 OFFSET_SPAN = 40
 """bp from the leftmost to the rightmost offset: a few tokens, so that their phases average out."""

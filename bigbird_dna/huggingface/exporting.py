@@ -10,9 +10,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bigbird_dna.console import log
-from bigbird_dna.directories import atomic_directory, check_directory
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.disk.json_files import check_writable
 from bigbird_dna.errors import ModelError, error_text, shortened
-from bigbird_dna.files import write_json
 from bigbird_dna.huggingface.configuration import huggingface_config
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
@@ -24,11 +25,10 @@ from bigbird_dna.huggingface.names import (
     is_attention_bias,
     pooler_names,
 )
-from bigbird_dna.huggingface.tensor_files import read_tensor_file
+from bigbird_dna.huggingface.tensors import read_tensor_file
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.json_files import check_writable
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings, PromoterSettings
 

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.atomic import full_disk_told, scratch_directory
+from bigbird_dna.disk.directories import check_directory
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, shortened
-from bigbird_dna.files import full_disk_told
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
 from bigbird_dna.huggingface.names import (
     ARCHITECTURES,
@@ -27,18 +28,18 @@ from bigbird_dna.huggingface.names import (
     TIED,
     UNUSED_FILE,
     Architecture,
+    check_sizes,
+    check_tensors,
+    expected_tensors,
     huggingface_name,
     is_buffer,
 )
-from bigbird_dna.huggingface.shapes import check_sizes, check_tensors, expected_tensors
-from bigbird_dna.huggingface.tensor_files import StoredTensor, read_tensors
+from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.model.directory import build_network, make_model, save
-from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import SETTINGS, Settings
 from bigbird_dna.model.weights import check_finite
-from bigbird_dna.scratch import scratch_directory
 from bigbird_dna.tokens.interface import Tokenizer
 
 

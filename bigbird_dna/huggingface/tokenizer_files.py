@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError
-from bigbird_dna.files import write_json
-from bigbird_dna.model.json_files import read_mapping
+from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.tokens.text_tokenizer import TextTokenizer
-from bigbird_dna.tokens.tokenizer import SPECIAL_PIECES, DnaTokenizer
+from bigbird_dna.tokens.text import TextTokenizer
 
 OWN_FILE = "bigbird_dna.model"  # a DnaTokenizer's own file beside its tokenizer.json
 _TEXT_FILE = "spiece.model"

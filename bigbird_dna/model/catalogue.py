@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from bigbird_dna.config import Section
-from bigbird_dna.config.plain import plain, shortened, shown, unfit
+from bigbird_dna.config.safe_yaml import plain, shortened, shown, unfit
 from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.sources.catalogue import is_address, read_entries
 from bigbird_dna.model.settings import Task

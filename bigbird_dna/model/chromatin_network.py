@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.activation import ACTIVATIONS
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.initial_weights import initialise
+from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import BinPooling, Head
 

@@ -19,19 +19,20 @@ from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.calibration.stored import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
-from bigbird_dna.directories import atomic_directory
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import atomic_directory
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
-from bigbird_dna.files import write_json
-from bigbird_dna.model import checksums
+from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalogue import find_model
-from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import BareEncoder, Classifier, PretrainingNetwork, QuestionAnswerer
+from bigbird_dna.model.longer_inputs import Extension, extend_positions
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.model import Model
-from bigbird_dna.model.positions import Extension, extend_positions
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import (
     SETTINGS,
     ChromatinSettings,
@@ -44,9 +45,8 @@ from bigbird_dna.model.settings import (
     Task,
 )
 from bigbird_dna.model.weights import load_network
-from bigbird_dna.strict_json import read_object
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.opening import TOKENIZER_FILES, load_tokenizer
+from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 
 M = TypeVar("M", bound=Model)
 

@@ -19,11 +19,15 @@ from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_cou
 from bigbird_dna.attention.relative import token_owners
 from bigbird_dna.attention.selection import both_times
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.activation import ACTIVATIONS, infer_activation, inner_bound, inner_tiles
-from bigbird_dna.model.dropout import Dropout
-from bigbird_dna.model.extra_globals import Encoded, Globals
-from bigbird_dna.model.initial_weights import initial_deviation, initialise, initialise_positions
-from bigbird_dna.model.input_embeddings import Embeddings
+from bigbird_dna.model.input_embeddings import (
+    Embeddings,
+    Encoded,
+    Globals,
+    initial_deviation,
+    initialise,
+    initialise_positions,
+)
+from bigbird_dna.model.kernels import ACTIVATIONS, Dropout, infer_activation, inner_bound, inner_tiles
 from bigbird_dna.model.mechanism import (
     attend_by,
     attention_pattern,
@@ -32,9 +36,9 @@ from bigbird_dna.model.mechanism import (
     goes_by_pattern,
     has_keys,
 )
-from bigbird_dna.model.neighbours import watch_neighbours
 from bigbird_dna.model.reversible import reversible_layers
 from bigbird_dna.model.rotary import Rotation, rotate, rotation, split_heads
+from bigbird_dna.model.weight_init import watch_neighbours
 
 # What a layer does before attention, and after it: see `Layer`.
 Projected = tuple[Tensor, Tensor, Tensor, torch.dtype]

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.activation import ACTIVATIONS
 from bigbird_dna.model.base_positions import BaseBatch, BaseOffsets, BasePositions, BaseTerms, PositionMember
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.initial_weights import initialise
+from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.kernels import ACTIVATIONS
 from bigbird_dna.model.settings import Head, Pooling
 
 LEAST_ROWS = 8

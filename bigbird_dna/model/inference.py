@@ -1,5 +1,11 @@
-"""How models predict: in which precision, and what is made ready while a GPU computes."""
+"""Device and precision of inference.
 
+Where a network runs: the device, and the threads of a CPU.
+
+How models predict: in which precision, and what is made ready while a GPU computes.
+"""
+
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,9 +17,43 @@ import torch
 from torch import Tensor
 
 from bigbird_dna.attention import Choice, routes_heard
-from bigbird_dna.checks import check_choice
+from bigbird_dna.checks import check_at_least_one, check_choice
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
+from bigbird_dna.gpus import take_card
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The device that `auto`, `cpu` or `cuda` stands for; asking for a missing GPU is a `UsageError`.
+
+    A command's GPU is one that no other command of the machine has; it waits for one (`bigbird_dna.gpus`).
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"device {name!r}: choose auto, cpu or cuda")
+    # Processes on one machine don't share a card: NCCL refuses, and `auto` falls back to CPUs.
+    wanted, cards = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and cards < wanted):
+        return torch.device("cpu")
+    if cards < wanted:
+        raise UsageError(f"device cuda: {wanted} GPUs are needed, torch sees {cards}")
+    card = take_card(cards, int(os.environ.get("LOCAL_RANK", "0")), together=wanted)
+    if card:  # what names no card means the present one, which else is the first
+        torch.cuda.set_device(card)
+    return torch.device("cuda", card)
+
+
+@contextmanager
+def cpu_threads(threads: int | None) -> Iterator[None]:
+    """Give torch so many CPU threads inside the block; None: as many as it has."""
+    check_at_least_one({"threads": threads})
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 T = TypeVar("T")
 R = TypeVar("R")

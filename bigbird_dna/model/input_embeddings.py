@@ -1,16 +1,82 @@
-"""What an encoder's first layer reads: embeddings of tokens, positions and segments.
+"""Embeddings of input tokens, the global tokens before them, and initial weights.
+
+What weights begin as: BERT's normal ones, and sinusoids for learnt positions.
+
+Extra global tokens in front of a sequence (ETC): what they stand for, and what is made of them.
+
+Axes: B batch, G extra globals, L tokens, D hidden width.
+
+What an encoder's first layer reads: embeddings of tokens, positions and segments.
 
 Shapes: B batch, L tokens, D hidden width, G extra globals.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.dropout import Dropout
+from bigbird_dna.model.kernels import Dropout
+
+BERT_HIDDEN, BERT_STANDARD_DEVIATION = 768, 0.02
+
+
+def initialise_positions(weight: Tensor) -> None:
+    """Start position embeddings (P, D) as sinusoids, of the standard deviation of the other weights.
+
+    They are learnt like the rest. With random ones a small model spends most of its training on finding out
+    which positions are neighbours; in sinusoids that is a linear map from the start.
+    """
+    positions, width = weight.shape
+    angles = torch.arange(positions)[:, None] * position_rates(width)  # (P, ⌈D / 2⌉)
+    waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+    with torch.no_grad():
+        weight.copy_(waves * initial_deviation(width) * math.sqrt(2))
+
+
+def initial_deviation(hidden: int) -> float:
+    """Standard deviation of fresh weights: BERT's 0.02 at width 768, 0.02 √(768 / hidden) at others.
+
+    That leaves the size of what a layer adds to its input the same: with 0.02 a narrow network begins next to
+    the identity and learns slowly.
+    """
+    return BERT_STANDARD_DEVIATION * math.sqrt(BERT_HIDDEN / hidden)
+
+
+def initialise(module: nn.Module, hidden: int) -> None:
+    """BERT's initial weights, scaled to the width `hidden`: normal, biases zero."""
+    deviation = initial_deviation(hidden)
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.normal_(part.weight, std=deviation)
+        if isinstance(part, nn.Linear):
+            nn.init.zeros_(part.bias)
+
+
+def position_rates(hidden: int) -> Tensor:
+    """ω of the sinusoids that learnt positions begin as, by pair (⌈D / 2⌉,), radians a token."""
+    return torch.exp(torch.arange(0, hidden, 2) * (-math.log(10_000) / hidden))
+
+
+class Globals(NamedTuple):
+    """What the extra globals of each sequence stand for; without it all sequences have the same ones.
+
+    `content` (B, G, D) is added to their learnt vectors. `owners` (B, L) says which of them stands for a
+    token, -1 for none; relative labels alone look at it.
+    """
+
+    content: Tensor
+    owners: Tensor
+
+
+class Encoded(NamedTuple):
+    """Hidden states of the extra globals (B, G, D) and of the tokens (B, L, D)."""
+
+    globals: Tensor
+    tokens: Tensor
 
 
 class Embeddings(nn.Module):

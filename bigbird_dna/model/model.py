@@ -1,4 +1,11 @@
-"""A network with all that is needed to use it."""
+"""A loaded model, calibrated or not.
+
+What a model directory holds beside the files that loading reads.
+
+What turns a model's probabilities into calibrated ones: from `calibration.json` of its directory.
+
+A network with all that is needed to use it.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,16 +17,44 @@ import numpy.typing as npt
 import pandas as pd
 from torch import nn
 
-from bigbird_dna.checks import check_at_least_one
+from bigbird_dna.calibration.stored import FILE, Calibration, Finish, read_calibration
+from bigbird_dna.checks import check_at_least_one, check_share
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.files import checksum
-from bigbird_dna.model.device import choose_device
-from bigbird_dna.model.embedding import EmbeddingRun
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.errors import ModelError, UsageError, shortened
+from bigbird_dna.model.catalogue import is_name
+from bigbird_dna.model.embeddings import EmbeddingRun
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.sequences import Sequences, read_sequences
-from bigbird_dna.model.settings import Pooling, Settings, Task
+from bigbird_dna.model.settings import ChromatinSettings, Pooling, Settings, Task
 from bigbird_dna.tokens.interface import Tokenizer
+
+CARD = "MODEL_CARD.md"
+METRICS = "metrics.json"
+
+
+def list_files(directory: Path) -> list[str]:
+    """Names of a model directory's files, sorted; hidden ones, which programs put there, are left out.
+
+    Raises
+    ------
+    ModelError
+        It holds a directory, a link or something else that is not a file, or a name of other characters than
+        letters, digits, '.', '_' and '-'.
+    """
+    names = []
+    for path in sorted(directory.iterdir()):
+        if path.name.startswith("."):
+            continue
+        what = f"{directory}: {shortened(path.name)!r}"
+        if path.is_symlink() or not path.is_file():
+            raise ModelError(f"{what} is not a file; a model directory holds files alone")
+        if not is_name(path.name):
+            raise ModelError(f"{what}: files of a model have names of letters, digits, '.', '_' and '-'")
+        names.append(path.name)
+    return names
+
 
 # Axes: N sequences, S bp of one, D hidden width.
 
@@ -186,3 +221,56 @@ class Model:
         if len(encoders) > 1:
             raise ModelError(f"{self.name}: an ensemble of {len(encoders)} models has no one {wanted}")
         return encoders[0]
+
+
+_COMMANDS = {"promoter": "calibrate-promoter", "chromatin": "calibrate-chromatin"}
+
+
+def calibration_of(model: Model) -> Calibration:
+    """The calibration in a model's directory.
+
+    Raises
+    ------
+    ModelError
+        The model has none; or it is damaged, of other weights or of other tracks.
+    """
+    path = calibration_file(model)
+    if path is None:
+        command = _COMMANDS.get(model.task)
+        hint = f"; `bigbird-dna {command}` fits one on validation data" if command else ""
+        raise ModelError(f"{model.name}: has no calibration ({FILE}){hint}")
+    found = read_calibration(path, model.sha256)
+    settings = model.settings
+    expected = [one.track for one in settings.tracks] if isinstance(settings, ChromatinSettings) else [None]
+    if [one.track for one in found.tracks] != expected:
+        raise ModelError(f"{path}: its tracks are not those of the model")
+    return found
+
+
+def calibration_file(model: Model) -> Path | None:
+    """`calibration.json` of a model's directory; None where there is none, or the model was never saved."""
+    path = None if model.path is None else model.path / FILE
+    return path if path is not None and path.is_file() else None
+
+
+def check_calibrated(calibrated: bool, prior: float | None) -> None:
+    """`UsageError` for a prior that isn't above 0 and below 1, or of probabilities that aren't calibrated."""
+    if prior is None:
+        return
+    if not calibrated:
+        raise UsageError(f"prior {prior}: is for calibrated probabilities; ask for these too (--calibrated)")
+    check_share("prior", prior)
+
+
+def finish_of(model: Model, calibrated: bool, prior: float | None = None) -> Finish | None:
+    """What is done to a model's probabilities in the end: None, or its calibration, shifted to `prior`.
+
+    Raises
+    ------
+    UsageError
+        As of `check_calibrated` and `Calibration.finish`.
+    ModelError
+        As of `calibration_of`.
+    """
+    check_calibrated(calibrated, prior)
+    return calibration_of(model).finish(prior) if calibrated else None

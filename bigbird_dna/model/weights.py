@@ -1,4 +1,11 @@
-"""Weights from a safetensors file into a network, which is only made once they are known to fit it.
+"""Weights in files, and checksums of a model's files.
+
+SHA-256 of a model's files, kept in its `provenance.json` under "files", and looked at when it is loaded.
+
+They find damage, of disks and copies. Who can write to the directory can write them anew: they don't say who
+made a model.
+
+Weights from a safetensors file into a network, which is only made once they are known to fit it.
 
 They may be stored in other types of floating point than the network's, in float16 to take half the room.
 
@@ -7,7 +14,7 @@ names and shapes are compared first, with a network that has no numbers.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +23,75 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ModelError, error_text, shortened
+
+RECORD = "provenance.json"
+KEY = "files"
+MOST_BYTES = 1 << 25  # of a JSON file; a hundred times what a thousand tracks take
+
+
+def record(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 by name of files in a directory."""
+    return {name: checksum(directory / name) for name in names}
+
+
+def verify(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """Compare a model's files with what is recorded of them; gives the checksums that were found.
+
+    Looked at is every file that the record names. A line of the log says which of `names` it doesn't: models
+    of earlier versions have none.
+
+    Raises
+    ------
+    ModelError
+        A file is damaged, or has changed since it was saved; or the record itself can't be read.
+    """
+    found = recorded(directory)
+    for name, expected in found.items():
+        _compare(directory, name, expected)
+    if unknown := [name for name in names if name not in found]:
+        log(f"{directory}: {RECORD} has no checksum of {', '.join(unknown)}: not looked at for damage")
+    return found
+
+
+def verify_one(directory: Path, name: str) -> None:
+    """The same for one file, which may be all that is there; nothing is said where it has no record."""
+    if expected := recorded(directory).get(name):
+        _compare(directory, name, expected)
+
+
+def recorded(directory: Path) -> dict[str, str]:
+    """What a model's record says: SHA-256 by name of file; `ModelError` if it can't be read."""
+    path = directory / RECORD
+    if not path.exists():
+        return {}
+    files = read_object(path, MOST_BYTES).get(KEY, {})
+    if not isinstance(files, dict):
+        raise ModelError(f"{path}: damaged: {KEY!r} holds no JSON object")
+    for name, value in files.items():
+        if not isinstance(value, str) or Path(name).name != name or "\0" in name:
+            raise ModelError(f"{path}: damaged: {KEY!r} has no checksum of a file at {shortened(repr(name))}")
+    return files
+
+
+def _compare(directory: Path, name: str, expected: str) -> None:
+    path = f"{directory}/{shortened(name)}"
+    try:
+        found = checksum(directory / name)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: is missing, though {RECORD} names it") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: can't be read: {error_text(error)}") from None
+    if found != expected:
+        raise ModelError(
+            f"{path}: damaged, or changed since it was saved: its sha256 is {found[:12]}…, {RECORD} says "
+            f"{shortened(expected, 12)}; take an unharmed copy, or, if the change is meant, delete its line "
+            f"under {KEY!r} there"
+        )
+
 
 TYPES = ("F64", "F32", "F16", "BF16")
 HALF_LOSS = 2.0**-11

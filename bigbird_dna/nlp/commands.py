@@ -6,16 +6,16 @@ from pathlib import Path
 
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import write_json
-from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.nlp.answers.sections import AnswersTask
 from bigbird_dna.nlp.config import AnyTask, read_config
 from bigbird_dna.nlp.extra import check_extra
 from bigbird_dna.nlp.loading import Read, write_splits
 from bigbird_dna.nlp.sections import TextPaths
 from bigbird_dna.nlp.task import find_task
-from bigbird_dna.outputs import check_output
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.stopping import time_of_end
 

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from bigbird_dna.config import Section
 from bigbird_dna.config.names import DirectoryName
-from bigbird_dna.config.plain import key_shown, plain, shortened, shown
 from bigbird_dna.config.reading import apply_override, named, read_values
+from bigbird_dna.config.safe_yaml import key_shown, plain, shortened, shown
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.nlp.answers.sections import AnswersTask
 from bigbird_dna.nlp.classification.sections import ClassificationTask

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError, error_text
 from bigbird_dna.nlp.drawing import rows_of
 from bigbird_dna.nlp.extra import extra

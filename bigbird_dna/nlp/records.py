@@ -12,9 +12,9 @@ from typing import IO, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from bigbird_dna.disk.atomic import atomic_path, reading
+from bigbird_dna.disk.json_files import parse_json
 from bigbird_dna.errors import DataError, error_text, shortened
-from bigbird_dna.files import atomic_path, reading
-from bigbird_dna.strict_json import parse_json
 
 LONGEST_LINE = 1 << 25
 """Bytes of a record: ten times the longest documents of the published data sets."""

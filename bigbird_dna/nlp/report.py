@@ -6,8 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bigbird_dna.disk.atomic import atomic_path, read_json
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_path, read_json
 
 WIDTH, HEIGHT, LEFT, FOOT = 560, 220, 60, 30  # of a curve's picture, pixels
 _TEMPLATE = """<!doctype html>

@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, shortened
-from bigbird_dna.files import write_json
-from bigbird_dna.huggingface.tensor_files import read_tensors
-from bigbird_dna.model.json_files import read_mapping
-from bigbird_dna.model.positions import extended_table
+from bigbird_dna.huggingface.tensors import read_tensors
+from bigbird_dna.model.longer_inputs import extended_table
 
 MODEL_TYPE = "roberta"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")

@@ -8,19 +8,19 @@ from torch import nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import scratch_directory
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.configuration import MODEL_TYPE as BIGBIRD
 from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.model.directory import encoder_for, load
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.json_files import read_mapping
+from bigbird_dna.model.longer_inputs import Extension, extend_positions
 from bigbird_dna.model.model import Model
-from bigbird_dna.model.positions import Extension, extend_positions
 from bigbird_dna.nlp.roberta import MODEL_TYPE as ROBERTA
 from bigbird_dna.nlp.roberta import write_bigbird
 from bigbird_dna.nlp.sections import TextStartConfig
 from bigbird_dna.nlp.vocabulary import learn_tokenizer, open_tokenizer
-from bigbird_dna.scratch import scratch_directory
 from bigbird_dna.tokens.interface import Tokenizer
 
 # What a configuration may say otherwise than the model whose weights are taken.

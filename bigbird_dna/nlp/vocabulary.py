@@ -9,7 +9,7 @@ from bigbird_dna.nlp.extra import extra
 from bigbird_dna.nlp.records import Kind, read_objects
 from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.tokens.text_tokenizer import TextTokenizer
+from bigbird_dna.tokens.text import TextTokenizer
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LEARNT_FROM = 50_000_000

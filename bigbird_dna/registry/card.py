@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import shortened
 from bigbird_dna.genome.sources.catalogue import load_sources
-from bigbird_dna.model.calibrated import calibration_file, calibration_of
-from bigbird_dna.model.chromatin_model import ChromatinModel
-from bigbird_dna.model.content import METRICS
+from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.directory import WEIGHTS
-from bigbird_dna.model.json_files import read_mapping
-from bigbird_dna.model.model import MADE_FOR, Model
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.model import MADE_FOR, METRICS, Model, calibration_file, calibration_of
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.weights import stored_tensors
 
 _SPECIAL = re.compile(r"([\\`*_<>\[\]|#&~])")

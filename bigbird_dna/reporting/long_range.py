@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.atomic import read_json
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, shortened
-from bigbird_dna.files import read_json
 
 RESULT = "result.json"
 COLUMNS = (

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

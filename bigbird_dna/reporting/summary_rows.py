@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, Estimate
 from bigbird_dna.reporting.language_model.reading import of_split, read_bits
 from bigbird_dna.reporting.language_model.table import MODELS, SPLIT, TOLD
-from bigbird_dna.reporting.metrics.auroc import ENDS, UNDEFINED, Estimate
 from bigbird_dna.reporting.promoters.predictions import ALL as EVERY
 from bigbird_dna.reporting.promoters.predictions import CONTROL, KMER, MODEL, NONCODING, POSITION
 from bigbird_dna.reporting.promoters.table import DIFFERENCES

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigbird_dna.disk.atomic import atomic_path, read_json, reading
 from bigbird_dna.errors import DataError, shortened
-from bigbird_dna.files import atomic_path, read_json, reading
 from bigbird_dna.genome.compression import read_lines
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading
 from bigbird_dna.reporting.tables import number, whole_number
 
 

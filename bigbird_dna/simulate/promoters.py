@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigbird_dna.simulate.motifs import CORE, INDEX, Flags, Positions
-from bigbird_dna.simulate.parameters import Parameters
+from bigbird_dna.simulate.motifs import CORE, INDEX, Flags, Parameters, Positions
 from bigbird_dna.simulate.plan import KIND, WIDTHS, Plan
 
 OFFSETS: Positions = np.array([-92, -64, -31, -3, 27], dtype=np.int64)

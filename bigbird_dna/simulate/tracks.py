@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigbird_dna.genome.chromatin.peaks import Intervals
-from bigbird_dna.genome.chromatin.region_splits import overlaps
-from bigbird_dna.simulate.motifs import FACTORS, Codes, Flags, Positions, find_sites
-from bigbird_dna.simulate.parameters import Parameters
+from bigbird_dna.genome.chromatin.regions import overlaps
+from bigbird_dna.simulate.motifs import FACTORS, Codes, Flags, Parameters, Positions, find_sites
 from bigbird_dna.simulate.plan import Placed
 
 TRACKS = {

@@ -32,12 +32,11 @@ from bigbird_dna.simulate.motifs import (
     Codes,
     Flags,
     Motif,
+    Parameters,
     Positions,
     find_sites,
 )
-from bigbird_dna.simulate.parameters import Parameters
-from bigbird_dna.simulate.plan import KIND, Placed
-from bigbird_dna.simulate.regulation import LONE_FACTORS
+from bigbird_dna.simulate.plan import KIND, LONE_FACTORS, Placed
 from bigbird_dna.simulate.tracks import Sites
 
 _MARGIN = 150  # bp either side of a site that must be on the contig and known

@@ -1,18 +1,142 @@
-"""The demo genome's files; the same contigs give the same bytes."""
+"""Simulate a demo genome contig by contig, and write its files.
+
+A demo genome with known truth: sequence, promoters, tracks and variants, all a function of a seed.
+
+The modules go from small to large: `motifs` (instances and matches), `composition` and `repeats` (what lies
+under everything), `promoters` and `regulation` (loci made of motifs), `plan` (their places), `tracks` and
+`variants` (labels that follow), `contig` (all of it for one contig), and `writing` (the files). `parameters`
+has every number.
+
+One contig from its length and seed: sequence, loci, tracks and variants.
+
+The demo genome's files; the same contigs give the same bytes.
+"""
 
 import gzip
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pysam
 
-from bigbird_dna.simulate.contig import Contig
-from bigbird_dna.simulate.motifs import INDEX, LETTERS, MOTIFS
-from bigbird_dna.simulate.plan import KINDS
-from bigbird_dna.simulate.tracks import TRACKS
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.errors import UsageError
+from bigbird_dna.simulate.motifs import (
+    CORE,
+    INDEX,
+    LETTERS,
+    MEGABASES_RANGE,
+    MOTIFS,
+    N_CODE,
+    Codes,
+    Flags,
+    Parameters,
+    contig_lengths,
+    weights,
+)
+from bigbird_dna.simulate.plan import (
+    KINDS,
+    LONE_FACTORS,
+    Placed,
+    Plan,
+    distal,
+    enhancers,
+    gaps,
+    join,
+    lone_sites,
+    place,
+    plant,
+)
+from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, decoys, jitter, promoters
+from bigbird_dna.simulate.sequence import background, families, lay_islands, lay_repeats
+from bigbird_dna.simulate.tracks import TRACKS, Peaks, all_sites, chromatin_peaks, factor_peaks
+from bigbird_dna.simulate.variants import Variant, draw_variants
+
+
+@dataclass(frozen=True)
+class Contig:
+    """A simulated contig with its truth; `masked` marks soft-masked bases."""
+
+    name: str
+    codes: Codes
+    masked: Flags
+    placed: Placed
+    islands: list[tuple[int, int]]
+    repeats: list[tuple[int, int, int, bool]]
+    peaks: dict[str, Peaks]
+    variants: list[Variant]
+
+
+def simulate_contig(
+    name: str, length: int, families: list[Codes], parameters: Parameters, seed: np.random.SeedSequence
+) -> Contig:
+    """Draw a contig; every stage has a random stream of its own, so changing one leaves the others."""
+    streams = [np.random.default_rng(child) for child in seed.spawn(7)]
+    planning, sequence, repeating, islanding, planting, peaking, varying = streams
+
+    placed = place(_plan(length, parameters, planning), length, planning)
+    codes = background(length, parameters, sequence)
+    repeats = lay_repeats(codes, families, parameters, repeating)
+    islands = _islands(placed, length, parameters, islanding)
+    lay_islands(codes, islands, parameters, islanding)
+    masked = np.zeros(length, dtype=bool)
+    for start, end, _, _ in repeats:
+        masked[start:end] = True
+    for start, end in islands:
+        masked[start:end] = False
+    for locus in placed.of("gap").tolist():
+        codes[placed.start[locus] : placed.end[locus]] = N_CODE
+        masked[placed.start[locus] : placed.end[locus]] = False
+    planted = plant(codes, placed, parameters, planting)
+
+    peaks = chromatin_peaks(placed, islands, length, parameters, peaking)
+    sites = all_sites(codes, [peaks["OPEN1"], peaks["OPEN2"]])
+    peaks |= factor_peaks(sites, length, peaking)
+    variants = draw_variants(codes, placed, planted, sites, parameters, varying)
+    return Contig(name, codes, masked, placed, islands, repeats, peaks, variants)
+
+
+def _plan(length: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
+    """All loci of a contig."""
+    count = max(1, round(length / parameters.promoter_every))
+    runs = max(1, round(length / parameters.gap_every))
+    longest = min(parameters.gap_length[1], length // 50)
+    lengths = rng.integers(parameters.gap_length[0], max(longest, 101), size=runs)
+    return join(
+        [
+            gaps(lengths),
+            promoters(count, parameters, rng),
+            decoys(round(count * parameters.decoys_per_promoter), parameters, rng),
+            enhancers(round(length / parameters.enhancer_every), parameters, rng),
+            distal("activator", round(length / parameters.activator_every), parameters, rng),
+            distal("silencer", round(length / parameters.silencer_every), parameters, rng),
+            *(
+                lone_sites(factor, round(length / parameters.site_every), parameters, rng)
+                for factor in LONE_FACTORS
+            ),
+        ]
+    )
+
+
+def _islands(
+    placed: Placed, length: int, parameters: Parameters, rng: np.random.Generator
+) -> list[tuple[int, int]]:
+    """CpG islands: over the TSS of some DPE-class promoters, and as many again as orphans anywhere."""
+    dpe = placed.anchor[placed.of("promoter-dpe")]
+    chosen = dpe[rng.random(len(dpe)) < parameters.island_fraction]
+    orphans = rng.integers(length, size=round(length / parameters.orphan_island_every))
+    centre = np.concatenate((chosen, orphans))
+    low, high = parameters.island_length
+    size = rng.integers(low, high + 1, size=len(centre))
+    start = np.clip(centre - (size * rng.uniform(0.3, 0.7, size=len(centre))).astype(int), 0, None)
+    end = np.minimum(start + size, length)
+    return list(zip(start.tolist(), end.tolist(), strict=True))
+
 
 _LINE = 60
 _LOWER = np.frombuffer(b"acgtn", dtype=np.uint8)
@@ -146,3 +270,94 @@ def index_outputs(fasta: Path, vcf: Path) -> None:
     """`.fai` and `.gzi` beside the FASTA, `.tbi` beside the VCF."""
     pysam.faidx(str(fasta))
     pysam.tabix_index(str(vcf), preset="vcf", force=True)
+
+
+__all__ = ["Parameters", "simulate"]
+
+HELD_OUT = {"valid": ["demo5"], "test": ["demo6"]}
+
+
+def simulate(out_dir: Path, seed: int, megabases: float, parameters: Parameters | None = None) -> None:
+    """Write a demo genome of `megabases` Mb into `out_dir`; equal arguments give equal bytes.
+
+    Files: `genome.fa.gz` (bgzip, soft-masked, with `.fai` and `.gzi`), `promoters.sga`,
+    `peaks/{track}.narrowPeak.gz`, `tracks.tsv`, `variants.vcf.gz` (bgzip, with `.tbi`; the true
+    effect in INFO), `loci.bed.gz` (everything planted, decoys included) and `truth.json`. They are
+    written aside and moved into place once all are complete; other files in `out_dir` stay.
+
+    Raises `UsageError` for a size outside `MEGABASES_RANGE`, a negative seed, or an `out_dir` that
+    can't be made or has other files of these names.
+    """
+    low, high = MEGABASES_RANGE
+    if not low <= megabases <= high:
+        raise UsageError(f"megabases {megabases:g} is outside {low:g} to {high:g}")
+    if seed < 0:
+        raise UsageError(f"seed {seed} is negative")
+    parameters = parameters or Parameters()
+    with into_directory(out_dir) as files:
+        _write_all(files, seed, contig_lengths(megabases, parameters), parameters)
+
+
+def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: Parameters) -> None:
+    """Simulate contig by contig, so that memory is that of the longest."""
+    (directory / "peaks").mkdir()
+    family_seed, *contig_seeds = np.random.SeedSequence(seed).spawn(1 + len(lengths))
+    consensus = families(parameters, np.random.default_rng(family_seed))
+    numbers: dict[str, Any] = {}
+    fasta, vcf = directory / "genome.fa.gz", directory / "variants.vcf.gz"
+    with ExitStack() as stack:
+        genome = stack.enter_context(pysam.BGZFile(str(fasta), "wb", None))
+        variants = stack.enter_context(pysam.BGZFile(str(vcf), "wb", None))
+        sga = stack.enter_context((directory / "promoters.sga").open("w"))
+        loci = stack.enter_context(gzip_writer(directory / "loci.bed.gz"))
+        peaks = {
+            track: stack.enter_context(gzip_writer(directory / "peaks" / f"{track}.narrowPeak.gz"))
+            for track in TRACKS
+        }
+        variants.write(vcf_header(lengths).encode())
+        for (name, length), contig_seed in zip(lengths.items(), contig_seeds, strict=True):
+            contig = simulate_contig(name, length, consensus, parameters, contig_seed)
+            write_sequence(genome, contig)
+            sga.writelines(promoter_lines(contig))
+            loci.write("".join(locus_lines(contig)).encode())
+            variants.write("".join(variant_lines(contig)).encode())
+            for track, stream in peaks.items():
+                stream.write("".join(peak_lines(contig, track)).encode())
+            numbers[name] = contig_numbers(contig)
+            log(f"{name}: {length:,} bp simulated")
+    index_outputs(fasta, vcf)
+    (directory / "tracks.tsv").write_text(track_table())
+    write_json(directory / "truth.json", _truth(seed, parameters, numbers))
+
+
+def _truth(seed: int, parameters: Parameters, numbers: dict[str, Any]) -> dict[str, Any]:
+    """What the genome was made from."""
+    spread = jitter(parameters)
+    return {
+        "seed": seed,
+        "parameters": asdict(parameters),
+        "suggested_splits": HELD_OUT,
+        "motifs": {
+            motif.name: {
+                "consensus": motif.consensus,
+                "description": motif.description,
+                "pwm": np.round(weights(motif, parameters), 4).tolist(),
+            }
+            for motif in MOTIFS
+        },
+        "grammar": {
+            "start_relative_to_tss": {
+                motif.name: [int(offset - wobble), int(offset + wobble)]
+                for motif, offset, wobble in zip(CORE, OFFSETS, spread, strict=True)
+            },
+            "presence": {
+                kind: dict(zip((motif.name for motif in CORE), presence, strict=True))
+                for kind, presence in PRESENCE.items()
+            },
+        },
+        "tracks": {
+            track: {"group": group, "description": description}
+            for track, (group, description) in TRACKS.items()
+        },
+        "contigs": numbers,
+    }

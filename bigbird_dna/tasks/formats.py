@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bigbird_dna.checks import check_choice
+from bigbird_dna.disk.outputs import Destination, destination, format_for, text_destination
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.outputs import Destination, destination, format_for, text_destination
+from bigbird_dna.genome.sequence import Strand
 
 Formats = Mapping[str, tuple[str, ...]]
 """Format → the endings of files that stand for it."""

@@ -4,13 +4,13 @@ from itertools import chain, repeat
 from pathlib import Path
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.outputs import check_output, named_output, open_text, text_destination
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.sequences.records import read_records
-from bigbird_dna.model.device import choose_device, cpu_threads
+from bigbird_dna.genome.records import read_records
+from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.generation import Flanks, check_generating, generate, said_method
-from bigbird_dna.model.sampling import Sampling
-from bigbird_dna.outputs import check_output, named_output, open_text, text_destination
+from bigbird_dna.model.inference import choose_device, cpu_threads
 
 _LINE = 60  # bases of a line
 

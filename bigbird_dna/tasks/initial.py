@@ -10,18 +10,18 @@ import pandas as pd
 from bigbird_dna.config import EncoderConfig, StartConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.intervals import Interval
-from bigbird_dna.genome.named_regions import format_named_region, read_named_region
+from bigbird_dna.genome.regions import format_named_region, read_named_region
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.model.directory import encoder_for, load_pretrained
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.longer_inputs import Extension, extend_positions
 from bigbird_dna.model.model import Model
-from bigbird_dna.model.positions import Extension, extend_positions
 from bigbird_dna.model.settings import Settings
 from bigbird_dna.tasks.provenance import read_provenance
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bigbird_dna.disk.outputs import check_output, named_output
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin import label_pieces
-from bigbird_dna.outputs import check_output, named_output
 from bigbird_dna.pieces import PieceFile, read_pieces
 from bigbird_dna.tasks.chromatin import bin_pieces, region_pieces
 from bigbird_dna.tasks.promoters import scan_pieces

@@ -15,8 +15,8 @@ from torch import nn
 
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.console import log
-from bigbird_dna.directories import atomic_directory
-from bigbird_dna.files import write_json
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.tasks.run import claim
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Objective, train

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.calibration.stored import Finish
-from bigbird_dna.outputs import Destination, LiveText
+from bigbird_dna.disk.outputs import Destination, LiveText
 
 Predictor = Callable[[Sequence[str]], NDArray[np.float32]]
 """From N windows over A C G T N to probabilities, each a function of its sequence alone: (N,) of a promoter

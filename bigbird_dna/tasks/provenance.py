@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.calibration.stored import FILE as CALIBRATION
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, UsageError
-from bigbird_dna.genome.named_regions import read_named_region
+from bigbird_dna.genome.regions import read_named_region
 from bigbird_dna.model.directory import CONFIG, WEIGHTS
-from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.model import Model
-from bigbird_dna.tokens.opening import TOKENIZER_FILES
+from bigbird_dna.tokens.text import TOKENIZER_FILES
 
 FILE = "provenance.json"
 

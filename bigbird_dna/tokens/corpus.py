@@ -1,4 +1,17 @@
-"""A sample of a genome to train the tokenizer on.
+"""Documents of the genome, and the corpus a tokenizer is trained on.
+
+Contigs as documents of sentences (paper App. F.1).
+
+For each contig, a number of passes: a pass starts at a random base near the contig's 5' end and runs to
+its end. It takes one document after the other; a document is a random number of sentences; a
+sentence is a random number of consecutive bases. Nothing lies between two sentences or two documents.
+A stretch of a contig that is divided among splits is read as a contig is.
+
+With both strands every second pass reads the reverse complement, from its own 5' end: DNA means the
+same read from either side, and a model that has seen one strand only doesn't know it. The paper doesn't
+say that it read both.
+
+A sample of a genome to train the tokenizer on.
 
 BPE training holds its whole corpus in memory, so a genome is sampled: sentences of the lengths of App. F.1
 tile the contigs, or stretches of them, without overlap, and a random subset of the sentences is taken until
@@ -6,16 +19,148 @@ the wanted number of bases is reached. Each part of the genome has the same chan
 bound is taken whole.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import fraction_n
-from bigbird_dna.tokens.documents import generator, sentence_ends
+from bigbird_dna.genome.sequence import Interval, fraction_n
+
+Strands = Literal["both", "forward"]
+
+
+@dataclass(frozen=True)
+class DocumentPlan:
+    """How documents are drawn; the defaults are the paper's. Ranges are inclusive and uniform."""
+
+    passes: int = 10
+    max_start: int = 5000  # bp
+    sentence_bases: tuple[int, int] = (500, 1000)
+    document_sentences: tuple[int, int] = (50, 100)
+    strands: Strands = "forward"
+
+    def __post_init__(self) -> None:
+        if self.passes < 1:
+            raise ValueError(f"passes must be at least 1, not {self.passes}")
+        if self.max_start < 0:
+            raise ValueError(f"max_start must be at least 0, not {self.max_start}")
+        for name in ("sentence_bases", "document_sentences"):
+            low, high = getattr(self, name)
+            if not 1 <= low <= high:
+                raise ValueError(f"{name} must be (low, high) with 1 <= low <= high")
+
+    @property
+    def first(self) -> "DocumentPlan":
+        """The first pass alone; with both strands the first of each."""
+        return replace(self, passes=min(self.passes, 2 if self.strands == "both" else 1))
+
+    @property
+    def mean_document_bases(self) -> float:
+        """Expected length of a document that no contig's end cuts, in bp."""
+        return sum(self.sentence_bases) / 2 * sum(self.document_sentences) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Consecutive sentences of a contig: the first starts at `start`, each ends where the next starts.
+
+    Positions are those in reading order: of one that reads the reverse complement they count from the end
+    of its stretch of the contig, and `reverse_of` is where that lies.
+    """
+
+    contig: str
+    start: int
+    sentence_ends: tuple[int, ...]  # ascending
+    reverse_of: int | None = None  # position on the contig
+
+    @property
+    def end(self) -> int:
+        """Position after the last base."""
+        return self.sentence_ends[-1]
+
+    @property
+    def interval(self) -> Interval:
+        """All bases of the document, where they are on the contig."""
+        return self._on_contig(self.start, self.end)
+
+    def sentences(self) -> list[Interval]:
+        """The intervals of the sentences on the contig, in reading order."""
+        return [self._on_contig(start, end) for start, end in pairwise((self.start, *self.sentence_ends))]
+
+    def _on_contig(self, start: int, end: int) -> Interval:
+        if self.reverse_of is not None:
+            start, end = self.reverse_of - end, self.reverse_of - start
+        return Interval(self.contig, start, end)
+
+
+def iter_documents(stretches: Sequence[Interval], plan: DocumentPlan, seed: int) -> Iterator[Document]:
+    """Yield the documents of every stretch, one pass over all of them after the other.
+
+    Each pass depends on the seed, the stretch's contig, start and length, and the pass's number alone, so
+    that other stretches don't change it. Every base from the pass's start to the stretch's end is in exactly
+    one sentence, and no base outside of the stretch is: the last sentence of a pass, and the last document,
+    take what is left and may be short.
+
+    The pass starts 0 … `max_start` bp into the stretch, uniform, both included; in one too short for that,
+    in the range that leaves room for one whole sentence.
+
+    Parameters
+    ----------
+    stretches : whole contigs (`whole_contigs`), or parts of some.
+    """
+    for number in range(plan.passes):
+        for stretch in stretches:
+            reverse = plan.strands == "both" and number % 2 == 1
+            yield from _pass(stretch, plan, generator(seed, stretch, number), reverse)
+
+
+def sentence_ends(
+    start: int, length: int, bases: tuple[int, int], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Ends of consecutive sentences from `start` to `length`; the last one takes what is left."""
+    if start >= length:
+        return np.empty(0, np.int64)
+    low, high = bases
+    ends = start + np.cumsum(rng.integers(low, high + 1, -(-(length - start) // low)))
+    last = int(np.searchsorted(ends, length))  # the first that reaches the end
+    ends = ends[: last + 1]
+    ends[-1] = length
+    return ends
+
+
+def generator(seed: int, stretch: Interval, number: int) -> np.random.Generator:
+    """Random numbers that depend on seed, contig, start and a number, the same on every machine.
+
+    What starts at the contig's first base has those of the whole contig.
+    """
+    name = f"{stretch.contig}:{stretch.start + 1}-" if stretch.start else stretch.contig
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest, "little"), number])
+
+
+def _pass(
+    stretch: Interval, plan: DocumentPlan, rng: np.random.Generator, reverse: bool
+) -> Iterator[Document]:
+    latest = min(plan.max_start, max(0, len(stretch) - plan.sentence_bases[1]))
+    start = int(rng.integers(0, latest + 1))
+    # Positions of the other strand count from the stretch's end, others on the contig.
+    before = 0 if reverse else stretch.start
+    ends = before + sentence_ends(start, len(stretch), plan.sentence_bases, rng)
+    start += before
+    low, high = plan.document_sentences
+    taken = 0
+    while taken < len(ends):
+        size = int(rng.integers(low, high + 1))
+        own = tuple(ends[taken : taken + size].tolist())
+        yield Document(stretch.contig, start, own, stretch.end if reverse else None)
+        start = own[-1]
+        taken += size
+
 
 MAX_N = 0.5  # sentences with a larger share of N are left out of corpus and stores
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple, SupportsInt
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import DataError, ModelError, shortened
-from bigbird_dna.files import atomic_path
 
 BASES = "ACGT"
 LARGEST_VOCABULARY = 1 << 20  # ids; the largest published vocabularies have a quarter of it

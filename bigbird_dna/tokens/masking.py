@@ -1,6 +1,10 @@
-"""Masks for masked-language modelling (BERT's 80/10/10 rule; paper App. F.1 masks 15 % of tokens).
+"""Which tokens of an input are masked, and which it predicts.
+
+Masks for masked-language modelling (BERT's 80/10/10 rule; paper App. F.1 masks 15 % of tokens).
 
 Shapes: B sequences, L tokens; every array may have any leading shape.
+
+What a causal model is to predict at each token: the next one.
 """
 
 from typing import NamedTuple
@@ -88,3 +92,15 @@ def _choose(
     chosen = np.zeros(candidates.shape, np.bool_)
     np.put_along_axis(chosen, order, np.arange(candidates.shape[-1]) < wanted, -1)
     return chosen
+
+
+def next_tokens(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Masked:
+    """The ids (L,) as they are, and at each place the token behind it.
+
+    Where that is no piece made of bases (a special one, or one of N), and at the end, nothing is predicted:
+    the candidates are those of masked tokens.
+    """
+    labels = np.full(len(ids), NOT_MASKED, np.int64)
+    behind = np.asarray(ids[1:], np.int64)
+    labels[:-1] = np.where(np.isin(behind, tokenizer.base_ids), behind, NOT_MASKED)
+    return Masked(np.asarray(ids), labels)

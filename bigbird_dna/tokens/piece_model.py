@@ -1,21 +1,164 @@
-"""Serialised SentencePiece models, checked in every byte that the library will read.
+"""SentencePiece models, checked byte by byte.
+
+Serialised SentencePiece models, checked in every byte that the library will read.
 
 The library trusts some of what it reads, and ends the process over the rest. It therefore gets a model put
 together here: the pieces, each of them checked, and of the specifications what encoding and decoding need.
 Samples that the library would encode to test itself are left out.
+
+The wire format of protocol buffers: read without trust, and written.
+
+Every byte of a message belongs to one of its fields, or the message is refused.
+
+Compiled rules of normalisation (`precompiled_charsmap`), checked before a library follows them.
+
+The map is a double array (Darts) of what is replaced, then what stands in its place, each text ended by a
+zero byte. The libraries that read it trust its links, and count the rules that fit on their stack.
 """
 
 import math
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigbird_dna.errors import shortened
-from bigbird_dna.tokens.character_map import check_character_map
-from bigbird_dna.tokens.protobuf import BYTES, FOUR_BYTES, NUMBER, Field, read_fields, write_field
+
+NUMBER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # wire types; groups (3 and 4) are refused
+_WIDTHS = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
+
+
+class Field(NamedTuple):
+    """A field: its number, its wire type, and what it holds; `start` is where it begins in the message."""
+
+    number: int
+    wire: int
+    value: int | bytes
+    start: int
+
+
+def read_fields(message: bytes, start: int = 0) -> Iterator[Field]:
+    """The fields of a message from byte `start` on; `ValueError` where it is no message."""
+    position = start
+    while position < len(message):
+        first = position
+        tag, position = read_number(message, position)
+        number, wire = tag >> 3, tag & 7
+        if not 0 < number < 1 << 29:
+            raise ValueError(f"byte {first}: a field with number {number}")
+        value: int | bytes
+        if wire == NUMBER:
+            value, position = read_number(message, position)
+        else:
+            if wire == BYTES:
+                width, position = read_number(message, position)
+            elif wire in _WIDTHS:
+                width = _WIDTHS[wire]
+            else:
+                raise ValueError(f"byte {first}: a field of wire type {wire}")
+            end = position + width
+            if end > len(message):
+                raise ValueError(f"byte {first}: a field that ends beyond what it is in")
+            value, position = message[position:end], end
+        yield Field(number, wire, value, first)
+
+
+def read_number(message: bytes, position: int) -> tuple[int, int]:
+    """An unsigned number of up to 64 bits, and where it ends."""
+    number = 0
+    for shift in range(0, 64, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >= 1 << 64:
+                break
+            return number, position
+    raise ValueError(f"byte {position}: a number without an end")
+
+
+def write_number(number: int) -> bytes:
+    """An unsigned number as `read_number` reads it."""
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def write_field(number: int, value: int | bytes) -> bytes:
+    """A field that holds a number or bytes."""
+    if isinstance(value, int):
+        return write_number(number << 3 | NUMBER) + write_number(value)
+    return write_number(number << 3 | BYTES) + write_number(len(value)) + value
+
+
+LONGEST_RULE = 32  # bytes that are replaced; SentencePiece has room for as many rules that begin alike
+LONGEST_REPLACEMENT = 256  # bytes
+
+_LEAF = 0x8000_0000  # marks a unit that holds a value
+_HAS_LEAF = 0x100
+
+
+def check_character_map(content: bytes) -> None:
+    """`ValueError` unless every link of the map stays inside it, and every rule ends in a short text."""
+    if len(content) < 4:
+        raise ValueError("its rules of normalisation are cut off")
+    size = int.from_bytes(content[:4], "little")
+    if size % 4 or not 0 < size < len(content) - 4:
+        raise ValueError(f"its rules of normalisation have {size} bytes of {len(content)}")
+    units = np.frombuffer(content, "<u4", size // 4, 4)
+    texts = content[4 + size :]
+    starts = _check_texts(texts)
+    labels: NDArray[np.uint32] = units & np.uint32(_LEAF | 0xFF)
+    offsets = (units >> 10) << ((units & 0x200) >> 6)
+    bases = np.arange(len(units), dtype=np.int64) ^ offsets.astype(np.int64)
+    inner = labels < 0x100
+    if not inner[0] or ((bases[inner] | 0xFF) >= len(units)).any():
+        raise ValueError("its rules of normalisation lead out of their table")
+    values = units[bases[inner & ((units & _HAS_LEAF) > 0)]] & ~np.uint32(_LEAF)
+    if (values >= len(texts)).any() or not starts[values].all():
+        raise ValueError("its rules of normalisation name a text that isn't there")
+    _check_depth(labels, bases, inner)
+
+
+def _check_texts(texts: bytes) -> NDArray[np.bool_]:
+    """Where in `texts` a letter begins."""
+    if texts[-1] != 0:
+        raise ValueError("its rules of normalisation end inside a text")
+    try:
+        texts.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"a rule of normalisation is not text: {shortened(str(error))}") from None
+    letters = np.frombuffer(texts, np.uint8)
+    if np.diff(np.flatnonzero(letters == 0), prepend=-1).max() > LONGEST_REPLACEMENT:
+        raise ValueError(f"a rule of normalisation puts in more than {LONGEST_REPLACEMENT} bytes")
+    begin: NDArray[np.bool_] = (letters & 0xC0) != 0x80
+    return begin
+
+
+def _check_depth(labels: NDArray[np.uint32], bases: NDArray[np.int64], inner: NDArray[np.bool_]) -> None:
+    """`ValueError` if a path from the root is longer than a rule may be; it could go in circles."""
+    places = np.flatnonzero(inner)
+    parents = places ^ labels[places].astype(np.int64)  # the base of a unit's parent, were it reached
+    order = np.argsort(parents, kind="stable")
+    places, parents = places[order], parents[order]
+    reached = bases[:1]
+    for _ in range(LONGEST_RULE):
+        first, last = np.searchsorted(parents, reached), np.searchsorted(parents, reached, "right")
+        found = [places[low:high] for low, high in zip(first, last, strict=True) if low < high]
+        if not found:
+            return
+        reached = np.unique(bases[np.concatenate(found)])
+    raise ValueError(f"a rule of normalisation replaces more than {LONGEST_RULE} bytes")
+
 
 MOST_PIECES = 1 << 20
 LONGEST_PIECE_BYTES = 4096

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import ModelError, error_text
 from bigbird_dna.tokens.interface import TextPieces
-from bigbird_dna.tokens.piece_model import PieceModel, read_piece_model
-from bigbird_dna.tokens.protobuf import read_fields
+from bigbird_dna.tokens.piece_model import PieceModel, read_fields, read_piece_model
 
 LONGEST_LINE = 50_000  # SentencePiece drops or refuses training lines above 65,535 letters
 LONGEST_PIECE = 512  # of SentencePiece

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import progress
-from bigbird_dna.genome.intervals import Interval, Locus
-from bigbird_dna.genome.named_regions import format_named_region
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.regions import format_named_region
+from bigbird_dna.genome.sequence import Interval, Locus, inside, window_around
 from bigbird_dna.genome.splits import Stretch
-from bigbird_dna.genome.windows import inside, window_around
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.parallel import ordered_map
+from bigbird_dna.tokens.store import ordered_map
 
 PIECE = 10_000  # bp encoded at a time
 FLANK = 500  # bp on either side of a TSS in the region "promoters"

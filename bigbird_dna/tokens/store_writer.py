@@ -1,12 +1,137 @@
-"""Writes the files of a token store as a stream, so that memory doesn't grow with it."""
+"""How a token store is described and written.
+
+What a token store says of itself: its `store.json`, with checksums of the other files and of itself.
+
+Writes the files of a token store as a stream, so that memory doesn't grow with it.
+"""
 
 import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, NotRequired, Self, TypedDict, get_args, get_type_hints
 
 import numpy as np
 
-from bigbird_dna.files import checksum
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.json_files import parse_json
+from bigbird_dna.errors import DataError, error_text, shortened
+
+FORMAT = 1
+# Stores of earlier versions lack these.
+_CHECKSUMS = ("sentences_sha256", "documents_sha256", "sha256")
+_MOST_BYTES = 1 << 25
+
+
+class StoreInfo(TypedDict):
+    """The content of `store.json`."""
+
+    format: int
+    vocabulary: int
+    tokenizer_sha256: str
+    tokens_sha256: str
+    sentences_sha256: str
+    documents_sha256: str
+    dtype: str
+    documents: int
+    first_documents: NotRequired[int]  # of them in the first pass, with both strands in the first of each
+    sentences: int
+    tokens: int
+    bases: int  # bp in the sentences, N included
+    skipped_sentences: int  # more than max_n of them N
+    skipped_bases: int
+    max_n: float
+    contigs: list[str]  # whole, but for those that `stretches` names
+    stretches: NotRequired[list[str]]  # named regions: all that is read of the contigs that are divided
+    passes: int
+    strands: str  # forward, or both: every second pass reads the reverse complement
+    max_start: int
+    sentence_bases: list[int]
+    document_sentences: list[int]
+    seed: int
+    sha256: str  # of all that stands above, see `own_checksum`
+
+
+def own_checksum(info: Mapping[str, Any]) -> str:
+    """SHA-256 of all other keys, in an order and a spelling that don't depend on the file's."""
+    rest = {key: value for key, value in info.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read_info(path: Path) -> StoreInfo:
+    """The description at `path`; `DataError` if it is missing, damaged or contradicts its own checksum."""
+    if not path.is_file():
+        raise DataError(f"{path.parent}: not a token store (no {path.name})")
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise DataError(f"{path}: damaged: more than {_MOST_BYTES >> 20} MB")
+        info = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: can't be read: {error.strerror}") from None
+    except ValueError as error:  # no UTF-8, or no JSON
+        raise DataError(f"{path}: not readable as JSON: {error_text(error)}") from None
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
+        raise DataError(f"{path}: not the description of a token store of format {FORMAT}")
+    _check_types(path, info)
+    if "sha256" in info and info["sha256"] != own_checksum(info):
+        raise DataError(f"{path}: damaged: it doesn't have its own sha256: tokenize again")
+    found: StoreInfo = info  # type: ignore[assignment]
+    return found
+
+
+def _check_types(path: Path, info: dict[str, Any]) -> None:
+    types = get_type_hints(StoreInfo)
+    for key in info:
+        if key not in types:
+            raise DataError(f"{path}: unknown key {shortened(repr(key))}")
+    earlier = {"strands", "first_documents", "stretches"}  # or there is nothing to say
+    if not any(key in info for key in _CHECKSUMS):
+        earlier |= set(_CHECKSUMS)
+    for key, kind in types.items():
+        if key not in info:
+            if key in earlier:
+                continue
+            raise DataError(f"{path}: key {key!r} is missing")
+        if not _is_a(info[key], kind):
+            name = getattr(kind, "__origin__", kind).__name__
+            of = "".join(f" of {part.__name__}" for part in get_args(kind))
+            raise DataError(
+                f"{path}: {key} is {shortened(repr(info[key]))}, not a {name}{of}, or out of range"
+            )
+    if info["dtype"] not in ("uint16", "uint32"):
+        raise DataError(f"{path}: dtype is {shortened(repr(info['dtype']))}, not uint16 or uint32")
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    """Whether a value of JSON is of a type of `StoreInfo`, a number from 0 to what 64 bits hold."""
+    if parts := get_args(kind):
+        return isinstance(value, list) and all(_is_a(one, parts[0]) for one in value)
+    if kind is str:
+        return isinstance(value, str)
+    numbers = (int, float) if kind is float else int
+    return isinstance(value, numbers) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def verify_files(directory: Path, info: StoreInfo) -> None:
+    """`DataError` if a file doesn't have its checksum."""
+    recorded: Mapping[str, Any] = info
+    if "sha256" not in recorded:
+        log(f"{directory}: of an earlier version, without checksums of offsets: tokenize again to have them")
+    for name in ("tokens.bin", "sentences.npy", "documents.npy"):
+        path = directory / name
+        expected = recorded.get(f"{path.stem}_sha256")
+        if expected is None:  # of an earlier version
+            continue
+        try:
+            found = checksum(path)
+        except OSError as error:
+            raise DataError(f"{path}: can't be read: {error.strerror}") from None
+        if found != expected:
+            raise DataError(
+                f"{path}: damaged: its sha256 is {found[:12]}…, not {shortened(str(expected), 12)}: "
+                "tokenize again"
+            )
 
 
 class EncodedDocument(NamedTuple):

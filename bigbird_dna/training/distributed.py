@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigbird_dna.errors import BigBirdDnaError, error_text
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.inference import choose_device
 
 T = TypeVar("T")
 S = TypeVar("S")

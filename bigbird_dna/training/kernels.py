@@ -9,7 +9,7 @@ from bigbird_dna.attention import Choice, routes_heard
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.model.compiled import compiled_layers
+from bigbird_dna.model.packed_layers import compiled_layers
 from bigbird_dna.training.distributed import World
 
 STRICT = ("cuda",)

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import make_parent
 from bigbird_dna.errors import ModelError, UsageError, shortened
-from bigbird_dna.files import make_parent
 
 _ATTEMPTS = 100
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
-from bigbird_dna.files import atomic_path
+from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.training.state import Progress
 
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import ModelError, shortened
-from bigbird_dna.files import atomic_path
 from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
 from bigbird_dna.training.lock import Lock
 from bigbird_dna.training.optimizers import fresh_moments

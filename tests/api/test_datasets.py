@@ -10,17 +10,17 @@ import torch
 from torch.utils.data import DataLoader
 
 import bigbird_dna
+from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.chromatin.labelling import Labelling
-from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.tiny_run import DOWNSTREAM, UPSTREAM
 from tests.toys import MOTIFS, write_motif_genome
 

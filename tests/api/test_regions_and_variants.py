@@ -9,9 +9,8 @@ import pytest
 
 import bigbird_dna
 from bigbird_dna.errors import BigBirdDnaError, UsageError
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 from tests.toys import random_dna
 
 UP, DOWN = 40, 20

@@ -11,9 +11,8 @@ from Bio.SeqRecord import SeqRecord
 
 import bigbird_dna
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.settings import PretrainingSettings
 from tests.toys import random_dna, random_model, small_tokenizer
 

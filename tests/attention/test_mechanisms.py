@@ -17,11 +17,11 @@ from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig, Mechanism, Section, known_mechanisms, load_config, parse_config
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
-from bigbird_dna.model.device import cpu_threads
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.mechanism import attention_pattern
-from bigbird_dna.model.prepared import prepared
+from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.training.loop import Batch

@@ -10,11 +10,11 @@ from bigbird_dna.baselines.comparators.encoder_probe import EncoderProbe
 from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
+from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.layer_means import layer_means
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
-from bigbird_dna.reporting.metrics.auroc import auroc
 from tests.toys import random_model, small_tokenizer
 
 MIDDLE = 40  # bp, as much as the two flanks beside it have together

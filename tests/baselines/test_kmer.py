@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines.kmer import KmerLogistic, kmer_frequencies
+from bigbird_dna.baselines.kmers import KmerLogistic, kmer_frequencies
 
 SEQUENCE = st.text("ACGTN", max_size=40)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from bigbird_dna.baselines.kmer_tracks import KmerTracks, window_features
+from bigbird_dna.baselines.kmers import KmerTracks, window_features
 from bigbird_dna.genome.sequence import reverse_complement
 
 

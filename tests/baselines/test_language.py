@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bigbird_dna.baselines import language, language_tokens
+from bigbird_dna.baselines import language
+from bigbird_dna.baselines import tokens as language_tokens
 from bigbird_dna.baselines.language import (
     BASES_BOTH,
     BASES_LEFT,
@@ -19,7 +20,7 @@ from bigbird_dna.baselines.language import (
 )
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
-from bigbird_dna.baselines.pieces import PieceBases
+from bigbird_dna.baselines.tokens import PieceBases
 from tests.baselines.sources import Source
 from tests.toys import encode, random_dna
 
@@ -71,7 +72,7 @@ def test_batches_are_what_one_would_be(tokenizer, monkeypatch):
     fitted = fit_language_baselines(documents, held_out, tokenizer, token_order=2, base_order=4)
     chosen = np.arange(0, sum(map(len, held_out.hidden)), 3)
     whole = fitted.judge(held_out)
-    monkeypatch.setattr("bigbird_dna.baselines.pieces._BATCH", 1)
+    monkeypatch.setattr("bigbird_dna.baselines.tokens._BATCH", 1)
     for name, bits in fitted.judge(held_out).bits.items():
         np.testing.assert_array_equal(bits, whole.bits[name])
     some = fitted.bases.bits(held_out, 3, both=True, told=False, chosen=chosen)

@@ -8,7 +8,6 @@ import pytest
 from Bio import motifs as bio
 from Bio.motifs import jaspar
 
-from bigbird_dna.baselines.codes import base_codes
 from bigbird_dna.baselines.comparators import motif_scan
 from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.baselines.comparators.known_motifs import (
@@ -19,6 +18,7 @@ from bigbird_dna.baselines.comparators.known_motifs import (
     read_motifs,
 )
 from bigbird_dna.baselines.comparators.motif_scan import MotifScan, best_matches
+from bigbird_dna.baselines.kmers import base_codes
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.sequence import reverse_complement
 from tests.toys import random_dna

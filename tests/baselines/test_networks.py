@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.baselines.codes import base_codes, other_strand
 from bigbird_dna.baselines.comparators import networks
 from bigbird_dna.baselines.comparators.cnnprom import CnnProm
 from bigbird_dna.baselines.comparators.danq import DanQ
@@ -19,6 +18,7 @@ from bigbird_dna.baselines.comparators.one_hot import one_hot
 from bigbird_dna.baselines.comparators.products import count_products
 from bigbird_dna.baselines.comparators.registry import NETWORKS
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
+from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.genome.sequence import reverse_complement
 from tests.toys import random_dna

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
-from bigbird_dna.baselines.ngram_counts import FALLBACK_DISCOUNTS
+from bigbird_dna.baselines.ngram import FALLBACK_DISCOUNTS, KneserNey, affordable_tokens
 
 VOCABULARY = 4
 DOCUMENTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), max_size=30), min_size=1, max_size=4).filter(

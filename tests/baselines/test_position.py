@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.baselines.comparators.networks import NetworkSettings
 from bigbird_dna.baselines.comparators.registry import make_comparator
-from bigbird_dna.baselines.kmer import KmerLogistic, kmer_frequencies
+from bigbird_dna.baselines.kmers import KmerLogistic, kmer_frequencies
 from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.baselines.position import PositionLogistic, position_features
 from bigbird_dna.errors import DataError

@@ -25,9 +25,9 @@ from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.registry import NETWORKS
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
-from bigbird_dna.baselines.kmer import KmerLogistic
+from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc
 from tests.baselines.planted import (
     LENGTH,
     WORD,

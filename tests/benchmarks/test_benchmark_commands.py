@@ -12,10 +12,10 @@ from benchmarks import figure
 from benchmarks.formulas import stated_exponent
 from bigbird_dna.cli import benchmark
 from bigbird_dna.config import Mechanism, Section, find_mechanism, known_mechanisms
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 
 app = typer.Typer()
 benchmark.register(app)

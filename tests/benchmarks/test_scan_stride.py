@@ -24,12 +24,10 @@ from benchmarks.scan_stride import (
     tss_position,
 )
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.files import checksum
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.intervals import Locus, Strand
 from bigbird_dna.genome.promoters import write_loci
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.windows import window_around
+from bigbird_dna.genome.sequence import Locus, Strand, reverse_complement, window_around
 from bigbird_dna.model.directory import load_promoter_model, save
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tasks.promoters.scan import ScoredWindow

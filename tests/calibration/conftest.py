@@ -8,7 +8,7 @@ import pytest
 from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import Isotonic, Platt
 from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
-from bigbird_dna.files import checksum
+from bigbird_dna.disk.atomic import checksum
 from tests.test_front_doors import home as home
 
 LINE = Fitted(Platt(slope=0.6, intercept=-0.8), 40, 60)

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
-from bigbird_dna.directories import check_directory
-from bigbird_dna.files import checksum
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.registry.card import Publication
+from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from bigbird_dna.reporting.promoters.predictions import FURTHER
-from bigbird_dna.tasks.compact import compact_model
 from bigbird_dna.tasks.promoters.scan import ScoredWindow
 from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
 from tests.calibration.sources import mixture, write_predictions

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, refused
 from tests.toys import MOTIFS, random_model, write_motif_genome
 
@@ -86,7 +86,7 @@ def _tracks(names: Iterable[str]) -> tuple[NamedTrack, ...]:
 
 
 def _whole(contig: str):
-    from bigbird_dna.genome.intervals import Interval
+    from bigbird_dna.genome.sequence import Interval
 
     return Interval(contig, 0, LENGTHS[contig])
 

@@ -12,9 +12,9 @@ from bigbird_dna.baselines.comparators.names import NAMES
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.reporting.metrics.auroc import auroc
 from tests.cli.command import Run, invoke, refused
 from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
 

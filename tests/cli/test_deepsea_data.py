@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.sources import public as sources
+from bigbird_dna.genome.sources import inputs as sources
 from tests.cli.command import Run, refused
 from tests.genome.deepsea.small_bundle import (
     SIZES,

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoters import read_loci
 from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.sequence import Locus
 from tests.cli.command import refused
 from tests.toys import BROKEN_FASTA
 

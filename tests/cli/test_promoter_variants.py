@@ -21,7 +21,7 @@ def vcf(home: Path) -> Path:
     """An SNV with two ALTs, a deletion, an insertion, and what can't be scored."""
     path = home / "several.vcf"
     with Reference(home / "genome.fa.gz") as genome:
-        from bigbird_dna.genome.intervals import Interval
+        from bigbird_dna.genome.sequence import Interval
 
         bases = genome.fetch(Interval("a", 0, 900))
     others = [base for base in "ACGT" if base != bases[299]]

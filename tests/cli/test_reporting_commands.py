@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from tests.toys import predictions
 

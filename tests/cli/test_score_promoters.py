@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.files import checksum
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, refused
 from tests.toys import BROKEN_FASTA
 

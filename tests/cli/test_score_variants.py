@@ -14,7 +14,7 @@ from torch import nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.tasks.variants import scoring
 from tests.cli.command import Result, Run, refused

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.cli.command import Run, silent
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pysam
 import pytest
 
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.tasks.variants import scoring
 from tests.cli.command import Run, refused, silent

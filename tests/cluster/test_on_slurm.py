@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from tests import tiny_run
 from tests.cluster.running import QUICK, SITE, preempt, profiles, slurm, snakemake
 from tests.cluster.site import filled_in, write

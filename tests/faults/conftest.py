@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.genome.sources import public
+from bigbird_dna.genome.sources import inputs as public
 from bigbird_dna.genome.sources.catalogue import Source
 from tests.faults.downloads import CONTENT, use
 from tests.faults.exchange import Site

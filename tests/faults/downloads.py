@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
+from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
-from bigbird_dna.genome.sources import public
+from bigbird_dna.genome.sources import inputs as public
 from bigbird_dna.genome.sources.catalogue import Source
-from bigbird_dna.genome.sources.request import Limits
-from bigbird_dna.outputs import open_text
+from bigbird_dna.genome.sources.http_request import Limits
 from tests.faults.server import FaultyServer
 
 CONTENT = bytes(range(256)) * 400  # of the one file of some tests

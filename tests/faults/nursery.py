@@ -18,10 +18,10 @@ IMPORTS = (
     *("torch", "pandas", "pyarrow.parquet", "pysam", "pyfaidx", "scipy.sparse", "sklearn.linear_model"),
     *("matplotlib.pyplot", "h5py", "sentencepiece", "safetensors.torch", "bigbird_dna.cli.app"),
     *("bigbird_dna.tasks.pretraining.training", "bigbird_dna.tasks.chromatin.finetuning"),
-    *("bigbird_dna.tasks.chromatin.evaluation", "bigbird_dna.tasks.promoters.finetuning"),
+    *("bigbird_dna.finetuning.evaluation", "bigbird_dna.tasks.promoters.finetuning"),
     *("bigbird_dna.tasks.promoters.scoring", "bigbird_dna.tasks.variants.scoring"),
     *("bigbird_dna.huggingface.importing", "bigbird_dna.huggingface.exporting"),
-    *("bigbird_dna.registry.fetching", "bigbird_dna.registry.publishing", "bigbird_dna.tasks.compact"),
+    *("bigbird_dna.registry.publishing", "bigbird_dna.registry.publishing", "bigbird_dna.registry.change"),
 )
 REPOSITORY = Path(__file__).parents[2]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.errors import BigBirdDnaError, DataError, UsageError
-from bigbird_dna.genome.sources import part as part_module
+from bigbird_dna.genome.sources import partial_file as part_module
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
-from bigbird_dna.genome.sources.part import SUFFIX, open_part, read_marks
-from bigbird_dna.genome.sources.request import Limits
+from bigbird_dna.genome.sources.http_request import Limits
+from bigbird_dna.genome.sources.partial_file import SUFFIX, open_part, read_marks
 from tests.faults.downloads import CONTENT
 from tests.faults.exchange import Exchange, Site
 from tests.faults.server import FaultyServer

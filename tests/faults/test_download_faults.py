@@ -12,8 +12,7 @@ import pytest
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
-from bigbird_dna.genome.sources.refusals import DownloadError
-from bigbird_dna.genome.sources.request import Limits, redirected
+from bigbird_dna.genome.sources.http_request import DownloadError, Limits, redirected
 from tests.faults.downloads import LIMITS, described, one_line, plain, tar
 from tests.faults.exchange import Site
 from tests.faults.server import FaultyServer

@@ -15,8 +15,7 @@ import pytest
 from bigbird_dna.errors import BigBirdDnaError, DataError
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
-from bigbird_dna.genome.sources.refusals import proxy_of
-from bigbird_dna.genome.sources.request import Limits
+from bigbird_dna.genome.sources.http_request import Limits, proxy_of
 from tests.faults.downloads import CONTENT, use
 from tests.faults.exchange import Site
 from tests.faults.server import FaultyServer, running

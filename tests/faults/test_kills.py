@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.directories import MARKER
-from bigbird_dna.scratch import PREFIX
+from bigbird_dna.disk.atomic import PREFIX
+from bigbird_dna.disk.directories import MARKER
 from tests.faults.nursery import REPOSITORY, Nursery
 from tests.faults.world import COMMANDS, World
 

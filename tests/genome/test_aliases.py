@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.aliases import open_assembly
+from bigbird_dna.genome.assembly import open_assembly
 
 REPORT = (
     "# Assembly name:  R64\n"

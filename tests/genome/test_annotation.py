@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding
-from bigbird_dna.genome.intervals import Locus
-from bigbird_dna.genome.promoter_files import read_promoters
+from bigbird_dna.genome.promoters import read_promoters
+from bigbird_dna.genome.sequence import Locus
 
 one_directory = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 intervals = st.lists(

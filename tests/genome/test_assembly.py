@@ -7,8 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.aliases import open_assembly
-from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, naming_assemblies, shown
+from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, naming_assemblies, open_assembly, shown
 
 
 @pytest.mark.parametrize("name", ASSEMBLIES)

@@ -15,13 +15,12 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome import compression, vcf
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.peaks import read_intervals, read_peaks
-from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, write_tracks
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, write_tracks
 from bigbird_dna.genome.compression import numbered_lines, read_lines
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
-from bigbird_dna.genome.named_regions import parse_named_region
 from bigbird_dna.genome.promoters import read_loci, read_promoters
+from bigbird_dna.genome.regions import parse_named_region
 from bigbird_dna.genome.vcf import scan_vcf
 from bigbird_dna.tasks.chromatin.regions import read_regions
 from tests.toys import texts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bigbird_dna.genome.intervals import Interval, Locus
+from bigbird_dna.genome.sequence import Interval, Locus
 
 
 def test_an_interval_has_its_half_open_length_and_may_reach_beyond_the_contig():

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.liftover import lift
+from bigbird_dna.genome.sequence import Locus
 
 # Blocks of (size, gap in the source, gap in the target); the last has no gaps.
 blocks = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)

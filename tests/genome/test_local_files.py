@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbird_dna.genome.sources.local import is_directory, is_file, locate
+from bigbird_dna.genome.sources.inputs import is_directory, is_file, locate
 
 
 def test_local_data_comes_before_the_working_directory(

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.intervals import Interval
-from bigbird_dna.genome.named_regions import (
+from bigbird_dna.genome.regions import (
     NamedRegion,
     find_overlap,
     format_named_region,
@@ -16,6 +15,7 @@ from bigbird_dna.genome.named_regions import (
     parse_named_region,
     read_named_region,
 )
+from bigbird_dna.genome.sequence import Interval
 
 HUMAN = load_assembly("GRCh37")
 CONTIGS = {"22": 51_304_566, "21": 48_129_895, "odd:1-5": 100}

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.genome.fasta import stream_fasta
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 
 
 @given(st.text("ACGTN"))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome import packed
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
 from tests.toys import random_dna
 
 

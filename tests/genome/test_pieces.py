@@ -8,14 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.aliases import open_assembly
-from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
+from bigbird_dna.genome.contig_fragments import Piece, Pieces, read_piece
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
-from bigbird_dna.genome.intervals import Interval, Locus
-from bigbird_dna.genome.pieces import Piece, Pieces, read_piece
 from bigbird_dna.genome.promoters import place
 from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import Interval, Locus
 from tests.toys import random_dna
 
 DEMO = load_assembly("demo")

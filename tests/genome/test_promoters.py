@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.intervals import Locus
-from bigbird_dna.genome.promoter_files import read_promoters
-from bigbird_dna.genome.promoters import place, read_loci, write_loci
+from bigbird_dna.genome.promoters import place, read_loci, read_promoters, write_loci
+from bigbird_dna.genome.sequence import Locus
 
 names = st.text("ABCXYZ019._-", min_size=1, max_size=20)
 loci_lists = st.lists(

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome import proofs
+from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.fasta import stream_fasta
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import Interval
 from tests.toys import random_dna
 
 Genome = dict[str, str]

@@ -6,12 +6,10 @@ import pytest
 
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.intervals import Locus
 from bigbird_dna.genome.liftover import lift
-from bigbird_dna.genome.promoter_files import read_promoters
-from bigbird_dna.genome.promoters import place
+from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.genome.sequence import Locus, inside, window_around
 
 
 @pytest.fixture(scope="module")

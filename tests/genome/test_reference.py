@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Interval, reverse_complement
 
 GENOME = {"c1": "ACGTTGCAGGATCCATTAGCN" * 17, "c2": "G" * 59 + "ATTA", "c3": "T"}
 

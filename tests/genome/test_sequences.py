@@ -9,11 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome import record_splits as similarity
+from bigbird_dna.genome.record_splits import (
+    check_splits,
+    distinct_kmers,
+    divide,
+    look_up,
+    read_splits,
+    similar_groups,
+    write_splits,
+)
+from bigbird_dna.genome.records import check_names, common_length, find_copies, read_records
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.sequences import similarity
-from bigbird_dna.genome.sequences.division import check_splits, divide, look_up, read_splits, write_splits
-from bigbird_dna.genome.sequences.records import check_names, common_length, find_copies, read_records
-from bigbird_dna.genome.sequences.similarity import distinct_kmers, similar_groups
 from tests.toys import BROKEN_FASTA, random_dna
 
 

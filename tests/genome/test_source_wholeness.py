@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.genome.sources.wholeness import find_fault
+from bigbird_dna.genome.sources.http_response import find_fault
 
 TEXT = "".join(f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 200)).encode()
 

@@ -15,16 +15,20 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.genome.sources import public as sources
-from bigbird_dna.genome.sources.answers import Version
+from bigbird_dna.genome.sources import inputs as sources
 from bigbird_dna.genome.sources.catalogue import Source, load_sources
 from bigbird_dna.genome.sources.download import Wanted, download
 from bigbird_dna.genome.sources.fetching import fetch as fetch_within
-from bigbird_dna.genome.sources.inputs import find_inputs
-from bigbird_dna.genome.sources.local import find_assembly
-from bigbird_dna.genome.sources.part import open_part
-from bigbird_dna.genome.sources.public import annotation_file, check_sources, own_files
-from bigbird_dna.genome.sources.request import Limits
+from bigbird_dna.genome.sources.http_request import Limits
+from bigbird_dna.genome.sources.http_response import Version
+from bigbird_dna.genome.sources.inputs import (
+    annotation_file,
+    check_sources,
+    find_assembly,
+    find_inputs,
+    own_files,
+)
+from bigbird_dna.genome.sources.partial_file import open_part
 
 CONTENT = bytes(range(256)) * 40
 LIMITS = Limits(pause=0)

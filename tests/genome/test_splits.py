@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import GenomeConfig, load_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import Split, Splits, Stretch, fitting_contigs
 from tests.conftest import REPOSITORY
 

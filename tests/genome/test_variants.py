@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.variants import (
     OFFSET_SPAN,
     AlleleWindows,

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.genome.intervals import Interval, Locus
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.windows import centred_tiles, inside, window_around
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Locus,
+    centred_tiles,
+    inside,
+    reverse_complement,
+    window_around,
+)
 
 CONTIG = "ACGTTGCAGGATCCATTAGC" * 5
 

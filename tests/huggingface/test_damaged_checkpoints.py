@@ -16,16 +16,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import BigBirdDnaError, ModelError
-from bigbird_dna.huggingface import importing, shapes
+from bigbird_dna.huggingface import importing
+from bigbird_dna.huggingface import names as shapes
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
-from bigbird_dna.huggingface.tensor_files import read_tensor_file
+from bigbird_dna.huggingface.tensors import read_tensor_file
 from bigbird_dna.model.directory import build_network, save
-from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tasks.provenance import read_provenance
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.toys import random_model
 
 Change = Callable[[dict[str, Any]], object]

@@ -21,7 +21,7 @@ from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.heads import question_lengths
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.tokens.text_model import text_model
 
 transformers = pytest.importorskip(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
 from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
-from bigbird_dna.model.promoter_model import PromoterModel, promoter_rows
+from bigbird_dna.model.promoter import PromoterModel, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
 from tests.toys import random_dna, random_model, small_tokenizer
 

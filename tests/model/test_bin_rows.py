@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plain_batches import plain_bin_rows, sentencepiece_of
-from bigbird_dna.model.bin_rows import bin_rows
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.model.batching import bin_rows
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.toys import random_dna
 
 

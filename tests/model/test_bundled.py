@@ -11,21 +11,19 @@ from sklearn.metrics import roc_auc_score
 import bigbird_dna
 from bigbird_dna.calibration.stored import FILE, read_calibration
 from bigbird_dna.config import load_config
-from bigbird_dna.files import checksum
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.intervals import Interval
-from bigbird_dna.genome.promoter_files import read_promoters
-from bigbird_dna.genome.promoters import place
+from bigbird_dna.genome.promoters import place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.windows import inside, window_around
+from bigbird_dna.genome.sequence import Interval, inside, window_around
+from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.catalogue import Published
-from bigbird_dna.model.content import METRICS, list_files
 from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.model import METRICS, list_files
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.registry.archive import packed
-from bigbird_dna.reporting.metrics.reliability import calibration_metrics
 from bigbird_dna.reporting.promoters.predictions import Judged, read_predictions
-from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.tokenize import tokenize
+from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from bigbird_dna.model.dropout import Dropout
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.kernels import Dropout
 from tests.model.test_encoder import SMALL
 
 TOKENS = 96

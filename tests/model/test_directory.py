@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ModelError
-from bigbird_dna.files import checksum
 from bigbird_dna.model.directory import (
     build_network,
     load,
@@ -28,7 +28,7 @@ from bigbird_dna.model.directory import (
     save,
 )
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 
 SETTINGS = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2)
 CHECKED = ("config.json", "model.safetensors", "tokenizer.model")

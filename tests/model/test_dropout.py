@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigbird_dna.model import dropout as module
-from bigbird_dna.model.dropout import Dropout
+from bigbird_dna.model import kernels as module
 from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.kernels import Dropout
 from tests.model.test_encoder import SMALL
 from tests.toys import uneven_loss
 

@@ -10,9 +10,9 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.activation import INNER_ELEMENTS
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
+from bigbird_dna.model.kernels import INNER_ELEMENTS
 from tests.toys import uneven_loss
 
 SMALL = EncoderConfig(

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from bigbird_dna.api.models import Model
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
-from bigbird_dna.model import continuation
-from bigbird_dna.model.continuation import Flank, continued, reads_at_most
-from bigbird_dna.model.filling import LEAST_HIDDEN, Gap, _Filler, _State, hidden_share
+from bigbird_dna.model import decoding as continuation
+from bigbird_dna.model.decoding import Flank, Sampling, continued, reads_at_most
+from bigbird_dna.model.generation import LEAST_HIDDEN, Gap, _Filler, _State, hidden_share
 from bigbird_dna.model.model import Model as LoadedModel
-from bigbird_dna.model.sampling import Sampling
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from tests.toys import random_dna, random_model, small_tokenizer
 

@@ -13,11 +13,10 @@ from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model import inference as own
-from bigbird_dna.model.device import cpu_threads
+from bigbird_dna.model.batching import _in_calls, run_rows
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import mean_over_tokens
-from bigbird_dna.model.inference import PRECISIONS, ahead, inference
-from bigbird_dna.model.rows import _in_calls, run_rows
+from bigbird_dna.model.inference import PRECISIONS, ahead, cpu_threads, inference
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from tests.toys import random_dna, random_model, small_tokenizer
 
@@ -121,7 +120,7 @@ def rows_of(count: int) -> list[Any]:
 
 
 def test_calls_of_a_gpu_give_what_single_rows_give_each_a_call_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigbird_dna.model.rows.CALL_TOKENS", 320)
+    monkeypatch.setattr("bigbird_dna.model.batching.CALL_TOKENS", 320)
     torch.manual_seed(0)
     encoder, rows, calls = Encoder(SMALL).eval(), rows_of(17), 0
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from bigbird_dna.config import EncoderConfig, parse_config
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.initial_weights import initial_deviation
-from bigbird_dna.model.neighbours import MARGIN, offsets
+from bigbird_dna.model.input_embeddings import initial_deviation
 from bigbird_dna.model.rotary import rotate
+from bigbird_dna.model.weight_init import MARGIN, offsets
 
 LENGTH = 160
 SHAPES = [(64, 4), (128, 4), (256, 8), (768, 12)]

@@ -15,10 +15,10 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.positions import Extension, extend_positions, extended_table
+from bigbird_dna.model.longer_inputs import Extension, extend_positions, extended_table
 from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.model.test_encoder import SMALL
 from tests.toys import random_model, uneven_loss
 

@@ -5,9 +5,9 @@ import torch
 
 from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.device import cpu_threads
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.prepared import prepared
+from bigbird_dna.model.inference import cpu_threads
+from bigbird_dna.model.packed_layers import prepared
 
 SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, positions=700, block_size=16)
 

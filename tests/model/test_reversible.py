@@ -12,9 +12,9 @@ from bigbird_dna.attention.selection import selected
 from bigbird_dna.config import EncoderConfig, known_mechanisms
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model import reversible
+from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.layer_means import layer_means
-from bigbird_dna.model.prepared import prepared
+from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.rotary import rotate
 from tests.attention.mechanism_oracle import SMALL as SIZES
 from tests.attention.mechanism_oracle import quick

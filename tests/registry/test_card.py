@@ -10,12 +10,12 @@ import pytest
 from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import Platt
 from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import checksum
 from bigbird_dna.model.directory import load
 from bigbird_dna.registry.card import Publication, model_card
+from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
-from bigbird_dna.tasks.compact import compact_model
 from tests.registry.shelf import make_toy, publish
 
 

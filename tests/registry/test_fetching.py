@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import bigbird_dna
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
 from bigbird_dna.model import catalogue
 from bigbird_dna.model.catalogue import Published
 from bigbird_dna.registry.archive import pack
-from bigbird_dna.registry.fetching import fetch_model
+from bigbird_dna.registry.publishing import fetch_model
 from tests.faults.downloads import LIMITS
 from tests.faults.exchange import Site
 from tests.faults.server import FaultyServer, running

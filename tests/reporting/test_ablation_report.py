@@ -12,10 +12,10 @@ from bigbird_dna.config import parse_config
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.reporting.ablation.report import ablation_report
 from bigbird_dna.reporting.ablation.tracks import Tracks
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.metrics.blocks import bits_per_base
 from tests.cli.command import Run, refused
 from tests.tasks.costs import write_cost
 

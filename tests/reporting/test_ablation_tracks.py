@@ -11,9 +11,9 @@ import pytest
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.resampling import gain, resampled_aurocs
 from bigbird_dna.reporting.ablation.tracks import JudgedTracks, Tracks, compare_tracks
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs
 from tests.cli.command import Run, refused
 from tests.reporting.test_ablation_files import write as write_bits
 

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest, norm, rankdata
 from sklearn.metrics import roc_auc_score
 
-from bigbird_dna.reporting.metrics.auroc import Z95, auroc, auroc_difference, auroc_note
+from bigbird_dna.metrics.auroc import Z95, auroc, auroc_difference, auroc_note
 
 # Few distinct scores, so that ties are common.
 ROWS = st.lists(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score, matthews_corrcoef, roc_auc_score
 
-from bigbird_dna.reporting.metrics.binary import CountedRows, binary_metrics
-from bigbird_dna.reporting.metrics.steps import Steps, average_precision
+from bigbird_dna.metrics.binary import CountedRows, binary_metrics
+from bigbird_dna.metrics.curves import Steps, average_precision
 
 # Few distinct scores, so that ties are common.
 ROWS = st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=4, max_size=40).filter(

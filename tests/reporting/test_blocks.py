@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.reporting.metrics import blocks as module
-from bigbird_dna.reporting.metrics.blocks import bits_per_base
+from bigbird_dna.metrics import resampling as module
+from bigbird_dna.metrics.resampling import bits_per_base
 
 
 def tokens(blocks, seed, *, spread=0.2, each=30):

@@ -9,9 +9,9 @@ import pytest
 
 from bigbird_dna.calibration.fitting import fit_map, fit_tracks
 from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
+from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError
-from bigbird_dna.files import checksum
-from bigbird_dna.reporting.metrics.reliability import calibration_metrics
+from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.reporting.promoters.predictions import FURTHER
 from bigbird_dna.reporting.promoters.table import promoter_report
 from bigbird_dna.reporting.tracks.report import auc_report

@@ -14,8 +14,8 @@ from bigbird_dna.config.tables import PromoterComparator, TrackComparator
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.reporting.comparison.report import table_report
-from bigbird_dna.reporting.metrics.auroc import auroc
 from bigbird_dna.reporting.promoters.predictions import read_predictions
 from tests.cli.command import Run, refused
 from tests.reporting.studies import toy_labels, write_model, write_predictions

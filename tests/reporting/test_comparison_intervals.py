@@ -9,9 +9,9 @@ import pytest
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.resampling import gain, resampled_medians
 from bigbird_dna.reporting.comparison.report import table_report
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.metrics.resampling import gain, resampled_medians
 from tests.reporting.studies import toy_labels, write_predictions
 from tests.reporting.test_comparison import TRACKS, promoter_comparator, track_comparator
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import UsageError
-from bigbird_dna.genome.intervals import Locus
+from bigbird_dna.genome.sequence import Locus
 from bigbird_dna.reporting import training_figures as figures
 from bigbird_dna.reporting.promoters import figures as classifier_figures
 from bigbird_dna.reporting.promoters import score_figure

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
-from bigbird_dna.reporting.metrics.reliability import calibration_metrics, reliability, rising_curve
+from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
 from tests.calibration.sources import mixture
 
 

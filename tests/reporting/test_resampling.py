@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import norm, ttest_1samp
 
-from bigbird_dna.reporting.metrics import resampling
-from bigbird_dna.reporting.metrics.auroc import auroc, auroc_difference
-from bigbird_dna.reporting.metrics.resampling import (
+from bigbird_dna.metrics import resampling
+from bigbird_dna.metrics.auroc import auroc, auroc_difference
+from bigbird_dna.metrics.resampling import (
     FEWEST_TRACKS,
     RankedRows,
     gain,

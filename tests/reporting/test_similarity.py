@@ -9,8 +9,8 @@ import pytest
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.metrics.binary import binary_metrics
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.binary import binary_metrics
 from bigbird_dna.reporting.promoters.predictions import KEY
 from bigbird_dna.reporting.similarity.bins import bin_similarity_report
 from bigbird_dna.reporting.similarity.promoters import promoter_similarity_report

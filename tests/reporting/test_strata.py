@@ -8,8 +8,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.reporting.metrics.auroc import auroc_difference
-from bigbird_dna.reporting.metrics.binary import binary_metrics
+from bigbird_dna.metrics.auroc import auroc_difference
+from bigbird_dna.metrics.binary import binary_metrics
 from bigbird_dna.reporting.promoters.predictions import Comparison, compare, read_predictions
 from bigbird_dna.reporting.promoters.table import DIFFERENCES, promoter_report
 from bigbird_dna.reporting.run.tables import shown_table

@@ -12,7 +12,7 @@ import pytest
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.reporting.study.models import read_models
 from bigbird_dna.reporting.study.probes import Probed, probe_report
 from bigbird_dna.reporting.study.report import study_report

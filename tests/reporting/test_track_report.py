@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
-from bigbird_dna.reporting.metrics.auroc import auroc_difference
+from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.reporting.tracks import slices
 from bigbird_dna.reporting.tracks.arrays import array as track_array
 from bigbird_dna.reporting.tracks.report import AucReport, auc_report

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.reporting.variants.figure import MOST_POINTS, variant_figure
 from bigbird_dna.reporting.variants.table import COLUMNS, KnownEffect, variant_table
 

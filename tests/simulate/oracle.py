@@ -8,8 +8,7 @@ training can reach.
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.simulate.motifs import COMPLEMENT, CORE, Codes, Motif, weights
-from bigbird_dna.simulate.parameters import Parameters
+from bigbird_dna.simulate.motifs import COMPLEMENT, CORE, Codes, Motif, Parameters, weights
 from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, jitter
 
 Scores = NDArray[np.float32]

@@ -8,8 +8,7 @@ import pysam
 import pytest
 
 from bigbird_dna.genome.promoters import read_promoters
-from bigbird_dna.simulate.motifs import COMPLEMENT, CORE, FACTORS, Motif
-from bigbird_dna.simulate.parameters import Parameters
+from bigbird_dna.simulate.motifs import COMPLEMENT, CORE, FACTORS, Motif, Parameters
 from tests.simulate.oracle import grammar_scores
 from tests.toys import MEGABASES, Demo, encode, lines, regex_sites, turned
 

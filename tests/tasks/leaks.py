@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from bigbird_dna.baselines.codes import base_codes, other_strand
+from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.reporting.promoters.predictions import FURTHER
 
 K = 16

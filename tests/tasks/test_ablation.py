@@ -17,13 +17,13 @@ from torch import Tensor
 from bigbird_dna.config import AblationConfig, Config, PretrainingConfig, load_config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
+from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.reporting.ablation.reading import read_cost, read_models_bits
 from bigbird_dna.reporting.language_model.reading import read_bits
 from bigbird_dna.tasks.ablation import costs
 from bigbird_dna.tasks.ablation.costs import measure_training
 from bigbird_dna.tasks.ablation.judging import judge_models
 from bigbird_dna.tasks.ablation.same_time import MOST_STEPS, plan_same_time
-from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke, refused
 from tests.tasks.costs import write_cost

@@ -14,15 +14,16 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.sequence import base_codes
+from bigbird_dna.metrics.resampling import bits_per_base
+from bigbird_dna.pretraining import baselines as rivals
+from bigbird_dna.pretraining import evaluation
 from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
-from bigbird_dna.reporting.metrics.blocks import bits_per_base
 from bigbird_dna.reporting.samples.spectra import divergence, spectrum
 from bigbird_dna.reporting.summary_rows import language_rows, pretraining_rows
 from bigbird_dna.tasks.generation import generate_samples
-from bigbird_dna.tasks.pretraining import evaluation, rivals
 from bigbird_dna.tasks.pretraining.training import pretrain
-from bigbird_dna.tasks.tokenize import tokenize
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.training.distributed import World
 from tests.baselines.sources import Source
 

@@ -10,23 +10,24 @@ import torch
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
 from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
+from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
+from bigbird_dna.finetuning.calibrate import calibrate_chromatin
+from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labelling import Labelling
-from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.model.bin_rows import bin_rows
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.reliability import calibration_metrics
+from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.metrics.reliability import calibration_metrics
-from bigbird_dna.tasks.chromatin.calibrating import calibrate_chromatin
-from bigbird_dna.tasks.chromatin.ensemble import combine_models
-from bigbird_dna.tasks.chromatin.evaluation import baseline_bins, held_out_rows, predict_bins
+from bigbird_dna.registry.change import combine_models
 from bigbird_dna.tasks.chromatin.finetuning import (
     ChromatinObjective,
     _member,
@@ -34,8 +35,7 @@ from bigbird_dna.tasks.chromatin.finetuning import (
     finetune_chromatin,
 )
 from bigbird_dna.tasks.chromatin.regions import Region, bins_of, predict_regions, read_regions
-from bigbird_dna.tasks.chromatin.shares import training_bins
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from tests.toys import MOTIFS, write_motif_genome
 
@@ -79,7 +79,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _pieces(reference: Reference):
-    from bigbird_dna.genome.intervals import Interval
+    from bigbird_dna.genome.sequence import Interval
 
     for start in range(0, 20_000, 500):
         yield Interval("a", start, start + 500)

@@ -11,18 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import Config, load_config
+from bigbird_dna.data.coding import CodingRegions, check_fractions, open_coding
+from bigbird_dna.data.negatives import draw_candidates, find_free_starts, gc_fraction
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.aliases import open_assembly
-from bigbird_dna.genome.assembly import load_assembly
+from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import Intervals, merge
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.promoters import prepare_promoters, read_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
-from bigbird_dna.tasks.promoters.coding import CodingRegions, check_fractions, open_coding
 from bigbird_dna.tasks.promoters.finetuning import held_out_predictions
-from bigbird_dna.tasks.promoters.negatives import draw_candidates, find_free_starts, gc_fraction
-from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 
 import bigbird_dna
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
-from bigbird_dna.model import checksums
+from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.weights import HALF_LOSS, fits_half
-from bigbird_dna.tasks.compact import compact_model
+from bigbird_dna.registry.change import compact_model
 from tests.registry.shelf import make_toy
 from tests.toys import random_dna
 

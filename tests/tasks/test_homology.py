@@ -10,24 +10,21 @@ import pytest
 
 from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
+from bigbird_dna.data.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labelling import Labelling
-from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.homology.alignment import alignment_scores
-from bigbird_dna.genome.homology.nearest import Pairs
-from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import prepare_promoters, write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
+from bigbird_dna.genome.similarity import Pairs, alignment_scores
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.reporting.promoters.predictions import COLUMNS, FURTHER, compare
-from bigbird_dna.tasks.homology.bins import drop_similar_bins, find_nearest_bins
-from bigbird_dna.tasks.homology.promoters import find_nearest_promoters
-from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from tests.conftest import REPOSITORY
 from tests.genome.homology.test_nearest import mutated
 from tests.tasks.leaks import by_split, crossing_copies, whole_splits

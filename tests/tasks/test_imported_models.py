@@ -12,10 +12,10 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
+from bigbird_dna.model.batching import pad
 from bigbird_dna.model.directory import load, load_promoter_model, make_model
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter_model import PromoterRows, promoter_probabilities, promoter_rows
-from bigbird_dna.model.rows import pad
+from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities, promoter_rows
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import invoke
 from tests.tokens.test_json_tokenizer import content

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import UsageError
-from bigbird_dna.genome.places import find_places
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.genome.windows import centred_tiles, count_tiles
+from bigbird_dna.genome.region_filter import find_places
+from bigbird_dna.genome.sequence import centred_tiles, count_tiles
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.pieces import Piece
 from bigbird_dna.tasks.promoters.scan import count_windows, scan_promoters
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, refused
 from tests.toys import random_dna, random_model
 

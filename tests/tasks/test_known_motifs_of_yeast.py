@@ -8,10 +8,10 @@ import pytest
 
 from bigbird_dna.baselines.comparators.known_motifs import jaspar_motifs, motifs_of_factor
 from bigbird_dna.config import load_config
+from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.tasks.chromatin.data import prepare_data
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.tasks.comparators.chromatin import fit_chromatin_comparator
 from bigbird_dna.tasks.comparators.options import Options
 from tests.conftest import REPOSITORY

@@ -18,14 +18,15 @@ import torch
 from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, PREDICTORS, TOLD, UNIFORM, UNIGRAM
 from bigbird_dna.config import parse_config
 from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.metrics.resampling import bits_per_base
+from bigbird_dna.pretraining import baselines as rivals
+from bigbird_dna.pretraining import evaluation
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.reporting.language_model.table import MODELS, SPLIT
-from bigbird_dna.reporting.metrics.blocks import bits_per_base
-from bigbird_dna.tasks.pretraining import evaluation, rivals
-from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.training import pretrain
-from bigbird_dna.tasks.tokenize import tokenize
+from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from bigbird_dna.training.distributed import World
 from tests.baselines.sources import Source
 

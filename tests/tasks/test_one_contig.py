@@ -10,17 +10,16 @@ import pytest
 import yaml
 
 from bigbird_dna.config import Config, load_config
+from bigbird_dna.data.chromatin import prepare_data
+from bigbird_dna.data.negatives import draw_candidates
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.tasks.chromatin.data import prepare_data
-from bigbird_dna.tasks.promoters.negatives import draw_candidates
-from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows
-from bigbird_dna.tasks.tokenize import tokenize, tokenizer_statistics, train_tokenizer
-from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
+from bigbird_dna.tokens.encode import tokenize, tokenizer_statistics, train_tokenizer
 from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.text import load_tokenizer
 from tests.toys import random_dna
 
 SIZE = 60_000

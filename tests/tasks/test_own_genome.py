@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 from bigbird_dna.config import Config, load_config
+from bigbird_dna.data.chromatin import prepare_data
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.aliases import open_assembly
+from bigbird_dna.genome.assembly import open_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.promoters import prepare_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.tasks.chromatin.data import prepare_data
-from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows
-from bigbird_dna.tasks.tokenize import tokenize, train_tokenizer
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.tokens.encode import tokenize, train_tokenizer
 from bigbird_dna.tokens.store import TokenStore
 from tests.toys import random_dna
 

@@ -14,7 +14,7 @@ import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from tests.toys import random_model, small_tokenizer
 

@@ -8,9 +8,9 @@ import pytest
 
 import bigbird_dna
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.places import find_places
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.genome.region_filter import find_places
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, refused
 from tests.toys import random_dna

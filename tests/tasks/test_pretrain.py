@@ -11,26 +11,25 @@ import torch
 
 from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config import PretrainingConfig, load_config, parse_config
+from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.files import write_json
-from bigbird_dna.genome.intervals import whole_contigs
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import reverse_complement, whole_contigs
+from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.pretraining.baselines import training_documents
+from bigbird_dna.pretraining.evaluation import evaluate_pretraining
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import Example, PairSampler, StretchSampler, document_bounds
 from bigbird_dna.reporting.language_model.reading import read_bits
 from bigbird_dna.reporting.language_model.table import TOLD
-from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
-from bigbird_dna.tasks.pretraining.evaluation import evaluate_pretraining
-from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
-from bigbird_dna.tasks.pretraining.rivals import training_documents
-from bigbird_dna.tasks.pretraining.sampling import Example, PairSampler, StretchSampler, document_bounds
 from bigbird_dna.tasks.pretraining.training import pretrain
-from bigbird_dna.tokens.documents import DocumentPlan, Strands
+from bigbird_dna.tokens.corpus import DocumentPlan, Strands
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.store_info import own_checksum
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.store_writer import own_checksum
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.micro_batches import Batch, by_length
 from tests.cli.command import invoke

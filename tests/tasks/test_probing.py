@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from bigbird_dna.baselines.linear_probe import PENALTIES, fit_probe
+from bigbird_dna.baselines.kmers import PROBE_PENALTIES, fit_probe
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.directory import save
+from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.layer_means import layer_means
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PretrainingSettings
 from tests.cli.command import Run, refused
 from tests.toys import random_model, small_tokenizer
@@ -63,9 +63,9 @@ def test_the_penalty_is_strong_where_there_is_nothing_to_learn() -> None:
     rng = np.random.default_rng(2)
     vectors, labels = rng.normal(size=(120, 40)), np.tile([0, 1], 60)
     noise = fit_probe(vectors[:60], labels[:60], vectors[60:], labels[60:])
-    assert noise.penalty == PENALTIES[0]
+    assert noise.penalty == PROBE_PENALTIES[0]
     told = vectors + 3 * labels[:, None]
-    assert fit_probe(told[:60], labels[:60], told[60:], labels[60:]).penalty > PENALTIES[0]
+    assert fit_probe(told[:60], labels[:60], told[60:], labels[60:]).penalty > PROBE_PENALTIES[0]
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bigbird_dna.baselines.kmer import KmerLogistic
+from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.config import load_config
+from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.reporting.promoters.predictions import COLUMNS
-from bigbird_dna.tasks.promoters.windows import read_windows, window_sequences
 from tests.cli.command import Run, refused
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.sequence import Strand, reverse_complement
 from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import VcfRecord
 from bigbird_dna.tasks.variants.promoter_effects import (

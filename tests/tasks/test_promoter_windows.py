@@ -10,19 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import load_config
+from bigbird_dna.data.negative_sampling import Place
+from bigbird_dna.data.negatives import PARTS, draw_candidates, gc_fraction, match_gc, permute, substitute
+from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
-from bigbird_dna.tasks.promoters.negatives import (
-    PARTS,
-    draw_candidates,
-    gc_fraction,
-    match_gc,
-    permute,
-    substitute,
-)
-from bigbird_dna.tasks.promoters.placing import Place
-from bigbird_dna.tasks.promoters.windows import prepare_windows, read_windows, window_sequences
 from tests.tiny_run import MOTIF, UPSTREAM
 
 dna = st.text("ACGTN", min_size=PARTS, max_size=300)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.sequence import clean, reverse_complement
-from bigbird_dna.genome.windows import centred_tiles
+from bigbird_dna.genome.sequence import centred_tiles, clean, reverse_complement
 from bigbird_dna.tasks.promoters import scan as scan_module
 from bigbird_dna.tasks.promoters.scan import ScoredWindow, expected_windows, scan_promoters
 from bigbird_dna.tasks.promoters.signal import Span, signal_spans

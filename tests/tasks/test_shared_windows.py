@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigbird_dna.genome.chromatin.bins import window_start
-from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.finetuning.evaluation import share_windows
+from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.model.bin_rows import centred_bins, middle_bins, whole_bins
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.model.batching import centred_bins, middle_bins, whole_bins
 from bigbird_dna.tasks.chromatin.regions import Region, predict_regions
-from bigbird_dna.tasks.chromatin.shared_windows import share_windows
 
 SIZE, WINDOW = 20, 140  # seven bins
 

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import ChromatinTrainingConfig, load_config
+from bigbird_dna.data.chromatin import draw_groups, training_bins
+from bigbird_dna.data.promoter_windows import WindowSet, read_windows, training_windows
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.tasks.chromatin.shares import training_bins
-from bigbird_dna.tasks.examples import draw_groups
-from bigbird_dna.tasks.promoters.windows import WindowSet, read_windows, training_windows
 from tests.cli.command import Run, refused
 
 

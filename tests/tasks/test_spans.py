@@ -11,20 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.baselines.markov import Markov
-from bigbird_dna.baselines.spans import fit_span_baselines, parts
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import write_fasta
+from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import make_model, save
 from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
+from bigbird_dna.pretraining.spans import draw_spans, fit_span_baselines, hide_spans, parts, span_bits
 from bigbird_dna.reporting.language_model.spans import COLUMNS
-from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
-from bigbird_dna.tasks.pretraining.span_places import draw_spans
-from bigbird_dna.tasks.pretraining.spans import hide_spans, span_bits
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text_tokenizer import TextTokenizer
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.text import TextTokenizer
 from tests.baselines.sources import Source
 from tests.cli.command import Run, refused
 from tests.tokens.text_model import text_model
@@ -122,7 +120,7 @@ def test_bits_of_a_span_depend_on_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     windows = windows_of(random_dna(3000, 5), 2, 16, 30)
     whole = bits_of(model, windows, 16)
     chosen = np.random.default_rng(0).permutation(30)[:17]
-    monkeypatch.setattr("bigbird_dna.tasks.pretraining.spans._INPUTS", 20)
+    monkeypatch.setattr("bigbird_dna.pretraining.spans._INPUTS", 20)
     some = bits_of(model, [windows[index] for index in chosen], 16)
     np.testing.assert_allclose(some, whole[chosen], atol=1e-5)
     assert whole.std() > 0.1

@@ -18,7 +18,7 @@ from torch import nn
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.test_score_variants import HEADER, hashed_model, line
 from tests.toys import random_dna

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.baselines.kmer import KmerLogistic
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.tasks.promoters.negatives import permute, substitute
+from bigbird_dna.baselines.kmers import KmerLogistic
+from bigbird_dna.data.negatives import permute, substitute
+from bigbird_dna.metrics.auroc import auroc
 
 
 @pytest.mark.parametrize(("change", "known"), [(substitute, 0.97), (permute, 0.59)])

@@ -18,8 +18,8 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import Note, window_offsets
 from bigbird_dna.genome.vcf import VcfRecord, open_vcf
-from bigbird_dna.simulate import simulate
 from bigbird_dna.simulate.motifs import FACTORS, find_sites
+from bigbird_dna.simulate.writing import simulate
 from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord, variant_effects
 from bigbird_dna.tasks.variants.writers import WRITERS, VariantInfo, escape, write_index
 from tests.toys import texts

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.genome.intervals import Interval, whole_contigs
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, whole_contigs
 from bigbird_dna.tokens.corpus import sample_sentences
 
 SHORT = (40, 60)

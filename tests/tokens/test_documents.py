@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.genome.intervals import Interval, whole_contigs
-from bigbird_dna.tokens.documents import Document, DocumentPlan, Strands, iter_documents
+from bigbird_dna.genome.sequence import Interval, whole_contigs
+from bigbird_dna.tokens.corpus import Document, DocumentPlan, Strands, iter_documents
 
 
 @st.composite

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.masking import mask_tokens
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 VOCABULARY = 96  # of the fixture
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna import native_build
+from bigbird_dna.disk import native as native_build
+from bigbird_dna.disk.native import BuildError
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.native_build import BuildError
-from bigbird_dna.tokens import native_pieces, tokenizer
-from bigbird_dna.tokens.native_pieces import NativePieces
+from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.tokens import dna as tokenizer
+from bigbird_dna.tokens import native as native_pieces
+from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.tokens.native import NativePieces
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.errors import BigBirdDnaError, DataError
-from bigbird_dna.tokens.parallel import ordered_map
+from bigbird_dna.tokens.store import ordered_map
 
 
 def slow_for_even(number: int) -> int:

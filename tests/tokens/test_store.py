@@ -15,16 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import checksum
-from bigbird_dna.genome.intervals import Interval, whole_contigs
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import fraction_n, reverse_complement
-from bigbird_dna.tokens.documents import DocumentPlan, iter_documents
+from bigbird_dna.genome.sequence import Interval, fraction_n, reverse_complement, whole_contigs
+from bigbird_dna.tokens.corpus import DocumentPlan, iter_documents
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.store_info import own_checksum
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.store_writer import own_checksum
 
 PLAN = DocumentPlan(passes=2, max_start=300, sentence_bases=(40, 80), document_sentences=(5, 9))
 

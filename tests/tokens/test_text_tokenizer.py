@@ -8,8 +8,7 @@ import sentencepiece
 
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
-from bigbird_dna.tokens.opening import load_tokenizer
-from bigbird_dna.tokens.text_tokenizer import TextTokenizer
+from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from tests.tokens.text_model import text_model
 
 TEXT = "promoters begin where genes begin, and genes end where nothing much begins"

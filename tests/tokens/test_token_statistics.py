@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bigbird_dna.genome.intervals import Interval, Locus
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.splits import Split, Stretch
 from bigbird_dna.tokens import statistics
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.statistics import tokenizer_statistics
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
 
 
 def contigs_of(reference: Reference, **splits: Split | None) -> list[Stretch]:

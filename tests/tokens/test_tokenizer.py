@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, ModelError
-from bigbird_dna.tokens.tokenizer import SPECIAL_PIECES, DnaTokenizer
+from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
 
 # Stretches of one kind of letter, so that runs of Ns of every length are drawn.
 dna = st.lists(st.one_of(st.text("ACGT", max_size=60), st.integers(0, 40).map("N".__mul__)), max_size=8).map(

@@ -8,15 +8,15 @@ from typing import Any
 from bigbird_dna.config import load_config, parse_config
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
-from bigbird_dna.genome.chromatin.labelling import Labelling
-from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin
 from bigbird_dna.tasks.pretraining.training import pretrain
 from bigbird_dna.tasks.promoters.finetuning import finetune_promoter
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
 from tests.toys import MOTIFS, write_motif_genome
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.training.checkpoint_file import read_checkpoint
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.loop import Batch, train

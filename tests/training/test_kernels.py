@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from bigbird_dna.attention import native
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.model import compiled
+from bigbird_dna.model import packed_layers as compiled
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.training import kernels
 from bigbird_dna.training.distributed import World

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from bigbird_dna.config import EncoderConfig, PretrainingConfig
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tasks.run import Run
-from bigbird_dna.tokens.tokenizer import DnaTokenizer
+from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training import loop
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.state import fingerprint

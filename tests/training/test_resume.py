@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError, Stopped
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.tasks.pretraining import training
 from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective

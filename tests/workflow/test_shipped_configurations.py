@@ -9,7 +9,7 @@ import yaml
 
 from bigbird_dna.config import STAGES, Config, complete, load_config, parse_config, read_values, stage_values
 from bigbird_dna.config.section import Section
-from bigbird_dna.genome.sources.public import check_sources
+from bigbird_dna.genome.sources.inputs import check_sources
 from tests.conftest import REPOSITORY
 from tests.workflow.dry_runs import CHROMATIN, COMMON, SOURCE_JOBS, dry_run, jobs, own_genome, stage_configs
 

@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, blocks
 from bigbird_dna.baselines.comparators.names import PRETRAINED
-from bigbird_dna.baselines.kmer_tracks import KmerTracks
-from bigbird_dna.baselines.linear_probe import Probe, fit_probe
+from bigbird_dna.baselines.kmers import KmerTracks, Probe, fit_probe
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
-from bigbird_dna.model.bin_rows import bin_rows, centred_bins
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.batching import bin_rows, centred_bins, window_rows
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.layer_means import layer_means
-from bigbird_dna.model.rows import window_rows
+from bigbird_dna.model.inference import choose_device
 
 # Axes: N windows, T labels, D numbers of a window.
 

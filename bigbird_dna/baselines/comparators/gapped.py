@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.codes import base_codes, other_strand
+from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.genome.sequence import UNKNOWN
 
 # Axes: N windows, L bases, F features: characters that vary at k places at most.

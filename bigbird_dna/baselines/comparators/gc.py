@@ -8,9 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.codes import base_codes
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, all_labels, blocks
-from bigbird_dna.baselines.kmer_tracks import KmerTracks
+from bigbird_dna.baselines.kmers import KmerTracks, base_codes
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
 

@@ -26,7 +26,7 @@ from bigbird_dna.baselines.comparators.interface import (
 )
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc
 
 # Axes: N windows, F features.
 

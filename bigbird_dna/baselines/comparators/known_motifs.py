@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.comparators.names import TAXA
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import reading
 
 RELEASE = "JASPAR2026"
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, all_labels, blocks
-from bigbird_dna.baselines.kmer_tracks import KmerTracks, window_features
+from bigbird_dna.baselines.kmers import KmerTracks, window_features
 from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.errors import DataError
 

@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.codes import base_codes
 from bigbird_dna.baselines.comparators.calibration import Sigmoid, fit_sigmoid
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, all_labels, blocks
 from bigbird_dna.baselines.comparators.known_motifs import KnownMotif
+from bigbird_dna.baselines.kmers import base_codes
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import UNKNOWN
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc
 
 # Axes: N windows, L bases, M matrices, W places of a matrix.
 

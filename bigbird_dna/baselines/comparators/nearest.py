@@ -1,7 +1,7 @@
 """The baseline that knows nothing but the windows it has learnt: the labels of the nearest one.
 
 A window's probability of a label is `s · y + (1 - s) · p`: y is the label of the most similar window learnt
-from, s their similarity (`bigbird_dna.genome.homology.nearest`) and p the label's share among all windows
+from, s their similarity (`bigbird_dna.genome.similarity`) and p the label's share among all windows
 learnt from. Of several that are as similar, y is the mean; without any, the probability is p.
 """
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Windows, blocks
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.homology import nearest
-from bigbird_dna.genome.homology.nearest import Pairs, aligned_pairs
+from bigbird_dna.genome import similarity as nearest
+from bigbird_dna.genome.similarity import Pairs, aligned_pairs
 
 # Axes: N windows learnt from, n windows predicted, T labels of each.
 

@@ -31,7 +31,7 @@ from bigbird_dna.baselines.comparators.names import (
 from bigbird_dna.baselines.comparators.nearest import NearestWindow
 from bigbird_dna.baselines.comparators.networks import Build, NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.residual import ResidualCnn
-from bigbird_dna.baselines.kmer import KmerLogistic
+from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.errors import UsageError
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.dataset import (
@@ -21,10 +21,9 @@ from bigbird_dna.genome.chromatin.dataset import (
     split_counts,
     write_dataset,
 )
-from bigbird_dna.genome.chromatin.labelling import DROPPED, Candidates, Labelling, label_contigs
-from bigbird_dna.genome.chromatin.labels import PackedLabels
+from bigbird_dna.genome.chromatin.labels import DROPPED, Candidates, Labelling, PackedLabels, label_contigs
 from bigbird_dna.genome.chromatin.peaks import Intervals, place_peaks, read_peaks
-from bigbird_dna.genome.chromatin.region_splits import SPLITS, RegionSplits
+from bigbird_dna.genome.chromatin.regions import SPLITS, RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 

@@ -17,16 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.directories import atomic_directory
+from bigbird_dna.disk.atomic import checksum, read_json, write_json
+from bigbird_dna.disk.directories import atomic_directory
+from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import checksum, read_json, write_json
-from bigbird_dna.genome.chromatin.bins import window_start
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.region_splits import SPLITS
+from bigbird_dna.genome.chromatin.regions import SPLITS, window_start
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, write_tracks
-from bigbird_dna.genome.intervals import Interval
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import Split
-from bigbird_dna.parquet import check_cells, read_frame
 
 COLUMNS = ["contig", "start", "end", "split"]
 FORMAT = 1

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.atomic import check_writable
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import check_writable
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.building import LabelJob, Labelled, read_job, write_labelled
-from bigbird_dna.genome.chromatin.labelling import DROPPED, Labelling, count_bins, label_contigs
-from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.chromatin.region_splits import SPLITS, RegionSplits
+from bigbird_dna.genome.chromatin.labels import DROPPED, Labelling, PackedLabels, count_bins, label_contigs
+from bigbird_dna.genome.chromatin.regions import SPLITS, RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.pieces import Piece, PieceFile, write_piece

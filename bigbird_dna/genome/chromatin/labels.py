@@ -1,19 +1,41 @@
-"""Labels of many bins and tracks, one bit each.
+"""Labels of bins: packed in memory and in files, made from peaks.
+
+Labels of many bins and tracks, one bit each.
 
 N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, counted from the lowest,
 of byte t // 8; the bits above T are zero.
+
+Which bins a data set may have, and their labels, contig by contig.
 """
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.arrays import open_npz
-from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_path, reading
+from bigbird_dna.console import progress
+from bigbird_dna.disk.atomic import atomic_path, reading
+from bigbird_dna.disk.foreign import open_npz
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
+from bigbird_dna.genome.chromatin.regions import (
+    EXCLUDED,
+    GAP,
+    Grid,
+    RegionSplits,
+    Rule,
+    covered_bases,
+    least_bases,
+    overlaps,
+    positive_bins,
+    window_start,
+)
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -138,3 +160,163 @@ class LabelBuilder:
     def build(self, rows: Any = slice(None)) -> PackedLabels:
         """The labels of some rows, or all."""
         return PackedLabels(np.ascontiguousarray(self._bytes[:, rows].T), self.tracks)
+
+
+Flags = npt.NDArray[np.bool_]
+
+_NONE = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
+_PIECE = 16_000_000  # bp of a contig looked at at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelling:
+    """How bins are chosen and labelled, and which tracks are kept.
+
+    Raises
+    ------
+    ConfigError
+        A size, fraction or rule that makes no sense.
+    """
+
+    bin_size: int = 200
+    stride: int = 0
+    """bp from one bin to the next; 0: the bin's size"""
+    rule: Rule = "half"
+    widen: int = 0
+    """bp added to each side of a peak"""
+    window: int
+    """bp of the widest window that a model will see around a bin, shifts included: it is what the gap
+    between training and held-out bins and `max_n` go by"""
+    max_n: float
+    """bins are dropped whose window has a larger fraction of N; bases beyond the contig count as N"""
+    negative_fraction: float = 0.0
+    """the part of the bins without any positive track that is kept: 0 as in DeepSEA, 1 all"""
+    min_positives: int
+    """that a track needs in training; tracks with fewer are left out and listed in `dataset.json`"""
+    min_held_out: int = 0
+    """likewise, in each held-out split that has bins"""
+    seed: int = 0
+    """of the sampling of bins without a positive track"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stride", self.grid.stride)
+        least_bases(self.rule, self.bin_size)
+        for name in ("max_n", "negative_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is a fraction from 0 to 1, not {getattr(self, name)}")
+        if self.window < 1:
+            raise ConfigError(f"window must be at least 1 bp, not {self.window}")
+
+    @property
+    def grid(self) -> Grid:
+        """The bins' size and distance."""
+        return Grid(self.bin_size, self.stride)
+
+
+DROPPED = ("excluded", "gap", "blacklist", "too many N")
+"""Why a bin that has a positive track, or was sampled, may be dropped."""
+
+
+class Candidates(NamedTuple):
+    """Bins of a contig that may be kept, and how many were dropped for each reason."""
+
+    contig: int  # its number in the reference
+    starts: Positions
+    splits: npt.NDArray[np.int8]
+    sampled: Flags  # kept even without a positive track
+    labels: PackedLabels
+    dropped: list[int]  # for each reason of `DROPPED`
+
+
+def count_bins(reference: Reference, labelling: Labelling) -> int:
+    """How many bins there are on all contigs, to be kept or not."""
+    return sum(map(labelling.grid.bins, reference.contigs.values()))
+
+
+def label_contigs(
+    reference: Reference,
+    peaks: Sequence[Mapping[str, Intervals]],
+    splits: RegionSplits,
+    labelling: Labelling,
+    banned: Mapping[str, Intervals],
+    numbers: range | None = None,
+) -> Iterator[Candidates]:
+    """Label the bins of each contig of a reference, in its order.
+
+    Parameters
+    ----------
+    peaks
+        Of each track by contig, as `place_peaks` gives them.
+    banned
+        Intervals by contig, likewise: bins that overlap one are dropped.
+    numbers
+        Only these of all bins (see `count_bins`), counted from 0 over the contigs, and only the contigs that
+        have some of them; None: all.
+    """
+    contigs = reference.contigs
+    before = 0  # bins of the contigs that were passed
+    for number, contig in enumerate(progress(contigs, "labelling bins", len(contigs))):
+        here = range(labelling.grid.bins(contigs[contig]))
+        if numbers is not None:
+            first, before = before, before + len(here)
+            here = here[max(numbers.start - first, 0) : max(numbers.stop - first, 0)]
+            if not here:
+                continue
+        own = [track.get(contig) for track in peaks]
+        bad = banned.get(contig, _NONE)
+        yield _label_contig(reference, number, own, splits, labelling, bad, here)
+
+
+def _label_contig(
+    reference: Reference,
+    number: int,
+    peaks: Sequence[Intervals | None],
+    splits: RegionSplits,
+    labelling: Labelling,
+    banned: Intervals,
+    here: range,
+) -> Candidates:
+    """Label the bins `here` of the contig of a number."""
+    contig = list(reference.contigs)[number]
+    length, grid = reference.contigs[contig], labelling.grid
+    # Drawn for all bins of the contig, so that a bin's draw is its own.
+    draws = np.random.default_rng((labelling.seed, number)).random(grid.bins(length))
+    sampled = draws[here.start : here.stop] < labelling.negative_fraction
+    builder = LabelBuilder(len(here), len(peaks))
+    for track, intervals in enumerate(peaks):
+        if intervals is not None:
+            positive = positive_bins(intervals, grid, length, labelling.rule)
+            begin, end = np.searchsorted(positive, [here.start, here.stop])
+            builder.mark(track, positive[begin:end] - here.start)
+    wanted = np.flatnonzero(builder.any() | sampled)
+    starts = grid.starts(length)[here.start : here.stop][wanted]
+    assigned = splits.assign(contig, starts, grid.size, labelling.window)
+    free = np.flatnonzero(assigned >= 0)
+    allowed = free[~overlaps(banned, starts[free], starts[free] + grid.size)]
+    kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
+    outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
+    dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
+    rows = wanted[kept]
+    return Candidates(number, starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
+
+
+def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
+    """Whether the window of each bin has no larger share of N than `max_n`."""
+    if labelling.max_n == 1 or not len(starts):
+        return np.ones(len(starts), np.bool_)
+    length, window = reference.contigs[contig], labelling.window
+    opens = window_start(starts, labelling.bin_size, window)
+    first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
+    unknown = unknown_bases(reference, contig, int(first.min()), int(last.max()))
+    known = last - first - covered_bases(unknown, first, last)
+    return np.asarray(window - known <= labelling.max_n * window)
+
+
+def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | None = None) -> Intervals:
+    """The runs of N of a contig, or of `[start, end)` of it."""
+    stop = reference.contigs[contig] if end is None else end
+    runs: list[tuple[int, int]] = []
+    for begin in range(start, stop, _PIECE):
+        sequence = reference.fetch(Interval(contig, begin, min(begin + _PIECE, stop)))
+        runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
+    return merge(*np.array(runs, np.int64).reshape(-1, 2).T)

@@ -1,24 +1,88 @@
-"""Tracks: what a chromatin model predicts, one assay each, listed in a table.
+"""Tables and folders of tracks.
+
+Tracks: what a chromatin model predicts, one assay each, listed in a table.
 
 A table is tab-separated with a header. `track` (a name) and `group` are needed; `cell`, `target`,
 `treatment`, `file` (relative to the table), `description` and `published_auroc` are known; further
 columns are kept. Lines that begin with `#` are comments. The published list of DeepSEA's 919 tracks
 is read as it is (see `track_layouts`).
+
+Tables of tracks from folders of peak files.
+
+DeepSEA's list of 919 tracks, in the two layouts that go round, with the published AUROCs.
+
+One is Supplementary Table 2 of Zhou & Troyanskaya (2015) saved as text: `Cell Type`,
+`TF/DNase/HistoneMark`, `Treatment`, `File accession`, `AUC`, `AUPRC`, `AUPRC Baseline`, with decimal
+commas. The other has `index class cell target treatment file url auc_deepsea`. Both have a row a
+track in the order of the labels, and no names: a track is called `cell|target|treatment`.
 """
 
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bigbird_dna.errors import DataError, UsageError, shortened
-from bigbird_dna.files import atomic_path
-from bigbird_dna.genome.chromatin.track_layouts import deepsea_layout
+from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
 from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import check_name, control_character, decimal, quoted
+
+Layout = Callable[[dict[str, str], int, str], dict[str, str]]
+"""A row's columns, its number from 0 and what an error calls it → the columns of a table of tracks."""
+
+_GROUPS = {"DNase": "DHS", "TF": "TF", "Histone": "HM"}
+_INDEXED = {"index", "class", "cell", "target", "treatment", "auc_deepsea"}
+_SUPPLEMENT = {
+    "Cell Type": "cell",
+    "TF/DNase/HistoneMark": "target",
+    "Treatment": "treatment",
+    "File accession": "file",
+    "AUC": "published_auroc",
+}
+# The supplement's other figures, on the same test bins; the baseline is the share of positives.
+_FIGURES = {"AUPRC": "published_auprc", "AUPRC Baseline": "published_prevalence"}
+# A mark is named as H3K27ac is, or H2AZ; no factor of the list is.
+_MARK = re.compile(r"H(2A|2B|3|4)(K\d+(ac|me[123])|Z)")
+
+
+def deepsea_layout(columns: Sequence[str]) -> Layout | None:
+    """How the rows of a table with these columns are read; None: it isn't DeepSEA's list."""
+    if "track" in columns:
+        return None
+    if set(columns) >= _INDEXED:
+        return _from_indexed
+    if set(columns) >= _SUPPLEMENT.keys():
+        return _from_supplement
+    return None
+
+
+def _from_indexed(values: dict[str, str], expected: int, where: str) -> dict[str, str]:
+    if values.pop("index") != str(expected):
+        raise DataError(f"{where}: index {expected} was to stand here: labels go by the row")
+    kind = values.pop("class")
+    if kind not in _GROUPS:
+        raise DataError(f"{where}: class {kind!r} is not one of {', '.join(_GROUPS)}")
+    values["published_auroc"] = values.pop("auc_deepsea")
+    return {"track": _name(values), "group": _GROUPS[kind], **values}
+
+
+def _from_supplement(values: dict[str, str], expected: int, where: str) -> dict[str, str]:
+    values = {(_SUPPLEMENT | _FIGURES).get(key, key): text for key, text in values.items()}
+    for key in ("published_auroc", *_FIGURES.values()):
+        if key in values:
+            values[key] = values[key].replace(",", ".")
+    target = values["target"]
+    kind = "DNase" if target == "DNase" else "Histone" if _MARK.fullmatch(target) else "TF"
+    return {"track": _name(values), "group": _GROUPS[kind], **values}
+
+
+def _name(values: dict[str, str]) -> str:
+    return "|".join(values[key] for key in ("cell", "target", "treatment"))
+
 
 _LARGEST_TABLE = 1 << 26  # characters: what memory has room for
 _TEXTS = ("cell", "target", "treatment", "description")
@@ -244,3 +308,60 @@ def _near(tracks: Sequence[Track], element: str) -> str:
     if near:
         return f"; near to it are {', '.join(map(repr, near))}"
     return f"; groups are {', '.join(sorted({track.group for track in tracks}))}"
+
+
+_PEAK_FILE = re.compile(r"(?!\.)(.+)\.(narrowPeak|broadPeak|bed)(\.gz)?", re.IGNORECASE | re.DOTALL)
+
+
+def tracks_from_folder(folder: Path, group: str, names: str | None = None) -> tuple[Track, ...]:
+    """A table of the peak files (`.bed`, `.narrowPeak`, `.broadPeak`, also `.gz`) of a folder.
+
+    Tracks come in the order of their files' names. A track is called as its file is, without the
+    suffixes; of the form `cell.target` both are taken from it.
+
+    Parameters
+    ----------
+    names
+        A regular expression for the whole of the file's name without suffixes, with any of the
+        named groups `track`, `cell`, `target` and `treatment`; without `track`, the others joined
+        by "." are the name. Repeated names get the suffixes .2, .3 …
+
+    Raises
+    ------
+    DataError
+        No such folder, no peak file in it, or one that `names` doesn't fit.
+    ConfigError
+        `names` is not a regular expression, or has none of the groups.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such directory")
+    scheme = _scheme(names)
+    tracks = []
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        peak_file = _PEAK_FILE.fullmatch(path.name)
+        if peak_file is None or not path.is_file():
+            continue
+        stem = peak_file[1]
+        match = scheme.fullmatch(stem)
+        if match is None and names is not None:
+            raise DataError(f"{folder}: file {quoted(path.name)}: its name doesn't fit {names!r}")
+        parts = {key: text for key, text in match.groupdict().items() if text} if match else {}
+        fallback = ".".join(parts[k] for k in ("cell", "target", "treatment") if k in parts)
+        values = {**parts, "track": parts.get("track", fallback or stem), "group": group}
+        tracks.append(replace(make_track(values, folder, f"{folder}: file {quoted(path.name)}"), file=path))
+    if not tracks:
+        raise DataError(f"{folder}: no .bed, .narrowPeak or .broadPeak file (also .gz) in it")
+    return distinct(tracks, ".")
+
+
+def _scheme(names: str | None) -> re.Pattern[str]:
+    if names is None:
+        return re.compile(r"(?P<cell>[^.]+)\.(?P<target>[^.]+)")
+    try:
+        scheme = re.compile(names)
+    except re.error as error:
+        raise ConfigError(f"names {names!r} is not a regular expression: {error}") from None
+    if not scheme.groupindex.keys() & {"track", "cell", "target", "treatment"}:
+        raise ConfigError(f"names {names!r} has no group called track, cell, target or treatment")
+    return scheme

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bigbird_dna.config.plain import shown
-from bigbird_dna.config.plain_yaml import read_yaml
+from bigbird_dna.config.safe_yaml import read_yaml, shown
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.sources.wholeness import find_fault
+from bigbird_dna.genome.sources.http_response import find_fault
 
 _SCHEMES = ("https", "http", "ftp")
 _REQUIRED = frozenset({"file", "assembly", "urls", "checksum", "megabytes", "licence", "citation"})

@@ -6,10 +6,9 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.genome.sources.answers import Body, OtherVersion, is_complete, is_page, read_answer
-from bigbird_dna.genome.sources.part import Part, check_room
-from bigbird_dna.genome.sources.refusals import Cut, DownloadError
-from bigbird_dna.genome.sources.request import CHUNK, LIMITS, Answer, Limits, ask
+from bigbird_dna.genome.sources.http_request import CHUNK, LIMITS, Answer, Cut, DownloadError, Limits, ask
+from bigbird_dna.genome.sources.http_response import Body, OtherVersion, is_complete, is_page, read_answer
+from bigbird_dna.genome.sources.partial_file import Part, check_room
 
 _OVERSIZE = 4  # times what is expected, and
 _SLACK = 1 << 20  # bytes, are taken at most

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown
-from bigbird_dna.genome.intervals import Interval
-from bigbird_dna.genome.named_regions import find_named_region
 from bigbird_dna.genome.reference import Reference, write_fasta
+from bigbird_dna.genome.regions import find_named_region
+from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import fitting_contigs
 
 _STRETCH = 1_000_000  # bp looked at together

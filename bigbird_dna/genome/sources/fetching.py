@@ -9,16 +9,14 @@ import time
 from pathlib import Path
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import atomic_path, check_writable
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_path, check_writable
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.download import Wanted, download
-from bigbird_dna.genome.sources.local import is_file
-from bigbird_dna.genome.sources.part import Part, check_room, open_part
-from bigbird_dna.genome.sources.public import find_source
-from bigbird_dna.genome.sources.refusals import DownloadError
-from bigbird_dna.genome.sources.request import LIMITS, Limits
-from bigbird_dna.genome.sources.wholeness import shows_its_end
+from bigbird_dna.genome.sources.http_request import LIMITS, DownloadError, Limits
+from bigbird_dna.genome.sources.http_response import shows_its_end
+from bigbird_dna.genome.sources.inputs import find_source, is_file
+from bigbird_dna.genome.sources.partial_file import Part, check_room, open_part
 
 
 def fetch(key: str, output: Path, local_data: Path | None = None, limits: Limits = LIMITS) -> None:

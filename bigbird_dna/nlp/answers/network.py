@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.model.extra_globals import Globals
 from bigbird_dna.model.heads import QuestionAnswerer
-from bigbird_dna.model.initial_weights import initialise
+from bigbird_dna.model.input_embeddings import Globals, initialise
 
 UNUSED, CLS, QUESTION, PARAGRAPH, SENTENCE, CANDIDATE = range(6)
 """What an extra global stands for; those of a question's tokens, and of [CLS], have a token besides."""

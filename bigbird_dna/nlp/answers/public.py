@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from bigbird_dna.disk.atomic import reading
 from bigbird_dna.errors import ConfigError, DataError, error_text
-from bigbird_dna.files import reading
 from bigbird_dna.nlp.answers.sections import Form
 from bigbird_dna.nlp.answers.text_metrics import normalised
 from bigbird_dna.nlp.records import LONGEST_LINE, QuestionRecord, checked, read_objects

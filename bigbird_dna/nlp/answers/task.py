@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ConfigError, DataError, ModelError
-from bigbird_dna.files import checksum
-from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.nlp.answers.documents import check_room
 from bigbird_dna.nlp.answers.figures import figures_of
 from bigbird_dna.nlp.answers.generated import generate_questions

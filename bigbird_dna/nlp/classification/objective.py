@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.model.rows import pad, run_rows
+from bigbird_dna.model.batching import pad, run_rows
 from bigbird_dna.nlp.classification.metrics import Figures, class_figures, score_figures
 from bigbird_dna.nlp.records import ClassificationRecord
 from bigbird_dna.nlp.sections import TextTrainingConfig

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ConfigError, DataError, ModelError
-from bigbird_dna.files import checksum
-from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import ClassificationSettings
 from bigbird_dna.nlp.classification.generated import generate_documents
 from bigbird_dna.nlp.classification.metrics import Figures, class_figures, score_figures

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.language_tokens import HeldOut as HiddenTokens
-from bigbird_dna.baselines.language_tokens import evenly, fit_token_models
+from bigbird_dna.baselines.tokens import HeldOut as HiddenTokens
+from bigbird_dna.baselines.tokens import evenly, fit_token_models
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.files import checksum
-from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.nlp.pretraining.characters import character_ngram
 from bigbird_dna.nlp.pretraining.objective import TextObjective
@@ -26,9 +26,9 @@ from bigbird_dna.nlp.records import Kind, read_objects
 from bigbird_dna.nlp.sections import GeneratedConfig
 from bigbird_dna.nlp.starting import make_text_start
 from bigbird_dna.nlp.vocabulary import texts_of
+from bigbird_dna.pretraining.baselines import hidden_in_documents
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
-from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.rivals import hidden_in_documents
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World

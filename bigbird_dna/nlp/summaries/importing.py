@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, shortened
 from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
-from bigbird_dna.huggingface.shapes import check_tensor
-from bigbird_dna.huggingface.tensor_files import StoredTensor, read_tensors
-from bigbird_dna.model.json_files import read_mapping
+from bigbird_dna.huggingface.names import check_tensor
+from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
 from bigbird_dna.model.weights import check_finite
 from bigbird_dna.nlp.summaries.pegasus import PegasusSummariser
 from bigbird_dna.nlp.summaries.settings import DecoderShape, SearchConfig, SpecialIds

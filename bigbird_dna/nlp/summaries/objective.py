@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.model.rows import pad
+from bigbird_dna.model.batching import pad
 from bigbird_dna.nlp.records import SummaryRecord
 from bigbird_dna.nlp.summaries.rows import IGNORED, Reader, labels, said_before
 from bigbird_dna.nlp.summaries.sections import SummariesTrainingConfig

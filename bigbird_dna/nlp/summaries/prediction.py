@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from bigbird_dna.model.prepared import prepared
-from bigbird_dna.model.rows import LONG
+from bigbird_dna.model.batching import LONG
+from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.nlp.summaries.model import Summariser
 from bigbird_dna.nlp.summaries.rows import Ids
 from bigbird_dna.nlp.summaries.search import search_summaries

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.model.dropout import Dropout
 from bigbird_dna.model.encoder import Encoder, Layer
-from bigbird_dna.model.initial_weights import initialise
+from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.kernels import Dropout
 from bigbird_dna.model.rotary import Rotation, rotate, rotation
 from bigbird_dna.nlp.summaries.decoding import Attention, Cache, presence, split
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ConfigError, ModelError
-from bigbird_dna.files import checksum
 from bigbird_dna.huggingface.configuration import Compatibility
 from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import load, make_model
-from bigbird_dna.model.json_files import read_mapping
 from bigbird_dna.model.model import Model
 from bigbird_dna.nlp.starting import check_effect, make_text_start
 from bigbird_dna.nlp.summaries.importing import import_pegasus, is_pegasus
@@ -27,7 +27,7 @@ from bigbird_dna.nlp.summaries.settings import DecoderShape, SpecialIds
 from bigbird_dna.nlp.vocabulary import texts_of
 from bigbird_dna.tokens.interface import Tokenizer, read_content
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
-from bigbird_dna.tokens.text_tokenizer import TextTokenizer
+from bigbird_dna.tokens.text import TextTokenizer
 
 # What a configuration may say otherwise than the summariser whose weights are taken.
 _FREE = ("dropout", "attention_dropout", "route", "gradient_checkpointing", "initial_heads")

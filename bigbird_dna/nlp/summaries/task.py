@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.files import checksum
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import Model
 from bigbird_dna.nlp.drawing import some_of
 from bigbird_dna.nlp.predictions import read_predictions

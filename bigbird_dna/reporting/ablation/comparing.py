@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate
+from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.resampling import gain, mean_over_seeds, resampled_rates
 from bigbird_dna.reporting.ablation.reading import Bits, by_mechanism
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate
-from bigbird_dna.reporting.metrics.blocks import resampled_rates
-from bigbird_dna.reporting.metrics.resampling import gain, mean_over_seeds
-from bigbird_dna.reporting.metrics.steps import Floats
 
 # Axes: M models, S seeds, R resamples.
 

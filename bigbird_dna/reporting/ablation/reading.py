@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.arrays import open_npz
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading
-from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.reporting.tables import number, read_object, whole_number
 
 FORMAT = 1

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import write_json
 from bigbird_dna.reporting.ablation.comparing import compare_bits
 from bigbird_dna.reporting.ablation.figures import length_figure, mechanism_figure
 from bigbird_dna.reporting.ablation.published import NOTE

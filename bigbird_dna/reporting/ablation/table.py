@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bigbird_dna.metrics.auroc import UNDEFINED
 from bigbird_dna.reporting.ablation.comparing import Reached
 from bigbird_dna.reporting.ablation.published import BUILDING_BLOCKS, MASKED_ACCURACY, PERPLEXITY, PUBLISHED
 from bigbird_dna.reporting.ablation.reading import Cost
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED
 
 if TYPE_CHECKING:
     import pandas as pd

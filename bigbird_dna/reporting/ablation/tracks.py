@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.dataset import COLUMNS
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.parquet import check_cells, read_frame
+from bigbird_dna.metrics.auroc import Estimate, auroc, auroc_note
+from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_BLOCKS, resampled_aurocs, uncertain
 from bigbird_dna.reporting.ablation.comparing import Reached, compared
 from bigbird_dna.reporting.ablation.reading import by_mechanism
-from bigbird_dna.reporting.metrics.auroc import Estimate, auroc, auroc_note
-from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES, FEWEST_BLOCKS
-from bigbird_dna.reporting.metrics.resampling import resampled_aurocs, uncertain
-from bigbird_dna.reporting.metrics.steps import Floats
 from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions
 from bigbird_dna.reporting.tracks.slices import UNMEASURED, read_slice
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import write_json
+from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS
 from bigbird_dna.reporting.comparison.figures import bits_figure, promoters_figure, tracks_figure
 from bigbird_dna.reporting.comparison.published import NOTE
 from bigbird_dna.reporting.comparison.tables import bits_table, chromatin_tables, promoter_table
-from bigbird_dna.reporting.metrics.blocks import BLOCK_BASES
-from bigbird_dna.reporting.metrics.resampling import FEWEST_TRACKS
 from bigbird_dna.reporting.readable import markdown, readable
 from bigbird_dna.reporting.tables import json_rows, write_tsv
 

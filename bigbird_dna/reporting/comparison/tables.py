@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
-from bigbird_dna.reporting.comparison.entries import FINE_TUNED, FITTED, Entry, Row, read_entries
-from bigbird_dna.reporting.comparison.published import BITS, CHROMATIN, PROMOTERS
-from bigbird_dna.reporting.language_model.reading import of_split, read_bits
-from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
-from bigbird_dna.reporting.metrics.auroc import Estimate, auroc
-from bigbird_dna.reporting.metrics.binary import THRESHOLD
-from bigbird_dna.reporting.metrics.resampling import (
+from bigbird_dna.metrics.auroc import Estimate, auroc
+from bigbird_dna.metrics.binary import THRESHOLD
+from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.resampling import (
     mean_auroc,
     mean_over_seeds,
     resampled_aurocs,
     resampled_medians,
     with_width,
 )
-from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.reporting.comparison.entries import FINE_TUNED, FITTED, Entry, Row, read_entries
+from bigbird_dna.reporting.comparison.published import BITS, CHROMATIN, PROMOTERS
+from bigbird_dna.reporting.language_model.reading import of_split, read_bits
+from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
 from bigbird_dna.reporting.promoters.predictions import Comparison, compare, negative_set_of, read_predictions
 from bigbird_dna.reporting.study.models import PRETRAINED
 from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.reporting.language_model.figures import bits_per_base_figure, held_out_figure
 from bigbird_dna.reporting.language_model.reading import of_split, read_bits
 from bigbird_dna.reporting.tables import write_tsv

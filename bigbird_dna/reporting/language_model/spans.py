@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigbird_dna.reporting.metrics.blocks import bits_per_base
+from bigbird_dna.metrics.resampling import bits_per_base
 
 if TYPE_CHECKING:
     import pandas as pd

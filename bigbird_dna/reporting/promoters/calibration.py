@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
-from bigbird_dna.files import checksum
-from bigbird_dna.reporting.metrics.auroc import Z95
-from bigbird_dna.reporting.metrics.reliability import calibration_metrics, reliability, rising_curve
-from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.metrics.auroc import Z95
+from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.reliability import calibration_metrics, reliability, rising_curve
 from bigbird_dna.reporting.promoters.figures import square_panel
 from bigbird_dna.reporting.promoters.predictions import Judged, read_predictions
 from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure

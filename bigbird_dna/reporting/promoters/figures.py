@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bigbird_dna.reporting.metrics.auroc import ENDS
-from bigbird_dna.reporting.metrics.binary import THRESHOLD
-from bigbird_dna.reporting.metrics.curves import precision_recall, thin_curve
-from bigbird_dna.reporting.metrics.steps import Counts, Steps
+from bigbird_dna.metrics.auroc import ENDS
+from bigbird_dna.metrics.binary import THRESHOLD
+from bigbird_dna.metrics.curves import Counts, Steps, precision_recall, thin_curve
 from bigbird_dna.reporting.promoters.predictions import ALL, CONTROL, KMER, MODEL, POSITION, Comparison
 from bigbird_dna.reporting.style import (
     BLUE,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.disk.foreign import read_frame
 from bigbird_dna.errors import DataError
-from bigbird_dna.parquet import read_frame
 from bigbird_dna.reporting.tables import check_columns
 
 if TYPE_CHECKING:

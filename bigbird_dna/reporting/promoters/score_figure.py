@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bigbird_dna.genome.intervals import Locus
-from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.genome.sequence import Locus
+from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.reporting.promoters.score_track import ScoreTrack
 from bigbird_dna.reporting.style import BLUE, GREY, INK, VERMILLION, panels, save_figure
 

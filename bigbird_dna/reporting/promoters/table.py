@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, auroc_difference
-from bigbird_dna.reporting.metrics.binary import binary_metrics
+from bigbird_dna.metrics.auroc import UNDEFINED, auroc_difference
+from bigbird_dna.metrics.binary import binary_metrics
 from bigbird_dna.reporting.promoters.calibration import calibrated, calibration_figure, calibration_table
 from bigbird_dna.reporting.promoters.figures import histogram_figure, precision_recall_figure, roc_figure
 from bigbird_dna.reporting.promoters.predictions import (

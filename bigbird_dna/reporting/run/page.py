@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from bigbird_dna.config import Config
-from bigbird_dna.files import atomic_path, reading
+from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.reporting.run.contents import FIGURE, PAGE, PARTS, TEXT, Item, named
 from bigbird_dna.reporting.run.steps import steps_table
 from bigbird_dna.reporting.run.tables import Table, shown_table

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.metrics.auroc import ENDS
+from bigbird_dna.metrics.auroc import ENDS
 from bigbird_dna.reporting.tables import read_tsv
 
 _LOW, _HIGH = ENDS[1:]

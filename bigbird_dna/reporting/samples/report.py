@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigbird_dna.checks import check_at_least_one
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import write_json
 from bigbird_dna.genome.fasta import stream_fasta
-from bigbird_dna.genome.intervals import Interval
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import base_codes
+from bigbird_dna.genome.sequence import Interval, base_codes
 from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.reporting.samples.chains import ORDERS
 from bigbird_dna.reporting.samples.comparing import REAL, SAMPLES, Compared, compare_samples

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import read_tracks
-from bigbird_dna.outputs import check_output
 from bigbird_dna.reporting.similarity.reading import read_similarities
 from bigbird_dna.reporting.similarity.strata import BOUNDS, SIMILARITY, Strata
 from bigbird_dna.reporting.tables import write_tsv

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.reporting.metrics.binary import binary_metrics
+from bigbird_dna.metrics.binary import binary_metrics
 from bigbird_dna.reporting.promoters.predictions import KEY, compare, read_predictions
 from bigbird_dna.reporting.similarity.figure import similarity_figure
 from bigbird_dna.reporting.similarity.reading import similarities_of

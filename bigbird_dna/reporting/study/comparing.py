@@ -11,9 +11,9 @@ import numpy as np
 
 from bigbird_dna.config import StudyStart
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc
-from bigbird_dna.reporting.metrics.resampling import gain, resampled_aurocs, resampled_medians, with_width
-from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc
+from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.resampling import gain, resampled_aurocs, resampled_medians, with_width
 from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of
 from bigbird_dna.reporting.study.models import PRETRAINED, StudyModel
 from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions

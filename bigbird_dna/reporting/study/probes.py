@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from bigbird_dna.directories import into_directory
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
 from bigbird_dna.reporting.study.models import PRETRAINED, RANDOM
 from bigbird_dna.reporting.style import BLUE, GREY, PALE, VERMILLION, interval, panels, save_figure
 from bigbird_dna.reporting.tables import write_tsv

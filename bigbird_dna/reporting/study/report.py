@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.study.comparing import Cell, cells, judge, study_table
 from bigbird_dna.reporting.study.figures import share_figure, steps_figure

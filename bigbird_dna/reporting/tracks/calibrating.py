@@ -14,7 +14,7 @@ from bigbird_dna.calibration.stored import CalibratedTrack, Calibration
 from bigbird_dna.console import progress
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.reporting.metrics.reliability import NO_ROWS, CalibrationMetrics, calibration_metrics
+from bigbird_dna.metrics.reliability import NO_ROWS, CalibrationMetrics, calibration_metrics
 from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, panels, save_figure
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
 from bigbird_dna.reporting.tracks.slices import read_slice, slice_bounds

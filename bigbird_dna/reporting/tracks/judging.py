@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
-from bigbird_dna.reporting.metrics.curves import thin_curve
-from bigbird_dna.reporting.metrics.steps import Counts, Steps, average_precision
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
+from bigbird_dna.metrics.curves import Counts, Steps, average_precision, thin_curve
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray
 from bigbird_dna.reporting.tracks.slices import read_slice, slice_bounds
 

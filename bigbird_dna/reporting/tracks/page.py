@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.reporting.metrics.steps import Counts
+from bigbird_dna.metrics.curves import Counts
 from bigbird_dna.reporting.tracks.judging import CURVE_POINTS
 from bigbird_dna.reporting.tracks.tables import ALL, PUBLISHED, left_out, other_auroc
 

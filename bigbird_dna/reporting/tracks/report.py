@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bigbird_dna.calibration.stored import read_calibration
 from bigbird_dna.console import log
-from bigbird_dna.directories import atomic_directory, check_directory
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import checksum
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray

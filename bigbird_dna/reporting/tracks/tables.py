@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.reporting.metrics.auroc import UNDEFINED
+from bigbird_dna.metrics.auroc import UNDEFINED
 from bigbird_dna.reporting.tracks.judging import Compared, Judged
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigbird_dna.reporting.metrics.steps import Floats
+from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.reporting.style import BLUE, GREY, INK, ORANGE, panels, save_figure
 from bigbird_dna.reporting.variants.table import KnownEffect, has_effect
 

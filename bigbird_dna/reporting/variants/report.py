@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bigbird_dna.directories import into_directory
+from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.variants.figure import variant_figure
 from bigbird_dna.reporting.variants.reading import DEFAULT_FIELDS, Fields, read_known_effects

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc
 
 if TYPE_CHECKING:
     import pandas as pd

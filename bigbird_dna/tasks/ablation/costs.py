@@ -21,12 +21,12 @@ from torch.nn import functional as F
 
 from bigbird_dna.config import Config, EncoderConfig, PretrainingConfig, complete
 from bigbird_dna.console import log
-from bigbird_dna.files import check_writable, write_json
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.disk.atomic import check_writable, write_json
 from bigbird_dna.model.directory import build_network, encoder_for
 from bigbird_dna.model.heads import PretrainingOutput
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.tokens.opening import load_tokenizer
+from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training import peak_memory
 from bigbird_dna.training.distributed import World, autocast
 from bigbird_dna.training.kernels import chosen_kernels

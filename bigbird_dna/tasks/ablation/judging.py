@@ -8,16 +8,16 @@ import torch
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import atomic_path, check_writable
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import atomic_path, check_writable
-from bigbird_dna.model.device import choose_device
 from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.reporting.ablation.reading import split_name
 from bigbird_dna.reporting.study.times import pretraining_seconds
 from bigbird_dna.reporting.tables import read_object, whole_number
-from bigbird_dna.tasks.pretraining.held_out import HeldOut
 from bigbird_dna.tokens.store import TokenStore
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bigbird_dna.config import Config, complete, parse_config, stage_text
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import atomic_path
 from bigbird_dna.reporting.ablation.reading import Cost, read_cost
 
 MOST_STEPS = 100_000_000

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bigbird_dna.disk.atomic import write_array
+from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import write_array
-from bigbird_dna.outputs import check_output
 from bigbird_dna.pieces import Piece, PieceFile, write_piece
 
 # Axes: n bins, m those of a piece, T tracks.

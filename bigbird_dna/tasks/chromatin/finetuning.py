@@ -11,20 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bigbird_dna.config import ChromatinConfig, Config, stage_values
-from bigbird_dna.directories import check_directory
+from bigbird_dna.data.chromatin import sample, training_bins
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.files import checksum
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.bin_rows import bin_rows, bins_shown, centred_bins, whole_bins
-from bigbird_dna.model.chromatin_model import bin_logits
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.model.batching import bin_rows, bins_shown, centred_bins, pad, whole_bins
+from bigbird_dna.model.chromatin import bin_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
-from bigbird_dna.model.rows import pad
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.tasks.chromatin.shares import training_bins
-from bigbird_dna.tasks.examples import sample
 from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World

@@ -12,18 +12,16 @@ from typing import IO, NamedTuple, cast, get_args
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import progress
+from bigbird_dna.disk.outputs import check_output, command_line, format_for, is_live, named_output, provenance
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.compression import STDIN, open_stdin
 from bigbird_dna.genome.fasta import readable
-from bigbird_dna.genome.places import contig_names, find_places
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.calibrated import finish_of
-from bigbird_dna.model.chromatin_model import ChromatinModel
-from bigbird_dna.model.device import choose_device, cpu_threads
+from bigbird_dna.genome.region_filter import contig_names, find_places
+from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
-from bigbird_dna.model.inference import PRECISIONS, inference, said_precision
-from bigbird_dna.model.model import Model
-from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
+from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
+from bigbird_dna.model.model import Model, finish_of
 from bigbird_dna.pieces import Piece, contents, find_piece
 from bigbird_dna.tasks.chromatin.region_pieces import write_region_piece
 from bigbird_dna.tasks.chromatin.regions import (

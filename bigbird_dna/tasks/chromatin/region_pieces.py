@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bigbird_dna.outputs import provenance
+from bigbird_dna.disk.outputs import provenance
 from bigbird_dna.pieces import Piece, PieceFile, all_rows, text_job, write_piece
 from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Region
 from bigbird_dna.tasks.chromatin.writers import WRITERS, TrackInfo

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.finetuning.evaluation import share_windows
 from bigbird_dna.genome.assembly import ALIAS_HINT, shown
 from bigbird_dna.genome.chromatin.peaks import read_bed
-from bigbird_dna.genome.places import Places
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.region_filter import Places
 from bigbird_dna.genome.variants import contig_finder
-from bigbird_dna.tasks.chromatin.shared_windows import share_windows
 from bigbird_dna.tasks.predictor import Predictor
 
 # Axes: W windows, K bins in the middle of a window, T tracks.

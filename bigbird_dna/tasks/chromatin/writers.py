@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbird_dna.disk.outputs import Destination, open_text, provenance_lines
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.outputs import Destination, open_text, provenance_lines
 from bigbird_dna.tasks import bigwig
 from bigbird_dna.tasks.chromatin.regions import PredictedRegion, Region
 

@@ -17,17 +17,15 @@ from bigbird_dna.baselines.comparators.names import GKM, MOTIFS, NETWORK_NAMES, 
 from bigbird_dna.baselines.comparators.registry import make_comparator
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
-from bigbird_dna.directories import atomic_directory, check_directory
+from bigbird_dna.data.chromatin import BinWindows, checked_window, sample, training_bins
+from bigbird_dna.disk.atomic import checksum, write_array
+from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import checksum, write_array
+from bigbird_dna.finetuning.evaluation import BASELINE_BINS, BASELINE_WINDOW, held_out_rows
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.tasks.chromatin.bin_windows import BinWindows, checked_window
-from bigbird_dna.tasks.chromatin.evaluation import BASELINE_BINS, BASELINE_WINDOW, held_out_rows
-from bigbird_dna.tasks.chromatin.shares import training_bins
 from bigbird_dna.tasks.comparators.options import Options, write_description
-from bigbird_dna.tasks.examples import sample
 
 # Axes: n bins, T tracks.
 

@@ -10,8 +10,8 @@ from bigbird_dna.baselines.comparators.interface import Comparator
 from bigbird_dna.baselines.comparators.names import MOTIFS, NETWORK_NAMES, PROBE, WEIGHTS, check_name
 from bigbird_dna.baselines.comparators.networks import NetworkSettings
 from bigbird_dna.checks import check_at_least_one
+from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import write_json
 
 DESCRIPTION = "comparator.json"
 

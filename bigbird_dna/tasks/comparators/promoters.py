@@ -10,20 +10,20 @@ from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.baselines.comparators.names import MOTIFS, NETWORK_NAMES, POSITION
 from bigbird_dna.baselines.comparators.registry import make_comparator
 from bigbird_dna.config import Config
-from bigbird_dna.directories import atomic_directory, check_directory
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.files import checksum
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.tasks.comparators.options import Options, write_description
-from bigbird_dna.tasks.promoters.baselines import check_aligned
-from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, split_figures, write_predictions
-from bigbird_dna.tasks.promoters.windows import (
+from bigbird_dna.data.promoter_windows import (
     WindowSet,
     read_origin,
     read_windows,
     training_windows,
     window_sequences,
 )
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.tasks.comparators.options import Options, write_description
+from bigbird_dna.tasks.promoters.baselines import check_aligned
+from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, split_figures, write_predictions
 
 PREDICTIONS = "predictions.parquet"
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from bigbird_dna.config import EncoderConfig, find_mechanism
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.initial_weights import initialise
+from bigbird_dna.model.input_embeddings import initialise
 from bigbird_dna.model.mechanism import goes_by_pattern
 
 # Axes: B batch, L symbols, D hidden width, V kinds of symbols.

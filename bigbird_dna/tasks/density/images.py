@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.arrays import open_npz
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading
 from bigbird_dna.genome.compression import open_handle
 
 # Axes: N images.

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.json_files import parse_json
 from bigbird_dna.errors import DataError, error_text
-from bigbird_dna.files import reading
 from bigbird_dna.genome.compression import LONGEST_LINE, open_bytes, open_handle
-from bigbird_dna.strict_json import parse_json
-from bigbird_dna.tokens.protobuf import BYTES, read_fields
+from bigbird_dna.tokens.piece_model import BYTES, read_fields
 
 LONGEST_RECORD = 1 << 26
 """Bytes: a hundred times the longest article."""

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.config.density import DensityConfig
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.tasks.density.causal import CausalNetwork
 from bigbird_dna.tasks.density.data import END, ByteStream, Simple, padded, read_stream
 from bigbird_dna.tasks.plain_networks import PlainRun

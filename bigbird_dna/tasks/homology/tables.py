@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log
-from bigbird_dna.genome.homology.nearest import Nearest
+from bigbird_dna.genome.similarity import Nearest
 from bigbird_dna.reporting.similarity.strata import BOUNDS, SIMILARITY, Strata
 
 ORIENTATION = "orientation"

@@ -16,10 +16,10 @@ import numpy as np
 
 from bigbird_dna.config.long_range import ListOpsConfig
 from bigbird_dna.console import progress
+from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import quoted
-from bigbird_dna.outputs import open_text
 from bigbird_dna.tasks.long_range.sequences import SPLITS, Sequences
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {

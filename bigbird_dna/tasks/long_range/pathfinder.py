@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.arrays import open_npz
 from bigbird_dna.config.long_range import MOST_EXAMPLES, MOST_SIDE, PathfinderConfig
 from bigbird_dna.console import progress
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading
 from bigbird_dna.tasks.long_range.sequences import SPLITS, Sequences
 
 # Axes: N images, S pixels of a side.

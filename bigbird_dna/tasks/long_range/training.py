@@ -14,9 +14,9 @@ from bigbird_dna.checks import check_choice
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig, LongRangeTask
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import UsageError
-from bigbird_dna.files import checksum
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.tasks.long_range import listops, pathfinder
 from bigbird_dna.tasks.long_range.sequences import OFFSET, SPLITS, Sequences

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.model.heads import PretrainingNetwork
-from bigbird_dna.model.initial_weights import initial_deviation
-from bigbird_dna.tasks.pretraining.sampling import Tokens, document_bounds
+from bigbird_dna.model.input_embeddings import initial_deviation
+from bigbird_dna.pretraining.sampling import Tokens, document_bounds
 
 LARGEST_VOCABULARY = 4096  # of which all pairs are counted: a matrix of 256 MB, and a minute
 COUNTED = 20_000_000  # tokens, from the store's start

@@ -11,13 +11,12 @@ from torch.nn import functional as F
 
 from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.console import log
+from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import PretrainingOutput
-from bigbird_dna.model.rows import pad
-from bigbird_dna.tasks.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.sampling import PairSampler, Sampler, Tokens, sampler
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import PairSampler, Sampler, Tokens, sampler
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.masking import NOT_MASKED, Masked, mask_tokens
-from bigbird_dna.tokens.next_tokens import next_tokens
+from bigbird_dna.tokens.masking import NOT_MASKED, Masked, mask_tokens, next_tokens
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import Batch
 from bigbird_dna.training.micro_batches import take_rows

@@ -7,16 +7,16 @@ import torch
 
 from bigbird_dna.config import Config, PretrainingConfig, complete, stage_values
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
-from bigbird_dna.files import checksum
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.model.directory import encoder_for
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.tasks.run import Run
-from bigbird_dna.tokens.opening import load_tokenizer
 from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.text import load_tokenizer
 from bigbird_dna.training.distributed import World
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
-from bigbird_dna.baselines.kmer import KmerLogistic
+from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.config import Config
+from bigbird_dna.data.promoter_windows import read_origin, read_windows, window_sequences
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.reporting.promoters.predictions import KMER, POSITION
 from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, write_predictions
-from bigbird_dna.tasks.promoters.windows import read_origin, read_windows, window_sequences
 
 BASELINES = (KMER, POSITION)
 """Logistic regressions on the frequencies of k-mers, and on the base at each position of the window."""

@@ -17,7 +17,7 @@ from bigbird_dna.calibration.fitting import LEAST
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.console import log
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.promoter import PromoterModel
 
 
 class LabelledWindows(NamedTuple):

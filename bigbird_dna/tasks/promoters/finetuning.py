@@ -15,25 +15,7 @@ from torch.nn import functional as F
 
 from bigbird_dna.config import CalibrationMethod, Config, PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
-from bigbird_dna.directories import check_directory
-from bigbird_dna.files import atomic_path, checksum
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.base_positions import PaddedBases
-from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter_model import (
-    PromoterModel,
-    PromoterRows,
-    promoter_probabilities,
-    promoter_rows,
-)
-from bigbird_dna.model.rows import pad
-from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.reporting.metrics.auroc import auroc
-from bigbird_dna.reporting.metrics.binary import binary_metrics
-from bigbird_dna.tasks.initial import Start, make_start
-from bigbird_dna.tasks.promoters.calibrating import PREDICTIONS, calibration_figures, fit_predictions, too_few
-from bigbird_dna.tasks.promoters.ensemble import LabelledWindows, Members, add_position_member
-from bigbird_dna.tasks.promoters.windows import (
+from bigbird_dna.data.promoter_windows import (
     Origin,
     WindowSet,
     read_origin,
@@ -42,6 +24,19 @@ from bigbird_dna.tasks.promoters.windows import (
     variants,
     window_sequences,
 )
+from bigbird_dna.disk.atomic import atomic_path, checksum
+from bigbird_dna.disk.directories import check_directory
+from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_figures, fit_predictions, too_few
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.metrics.binary import binary_metrics
+from bigbird_dna.model.base_positions import PaddedBases
+from bigbird_dna.model.batching import pad
+from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.promoter import PromoterModel, PromoterRows, promoter_probabilities, promoter_rows
+from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.tasks.initial import Start, make_start
+from bigbird_dna.tasks.promoters.ensemble import LabelledWindows, Members, add_position_member
 from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.distributed import World

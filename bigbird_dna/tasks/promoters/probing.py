@@ -8,22 +8,20 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from bigbird_dna.baselines.kmer import KmerLogistic
-from bigbird_dna.baselines.linear_probe import fit_probe
+from bigbird_dna.baselines.kmers import KmerLogistic, fit_probe
 from bigbird_dna.config import Config
 from bigbird_dna.console import log, progress
+from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
+from bigbird_dna.disk.atomic import full_disk_told, scratch_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import full_disk_told
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.device import choose_device
+from bigbird_dna.model.batching import Ids, window_rows
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.layer_means import layer_means
-from bigbird_dna.model.rows import Ids, window_rows
+from bigbird_dna.model.inference import choose_device
 from bigbird_dna.reporting.study.models import PRETRAINED, RANDOM
 from bigbird_dna.reporting.study.probes import KMERS, Probed, probe_report
-from bigbird_dna.scratch import scratch_directory
-from bigbird_dna.tasks.promoters.windows import read_origin, read_windows, training_windows, window_sequences
 
 # Axes: N windows, D hidden width.
 

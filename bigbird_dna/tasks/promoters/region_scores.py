@@ -7,10 +7,16 @@ record. A shorter one says where a TSS is looked for: a region of one base is a 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from bigbird_dna.genome.intervals import Interval, Locus, Strand
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import fraction_n
-from bigbird_dna.genome.windows import centred_tiles, inside, window_around
+from bigbird_dna.genome.sequence import (
+    Interval,
+    Locus,
+    Strand,
+    centred_tiles,
+    fraction_n,
+    inside,
+    window_around,
+)
 from bigbird_dna.tasks.predictor import Predictor
 from bigbird_dna.tasks.promoters.scan import BOTH_STRANDS
 

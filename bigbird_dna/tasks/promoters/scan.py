@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import Chunk, stream_fasta
-from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.genome.places import Places
-from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.windows import centred_tiles, count_tiles
+from bigbird_dna.genome.region_filter import Places
+from bigbird_dna.genome.sequence import Strand, centred_tiles, count_tiles, reverse_complement
 from bigbird_dna.tasks.predictor import Predictor
 
 BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")

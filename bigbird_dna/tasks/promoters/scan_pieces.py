@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from bigbird_dna.disk.outputs import provenance
 from bigbird_dna.genome.chromatin.peaks import Intervals
-from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.genome.places import Places
-from bigbird_dna.outputs import provenance
+from bigbird_dna.genome.region_filter import Places
+from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.pieces import Piece, PieceFile, all_rows, text_job, write_piece
 from bigbird_dna.tasks.formats import SCORE_FORMATS, check_merged, open_destination
 from bigbird_dna.tasks.promoters.scan import ScoredWindow

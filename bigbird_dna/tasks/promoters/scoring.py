@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import log, progress
+from bigbird_dna.disk.outputs import check_output, command_line, format_for, is_live, named_output, provenance
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
-from bigbird_dna.genome.places import Places, contig_names, find_places
-from bigbird_dna.model.calibrated import check_calibrated, finish_of
-from bigbird_dna.model.device import choose_device, cpu_threads
+from bigbird_dna.genome.region_filter import Places, contig_names, find_places
 from bigbird_dna.model.directory import load_promoter_model
-from bigbird_dna.model.inference import PRECISIONS, inference, said_precision
-from bigbird_dna.model.model import Model
-from bigbird_dna.model.promoter_model import PromoterModel
-from bigbird_dna.outputs import check_output, command_line, format_for, is_live, named_output, provenance
+from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
+from bigbird_dna.model.model import Model, check_calibrated, finish_of
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.pieces import Piece, contents, find_piece
 from bigbird_dna.tasks.formats import (
     BINARY_FORMATS,

@@ -10,7 +10,7 @@ from itertools import groupby, tee
 from operator import attrgetter
 from typing import NamedTuple
 
-from bigbird_dna.genome.intervals import Strand
+from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.tasks.promoters.scan import BOTH_STRANDS, ScoredWindow
 
 

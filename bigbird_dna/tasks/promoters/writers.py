@@ -9,9 +9,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from bigbird_dna.genome.intervals import Strand
-from bigbird_dna.genome.places import Places
-from bigbird_dna.outputs import Destination, open_text, provenance_lines
+from bigbird_dna.disk.outputs import Destination, open_text, provenance_lines
+from bigbird_dna.genome.region_filter import Places
+from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.tasks import bigwig
 from bigbird_dna.tasks.bigwig import bedgraph_line
 from bigbird_dna.tasks.promoters.scan import ScoredWindow

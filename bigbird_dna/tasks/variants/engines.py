@@ -12,16 +12,15 @@ from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.chromatin.peaks import read_bed, strand_column
 from bigbird_dna.genome.fields import quoted
-from bigbird_dna.genome.intervals import OPPOSITE, Strand
-from bigbird_dna.genome.places import warn_of_absent
 from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.region_filter import warn_of_absent
+from bigbird_dna.genome.sequence import OPPOSITE, Strand
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import VcfRecord
-from bigbird_dna.model.calibrated import calibration_of, check_calibrated
-from bigbird_dna.model.chromatin_model import ChromatinModel
+from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.model import Model
-from bigbird_dna.model.promoter_model import PromoterModel
+from bigbird_dna.model.model import Model, calibration_of, check_calibrated
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.tasks.predictor import Predictor, finished
 from bigbird_dna.tasks.variants.effects import ScoredRecord, offsets_for, variant_effects
 from bigbird_dna.tasks.variants.promoter_effects import (

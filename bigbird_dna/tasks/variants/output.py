@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bigbird_dna.files import atomic_path
+from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.outputs import Destination, is_special, text_destination
 from bigbird_dna.genome.vcf import VcfSummary
-from bigbird_dna.outputs import Destination, is_special, text_destination
 from bigbird_dna.tasks.variants.writers import write_index
 
 TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold

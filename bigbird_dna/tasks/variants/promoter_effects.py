@@ -19,12 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.genome.intervals import OPPOSITE, Interval, Strand
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import fraction_n, reverse_complement
+from bigbird_dna.genome.sequence import (
+    OPPOSITE,
+    Interval,
+    Strand,
+    centred_tiles,
+    fraction_n,
+    reverse_complement,
+)
 from bigbird_dna.genome.variants import Change, Note, contig_finder, find_change
 from bigbird_dna.genome.vcf import VcfRecord
-from bigbird_dna.genome.windows import centred_tiles
 from bigbird_dna.tasks.predictor import Predictor
 
 STRIDE = 20

@@ -10,19 +10,7 @@ from typing import IO, NamedTuple
 
 from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction, check_whole
 from bigbird_dna.console import log, progress
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.assembly import ALIAS_HINT, shown
-from bigbird_dna.genome.compression import STDIN, open_stdin
-from bigbird_dna.genome.fasta import readable
-from bigbird_dna.genome.places import contig_names, find_places
-from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder
-from bigbird_dna.genome.vcf import Keep, VcfRecord, VcfSummary, contig_lines, open_vcf, scan_vcf
-from bigbird_dna.model.device import choose_device, cpu_threads
-from bigbird_dna.model.inference import PRECISIONS, inference, said_precision
-from bigbird_dna.model.model import Model
-from bigbird_dna.model.promoter_model import PromoterModel
-from bigbird_dna.outputs import (
+from bigbird_dna.disk.outputs import (
     Destination,
     check_output,
     command_line,
@@ -31,6 +19,17 @@ from bigbird_dna.outputs import (
     named_output,
     provenance,
 )
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.assembly import ALIAS_HINT, shown
+from bigbird_dna.genome.compression import STDIN, open_stdin
+from bigbird_dna.genome.fasta import readable
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.region_filter import contig_names, find_places
+from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder
+from bigbird_dna.genome.vcf import Keep, VcfRecord, VcfSummary, contig_lines, open_vcf, scan_vcf
+from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference, said_precision
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.pieces import Piece, contents, find_piece
 from bigbird_dna.tasks.formats import VARIANT_FORMATS
 from bigbird_dna.tasks.predictor import Predictor, flushing

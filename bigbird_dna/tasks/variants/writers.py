@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from bigbird_dna.disk.outputs import Destination, open_text, provenance_lines
 from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import PREFIX
-from bigbird_dna.outputs import Destination, open_text, provenance_lines
 from bigbird_dna.tasks.variants import promoter_fields
 from bigbird_dna.tasks.variants.effects import AlleleEffect, ScoredRecord
 from bigbird_dna.tasks.variants.promoter_effects import PromoterEffect, PromoterRecord

@@ -10,7 +10,7 @@ import pandas as pd
 import scipy.io
 
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.genome.deepsea.matlab import open_mat
+from bigbird_dna.genome.chromatin.matlab import open_mat
 from bigbird_dna.reporting.tracks.arrays.opening import open_array
 from bigbird_dna.reporting.tracks.report import auc_report
 from tests.fuzz.containers import GZIP, MATLAB5, NPY, NPZ

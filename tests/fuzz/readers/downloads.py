@@ -7,11 +7,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sources.catalogue import read_sources
-from bigbird_dna.genome.sources.part import read_marks
-from bigbird_dna.genome.sources.wholeness import find_fault
-from bigbird_dna.outputs import open_text
+from bigbird_dna.genome.sources.http_response import find_fault
+from bigbird_dna.genome.sources.partial_file import read_marks
 from tests.fuzz.reader import Reader
 
 SOURCES = Path(__file__).resolve().parents[3] / "resources" / "sources.yaml"

@@ -20,9 +20,9 @@ from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import Isotonic, Platt
 from bigbird_dna.calibration.stored import Calibration, own_digest, read_calibration, write_calibration
 from bigbird_dna.config import EncoderConfig, OptimizerConfig
-from bigbird_dna.genome.intervals import whole_contigs
+from bigbird_dna.disk.native import DIGEST, LIBRARY, open_kept
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.model.checksums import KEY, RECORD
+from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load, read_encoder_config, save
 from bigbird_dna.model.settings import (
     ChromatinSettings,
@@ -31,10 +31,10 @@ from bigbird_dna.model.settings import (
     PromoterSettings,
     Settings,
 )
-from bigbird_dna.native_build import DIGEST, LIBRARY, open_kept
-from bigbird_dna.tokens.documents import DocumentPlan
+from bigbird_dna.model.weights import KEY, RECORD
+from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.store import TokenStore, build_store
-from bigbird_dna.tokens.store_info import own_checksum
+from bigbird_dna.tokens.store_writer import own_checksum
 from bigbird_dna.training.lock import Lock
 from bigbird_dna.training.log import TrainingLog
 from bigbird_dna.training.optimizers import make_optimizer

@@ -15,14 +15,13 @@ from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import bpe_description
-from bigbird_dna.model.checksums import RECORD
 from bigbird_dna.model.directory import save as save_model
 from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.model.weights import RECORD
 from bigbird_dna.tasks.provenance import read_provenance
 from bigbird_dna.tokens.interface import Tokenizer, read_content
-from bigbird_dna.tokens.opening import load_tokenizer
-from bigbird_dna.tokens.protobuf import read_fields, write_field
-from bigbird_dna.tokens.text_tokenizer import TextTokenizer
+from bigbird_dna.tokens.piece_model import read_fields, write_field
+from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from tests.fuzz.containers import SAFETENSORS, ZIP
 from tests.fuzz.reader import Container, Reader
 from tests.tokens.test_json_tokenizer import content as json_tokenizer

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from bigbird_dna.model.catalogue import Published
-from bigbird_dna.model.content import METRICS
 from bigbird_dna.model.directory import load
+from bigbird_dna.model.model import METRICS
 from bigbird_dna.registry.archive import pack, unpack
 from bigbird_dna.registry.card import Publication, model_card
 from tests.fuzz.reader import Container, Reader

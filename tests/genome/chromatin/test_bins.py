@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.chromatin.bins import Grid, covered_bases, least_bases, positive_bins, window_start
 from bigbird_dna.genome.chromatin.peaks import Intervals, merge
+from bigbird_dna.genome.chromatin.regions import Grid, covered_bases, least_bases, positive_bins, window_start
 
 LENGTH = 97
 PEAKS = st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)), max_size=10)

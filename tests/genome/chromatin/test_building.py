@@ -9,11 +9,11 @@ import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin import labelling as module
+from bigbird_dna.genome.chromatin import labels as module
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.labelling import Labelling
-from bigbird_dna.genome.chromatin.region_splits import RegionSplits
+from bigbird_dna.genome.chromatin.labels import Labelling
+from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.toys import Demo, lines
@@ -269,7 +269,7 @@ def test_incomplete_or_mixed_data_sets_are_refused(small):
 
 
 def test_yeast_and_human_peaks(shared_data, tmp_path):
-    from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
+    from bigbird_dna.genome.chromatin.tracks import tracks_from_folder
     from bigbird_dna.genome.reference import prepare_reference
 
     source = shared_data / "hg19"

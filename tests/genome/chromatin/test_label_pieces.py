@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bigbird_dna.config import EncoderConfig
-from bigbird_dna.directories import MARKER
+from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from tests.cli.command import Run, refused

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.bins import window_start
-from bigbird_dna.genome.chromatin.region_splits import GAP, RegionSplits
+from bigbird_dna.genome.chromatin.regions import GAP, RegionSplits, window_start
 
 HUMAN = load_assembly("GRCh37")
 DEMO = load_assembly("demo")

@@ -5,8 +5,13 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from bigbird_dna.genome.chromatin.track_folder import tracks_from_folder
-from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, select_tracks, write_tracks
+from bigbird_dna.genome.chromatin.tracks import (
+    Track,
+    read_tracks,
+    select_tracks,
+    tracks_from_folder,
+    write_tracks,
+)
 
 TABLE = """# a comment
 track\tgroup\tcell\ttarget\tfile\tpublished_auroc\tlab

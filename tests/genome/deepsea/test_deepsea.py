@@ -11,10 +11,9 @@ import pytest
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import read_dataset
+from bigbird_dna.genome.chromatin.deepsea import one_hot, unpack_bundle
+from bigbird_dna.genome.chromatin.deepsea_dataset import build_deepsea
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.genome.deepsea.agreement import one_hot
-from bigbird_dna.genome.deepsea.bundle import unpack_bundle
-from bigbird_dna.genome.deepsea.dataset import build_deepsea
 from bigbird_dna.genome.reference import Reference, write_fasta
 from tests.genome.deepsea import small_bundle
 from tests.genome.deepsea.small_bundle import (

@@ -12,9 +12,9 @@ import pytest
 import scipy.io
 
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.chromatin import matlab
 from bigbird_dna.genome.chromatin.labels import LabelBuilder
-from bigbird_dna.genome.deepsea import matlab
-from bigbird_dna.genome.deepsea.matlab import open_mat
+from bigbird_dna.genome.chromatin.matlab import open_mat
 
 ROWS, TRACKS = 37, 11
 

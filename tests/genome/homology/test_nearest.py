@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.genome.homology import alignment, nearest, seeds
-from bigbird_dna.genome.homology.alignment import alignment_scores
-from bigbird_dna.genome.homology.kmers import kmers_of, minimizers
-from bigbird_dna.genome.homology.nearest import Windows, aligned_pairs
-from bigbird_dna.genome.homology.seeds import SeedIndex, Sketch
+from bigbird_dna.genome import seeds
+from bigbird_dna.genome import similarity as alignment
+from bigbird_dna.genome import similarity as nearest
+from bigbird_dna.genome.seeds import SeedIndex, Sketch, kmers_of, minimizers
 from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.similarity import Windows, aligned_pairs, alignment_scores
 
 DNA = st.text(alphabet="ACGTN", max_size=30)
 PLAIN = st.text(alphabet="ACGT", max_size=60)

@@ -10,7 +10,7 @@ from torch import Tensor
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder
-from bigbird_dna.model.extra_globals import Globals
+from bigbird_dna.model.input_embeddings import Globals
 from bigbird_dna.nlp.answers.documents import Span
 from bigbird_dna.nlp.answers.labels import packed
 from bigbird_dna.nlp.answers.losses import allowed_tokens, candidate_loss, facts_loss, span_loss

@@ -12,7 +12,7 @@ from scipy.ndimage import label
 
 from bigbird_dna.config.long_range import ExamplesConfig, PathfinderConfig
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.metrics.auroc import auroc
+from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.tasks.long_range.pathfinder import (
     distance_baseline,
     draw,

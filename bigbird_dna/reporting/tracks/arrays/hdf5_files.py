@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from bigbird_dna.hdf5 import check_array, open_hdf5, own_arrays, read_text
+from bigbird_dna.disk.foreign import check_array, open_hdf5, own_arrays, read_text
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, as_rows, row_step
 from bigbird_dna.reporting.tracks.arrays.members import NAMES, choose_array, track_names
 

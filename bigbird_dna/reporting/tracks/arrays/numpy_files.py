@@ -9,9 +9,9 @@ from typing import IO
 
 import numpy as np
 
-from bigbird_dna.arrays import Header, open_npz, read_header
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.foreign import Header, open_npz, read_header
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.reporting.tracks.arrays.array import TrackArray, Values, as_rows, row_step
 from bigbird_dna.reporting.tracks.arrays.members import NAMES, choose_array, track_names

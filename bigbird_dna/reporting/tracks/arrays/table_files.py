@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.foreign import open_parquet, read_frame
 from bigbird_dna.errors import DataError
-from bigbird_dna.files import reading
 from bigbird_dna.genome.compression import open_bytes, read_lines
-from bigbird_dna.parquet import open_parquet, read_frame
 from bigbird_dna.reporting.tracks.arrays.array import MemoryArray, TrackArray, Values, row_step
 
 if TYPE_CHECKING:

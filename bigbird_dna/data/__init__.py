@@ -1,0 +1,1 @@
+"""Data sets of training and evaluation, below what trains and what reports."""

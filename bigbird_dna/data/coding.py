@@ -1,0 +1,155 @@
+"""Coding bases of a reference: the fraction of each promoter window, and of its negatives, that is coding.
+
+A base is coding if a CDS of the annotation covers it, on either strand.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.config import PLACED_SETS
+from bigbird_dna.console import log
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.annotation import Positions, read_coding
+from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
+from bigbird_dna.genome.chromatin.peaks import Intervals, merge
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
+
+COLUMN = "coding"
+"""Of `windows.parquet`: the fraction, from 0 to 1, of the window's bases that are coding."""
+
+_NONE = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class CodingRegions:
+    """The coding bases of a reference.
+
+    Parameters
+    ----------
+    contigs
+        Contig → intervals `[start, end)`, 0-based, sorted, disjoint; contigs without coding bases may be
+        left out.
+    """
+
+    contigs: Mapping[str, Intervals]
+
+    def of(self, contig: str) -> Intervals:
+        """The coding intervals of a contig."""
+        return self.contigs.get(contig, _NONE)
+
+    def within(self, stretch: Interval) -> Intervals:
+        """The coding intervals inside a stretch, clipped to it, counted from its start."""
+        starts, ends = self.of(stretch.contig)
+        here = (starts < stretch.end) & (ends > stretch.start)
+        size = len(stretch)
+        return Intervals(*(np.clip(edges[here] - stretch.start, 0, size) for edges in (starts, ends)))
+
+    def count(self, contig: str, starts: Positions, ends: Positions) -> Positions:
+        """Coding bases in each interval `[starts[i], ends[i])` (N,) of a contig."""
+        return self._before(contig, ends) - self._before(contig, starts)
+
+    def _before(self, contig: str, positions: Positions) -> Positions:
+        """Coding bases before each position."""
+        starts, ends = self.of(contig)
+        # sums[k]: bases of the first k intervals; the last of those that begin before a position may go on.
+        sums = np.concatenate([[0], np.cumsum(ends - starts)])
+        begun = np.searchsorted(starts, positions)
+        last = np.concatenate([[0], ends])[begun]
+        return np.asarray(sums[begun] - np.where(begun > 0, np.maximum(last - positions, 0), 0), np.int64)
+
+    def fractions(self, rows: pd.DataFrame) -> npt.NDArray[np.float32]:
+        """The coding fraction (N,) of each row of a table with columns contig, start and end."""
+        found = np.zeros(len(rows), np.float32)
+        starts, ends = (rows[name].to_numpy(np.int64) for name in ("start", "end"))
+        for contig, places in rows.groupby("contig", observed=True).indices.items():
+            bases = self.count(str(contig), starts[places], ends[places])
+            found[places] = bases / (ends[places] - starts[places])
+        return found
+
+
+def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> CodingRegions:
+    """The coding bases of an annotation, placed on a reference.
+
+    CDS on contigs that the reference doesn't have, and what reaches beyond the end of a contig, are left
+    out; a warning counts them.
+
+    Parameters
+    ----------
+    path
+        GFF3 or GTF, plain or gzip.
+    contigs
+        Name → length in bp of the reference's contigs.
+    assembly
+        Knows the other names of the contigs.
+
+    Raises
+    ------
+    DataError
+        As `read_coding`; or no CDS lies on the reference.
+    """
+    path = Path(path)
+    parts: dict[str, list[Intervals]] = {}
+    absent: Counter[str] = Counter()
+    beyond: Counter[str] = Counter()
+    read = read_coding(path)
+    for name, (starts, ends) in read.items():
+        contig = assembly.match(name, contigs)
+        if contig is None:
+            absent[name] += len(starts)
+            continue
+        length = contigs[contig]
+        if outside := int(np.count_nonzero(ends > length)):
+            beyond[name] += outside
+        on_contig = starts < length
+        if on_contig.any():
+            here = Intervals(starts[on_contig], np.minimum(ends[on_contig], length))
+            parts.setdefault(contig, []).append(here)
+    if not parts:
+        raise DataError(
+            f"{path}: no CDS lies on the reference: the annotation's contigs are {shown(read)}, the "
+            f"reference's {shown(contigs)} (names are looked up in {assembly.name}); {ALIAS_HINT}"
+        )
+    for dropped, why in (
+        (absent, "are on contigs that the reference doesn't have: left out"),
+        (beyond, "reach beyond the end of their contig: what lies there is left out"),
+    ):
+        if dropped:
+            total = sum(len(starts) for starts, _ in read.values())
+            log(f"warning: {path}: {dropped.total():,} of {total:,} CDS {why}: {shown_counts(dropped)}")
+    # A contig may be in the file under two names.
+    return CodingRegions(
+        {contig: merge(*map(np.concatenate, zip(*found, strict=True))) for contig, found in parts.items()}
+    )
+
+
+def coding_counts(rows: pd.DataFrame) -> dict[str, int]:
+    """How many promoters, and negatives of each set that has places of its own, are more than half coding.
+
+    Further negatives, which are for the calibration alone, are not counted.
+    """
+    counts = {}
+    ordinary = rows[~rows["split"].isin(FURTHER.values())]
+    for name in (POSITIVE, *PLACED_SETS):
+        own = ordinary[ordinary["negative_set"] == name]
+        if len(own):
+            what = "promoters" if name == POSITIVE else f"{name} negatives"
+            counts[f"{what} more than half coding"] = int((own[COLUMN] > 0.5).sum())
+    return counts
+
+
+def check_fractions(path: Path, rows: pd.DataFrame) -> None:
+    """`DataError` where the column `coding` of a table, read from `path`, holds anything but fractions."""
+    column = rows[COLUMN]
+    if column.dtype.kind != "f":
+        raise DataError(f"{path}: column {COLUMN!r} holds {column.dtype}, not a fraction in every row")
+    wrong = ~column.between(0, 1).to_numpy()  # also true of NaN
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(f"{path}: row {row + 1:,}: {COLUMN} {column.iloc[row]} is not a fraction from 0 to 1")

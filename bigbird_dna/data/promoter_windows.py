@@ -1,0 +1,309 @@
+"""The promoter data set: windows around every TSS with their negatives, by split (App. F.2).
+
+`windows.parquet` holds one row a window (contig, start, end, strand, split, negative_set, pair, name) and
+`labels.npz` its label; sequences come from the reference on demand. A positive and its negatives share the
+number in `pair` and the split. With an annotation a last column `coding` has the fraction of the window's
+bases that are coding.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.config import PLACED_SETS, Config
+from bigbird_dna.console import log
+from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
+from bigbird_dna.data.coding import COLUMN, check_fractions, coding_counts, open_coding
+from bigbird_dna.data.negative_sampling import MAX_N, Place, check_coding
+from bigbird_dna.data.negatives import FURTHEST, permute, shuffle_dinucleotides, substitute
+from bigbird_dna.data.similarity_filter import without_similar
+from bigbird_dna.disk.atomic import checksum, read_json, reading, write_json
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.foreign import check_cells, open_npz, read_frame
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.genome.promoters import read_loci
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
+from bigbird_dna.genome.sources.inputs import find_assembly
+from bigbird_dna.genome.splits import Split, Splits
+from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
+
+COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
+
+
+_WHY_MISSING = {
+    "genomic": "their split has no more windows far enough from every TSS",
+    "intergenic": "their split has no more windows without coding bases far enough from every TSS",
+    "upstream": f"no window without a promoter is left within {FURTHEST:,} bp upstream in their split",
+}
+
+
+# The random streams of a set's negatives, and of its further ones.
+_STREAMS: Mapping[str, tuple[int, int]] = {"intergenic": (8, 9)}
+_USUAL_STREAMS = (3, 7)
+
+
+class WindowSet(NamedTuple):
+    """Rows of `windows.parquet` with their labels (N,), 1 for promoters."""
+
+    rows: pd.DataFrame
+    labels: npt.NDArray[np.uint8]
+
+
+class Positive(NamedTuple):
+    """A promoter's window, and the split that all of it belongs to."""
+
+    window: Interval
+    split: Split
+    name: str
+
+
+def prepare_windows(
+    config: Config, reference: Path, promoters: Path, output: Path, annotation: Path | None = None
+) -> None:
+    """Write the data set `output` as the sections `genome` and `promoters.windows` say.
+
+    It has positives and the named negative sets; also counts of what was left out and why. A training
+    promoter has `negatives` of each set, any other promoter one, and for the calibration some further ones
+    (`promoters.calibration.negatives`), whose split is called otherwise (`FURTHER`). Left out are promoters
+    on excluded contigs and regions, those whose window leaves the contig or its split, and those whose
+    window is more than 10 % N; with `splits.similarity` also training windows that are like a held-out one
+    (`without_similar`). `promoters` are loci on the reference, as `prepare-promoters` writes them. With an
+    `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be `intergenic`.
+
+    Raises
+    ------
+    ConfigError
+        The configuration's contigs and regions are not the reference's; or negatives are to be `intergenic`,
+        and there is no annotation.
+    DataError
+        A file can't be used, no window lies inside the reference, or all training promoters are left out.
+    """
+    genome, loci, settings = Reference(reference), read_loci(promoters), config.promoters.windows
+    assembly = find_assembly(config)
+    coding = None if annotation is None else open_coding(annotation, genome.contigs, assembly)
+    if "intergenic" in settings.negative_sets:
+        check_coding(coding)
+    splits = Splits.from_config(config.genome, genome.contigs, assembly)
+    positives, counts = _positives(genome, loci, splits, settings.sides)
+    held_out = [pair for pair, positive in enumerate(positives) if positive.split != "train"]
+    # Only training promoters have several negatives: held-out figures set one against one.
+    owners = [
+        pair
+        for pair, positive in enumerate(positives)
+        for _ in range(settings.negatives if positive.split == "train" else 1)
+    ]
+    more = [pair for pair in held_out for _ in range(config.promoters.calibration.negatives)]
+    windows, owner_splits = [one.window for one in positives], [one.split for one in positives]
+    place = Place(genome, loci, windows, owner_splits, splits, coding)
+    rows = _rows(place.windows, positives, range(len(positives)), POSITIVE)
+    for negative_set in settings.negative_sets:
+        stream, further_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)
+        found = place.find(negative_set, owners, settings, (config.seed, stream))
+        if negative_set in PLACED_SETS:
+            counts[f"{negative_set} negatives not found"] = found.count(None)
+            _warn_of_missing(negative_set, owners, found)
+        rows += _rows(found, positives, owners, negative_set)
+        # A promoter's upstream negative is the nearest one: there are no others like it.
+        if more and negative_set != "upstream":
+            others = place.find(negative_set, more, settings, (config.seed, further_stream), taken={*found})
+            rows += _rows(others, positives, more, negative_set, further=True)
+    table, info = pd.DataFrame(rows, columns=COLUMNS), dict[str, Any](counts)
+    if (threshold := config.splits.similarity) is not None:
+        sequences = window_sequences(genome, table, config.seed)
+        table, told = without_similar(table, sequences, threshold)
+        info |= told
+    if annotation is not None and coding is not None:
+        table[COLUMN] = coding.fractions(table)
+        source = {"file": Path(annotation).name, "sha256": checksum(annotation)}
+        info |= coding_counts(table) | {"annotation": source}
+    with into_directory(output) as files:
+        write_windows(files, table, info)
+
+
+def _rows(
+    windows: Sequence[Interval | None],
+    positives: Sequence[Positive],
+    owners: Sequence[int],
+    negative_set: str,
+    *,
+    further: bool = False,
+) -> list[tuple[object, ...]]:
+    """Rows of windows by their owners, positives' indices; where there is no window there is no row."""
+    rows = []
+    for pair, window in zip(owners, windows, strict=True):
+        if window is not None:
+            _, split, name = positives[pair]
+            rows.append((*astuple(window), FURTHER[split] if further else split, negative_set, pair, name))
+    return rows
+
+
+def _warn_of_missing(negative_set: str, owners: Sequence[int], found: Sequence[Interval | None]) -> None:
+    """Say for how many promoters there is no room for a negative; nothing else is said of them."""
+    missing = found.count(None)
+    if missing:
+        bare = len(set(owners) - {pair for pair, window in zip(owners, found, strict=True) if window})
+        log(
+            f"warning: there is no place for {missing:,} of {len(owners):,} {negative_set} negatives: "
+            f"{_WHY_MISSING[negative_set]}; {bare:,} of {len(set(owners)):,} promoters have none, and stay"
+        )
+
+
+def _positives(
+    reference: Reference, loci: Sequence[Locus], splits: Splits, sides: tuple[int, int]
+) -> tuple[list[Positive], dict[str, int]]:
+    counts: Counter[str] = Counter()
+    positives = []
+    for locus in loci:
+        window = window_around(locus, *sides)
+        here = splits.over(Interval(locus.contig, locus.position, locus.position + 1))
+        split = here[0].split if here else None
+        if locus.contig not in reference.contigs or (here and split is None):
+            cut = here and len(here[0].interval) < reference.contigs[locus.contig]
+            counts["in an excluded region" if cut else "on an excluded contig"] += 1
+        elif split is None or not inside(window, reference.contigs):
+            counts["window leaves the contig"] += 1
+        elif splits.over(window) != here:
+            counts["window leaves its split"] += 1
+        elif fraction_n(reference.fetch(window)) > MAX_N:
+            counts["window holds too many N"] += 1
+        else:
+            positives.append(Positive(window, split, locus.name))
+    if not positives:
+        size = f"{sides[0]}+{sides[1]} bp"
+        raise DataError(f"{reference.path}: no promoter window of {size} lies inside it")
+    counts["promoters"] = len(positives)
+    return positives, dict(counts)
+
+
+def window_sequences(reference: Reference, rows: pd.DataFrame, seed: int) -> list[str]:
+    """The sequence of each row, in transcription order.
+
+    Derived negatives are remade from the seed, their pair, and their place among the pair's negatives.
+    """
+    sequences = []
+    needed = rows[["contig", "start", "end", "strand", "negative_set", "pair"]].assign(variant=variants(rows))
+    for *place, negative_set, pair, variant in needed.itertuples(index=False, name=None):
+        sequence = reference.fetch(Interval(*place))
+        if negative_set == "substituted":
+            sequence = substitute(sequence, np.random.default_rng((seed, 1, pair, variant)))
+        elif negative_set == "permuted":
+            sequence = permute(sequence, np.random.default_rng((seed, 2, pair, variant)))
+        elif negative_set == "dinucleotide_shuffled":
+            sequence = shuffle_dinucleotides(sequence, np.random.default_rng((seed, 4, pair, variant)))
+        sequences.append(sequence)
+    return sequences
+
+
+def variants(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """The number of each row (N,) among the rows of its pair and negative set, in file order."""
+    return np.asarray(rows.groupby(["pair", "negative_set"]).cumcount(), dtype=np.int64)
+
+
+def training_windows(data: WindowSet, share: float, seed: int) -> npt.NDArray[np.intp]:
+    """Which windows (n,) are learnt from: of a share of the training promoters, each with all its negatives.
+
+    Negatives that are nobody's pair are drawn for themselves, by the same share. Drawn by `seed` alone.
+
+    Raises
+    ------
+    ConfigError
+        Of the promoters or of the negatives fewer than five are left.
+    """
+    rows = np.flatnonzero(data.rows["split"].to_numpy() == "train")
+    if share >= 1:
+        return rows
+    pairs, positive = data.rows["pair"].to_numpy(np.int64)[rows], data.labels[rows] == 1
+    owned = np.isin(pairs, pairs[positive])
+    kept = np.zeros(len(rows), bool)
+    for number, chosen in enumerate((owned, ~owned)):
+        if chosen.any():
+            kept[chosen] = draw_groups(pairs[chosen], share, (seed, 6, number))
+    promoters, negatives = int((kept & positive).sum()), int((kept & ~positive).sum())
+    if min(promoters, negatives) < LEAST_EXAMPLES:
+        raise ConfigError(
+            f"promoters.training.examples: a share of {share:g} of {int(positive.sum()):,} training "
+            f"promoters leaves {promoters:,} of them and {negatives:,} negatives: at least {LEAST_EXAMPLES} "
+            "of each are needed"
+        )
+    return rows[kept]
+
+
+def write_windows(directory: Path, rows: pd.DataFrame, info: Mapping[str, Any]) -> None:
+    """Write `windows.parquet`, `labels.npz` (packed bits) and `windows.json` (`info`), and log its counts."""
+    labels = (rows["negative_set"] == POSITIVE).to_numpy()
+    packed = np.packbits(labels[:, None], axis=1)  # (N, ceil(tracks / 8))
+    rows.to_parquet(directory / "windows.parquet", index=False)
+    np.savez_compressed(directory / "labels.npz", packed=packed, tracks=np.array(["promoter"]))
+    write_json(directory / "windows.json", info)
+    for reason, count in info.items():
+        if type(count) is int and count:
+            log(f"{count:,} {reason}")
+
+
+class Origin(NamedTuple):
+    """What the windows of a data set are, where they are sequences of the user's own."""
+
+    upstream: int  # bp before the TSS
+    downstream: int  # bp from the TSS on
+    sources: dict[str, Any]  # file and checksum by role
+    aligned: bool  # whether the TSS is at one offset: the promoters had one length before they were trimmed
+
+
+def read_origin(directory: Path) -> Origin | None:
+    """What `windows.json` says of sequences; none: the windows are a genome's.
+
+    Raises
+    ------
+    DataError
+        The file is damaged.
+    """
+    path = directory / "windows.json"
+    info = read_json(path) if path.is_file() else {}
+    if not isinstance(info, dict):
+        raise DataError(f"{path}: not a file of prepare-windows or prepare-sequences")
+    if "window" not in info:
+        return None
+    window, sources = info["window"], info.get("sources")
+    up, down = (window.get(side) if isinstance(window, dict) else None for side in ("upstream", "downstream"))
+    if not (type(up) is type(down) is int and up >= 0 and down >= 1):
+        raise DataError(f"{path}: has no window of whole numbers of bp")
+    return Origin(up, down, sources if isinstance(sources, dict) else {}, info.get("aligned") is not False)
+
+
+def read_windows(directory: Path, negative_set: str, *, further: bool = False) -> WindowSet:
+    """Positives and the negatives of one set, in file order; rows have the column `coding` if the file has.
+
+    With `further` also those negatives of held-out promoters that are for the calibration alone.
+    """
+    path = directory / "windows.parquet"
+    for needed in (path, directory / "labels.npz"):
+        if not needed.is_file():
+            raise DataError(
+                f"{needed}: no such file; `bigbird-dna prepare-windows` or `prepare-sequences` makes it"
+            )
+    rows = read_frame(path)
+    with (
+        reading(directory / "labels.npz", "damaged", Exception),
+        open_npz(directory / "labels.npz") as stored,
+    ):
+        fitting = stored.header("packed").shape == (len(rows), 1)
+        labels = np.unpackbits(stored.read("packed"), axis=1)[:, 0] if fitting else np.zeros(0, np.uint8)
+    if list(rows.columns) not in (COLUMNS, [*COLUMNS, COLUMN]) or not fitting:
+        raise DataError(f"{path}: not a file of promoter windows, or labels.npz belongs to another one")
+    if COLUMN in rows:
+        check_fractions(path, rows)
+    check_cells(path, rows, ("contig", "strand", "split", "negative_set", "name"), ("start", "end", "pair"))
+    if negative_set not in set(rows["negative_set"]):
+        made = ", ".join(sorted(set(rows["negative_set"]) - {POSITIVE}))
+        raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")
+    chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
+    if not further:
+        chosen = chosen & ~rows["split"].isin(FURTHER.values()).to_numpy()
+    return WindowSet(rows[chosen].reset_index(drop=True), labels[chosen])

@@ -1,0 +1,170 @@
+"""The cache of this user, and who may write to it.
+
+The user's cache: what can be made again at any time, and must not be put there by anybody else.
+
+Whether what stands at a path can have been put there by this user alone.
+
+Code is loaded from nowhere else: whoever may write a library, or put another in its place, runs code as
+whoever loads it. The superuser is trusted, as everywhere.
+"""
+
+import contextlib
+import grp
+import os
+import pwd
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """Where things are kept: $BIGBIRD_DNA_CACHE, else `bigbird-dna` in the user's cache directory.
+
+    As the XDG specification has it, a relative $XDG_CACHE_HOME counts for nothing.
+    """
+    if own := os.environ.get("BIGBIRD_DNA_CACHE"):
+        return Path(own)
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if shared.is_absolute():
+        return shared / "bigbird-dna"
+    try:
+        return Path.home() / ".cache" / "bigbird-dna"
+    except RuntimeError:  # nobody's home is known
+        return Path(os.devnull) / "bigbird-dna"
+
+
+class PrivateShelf:
+    """Small files in a directory of the cache that belongs to this user, and that nobody else may write to.
+
+    Where there is no such directory and none can be made, it holds nothing and keeps nothing.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most  # files; the oldest go first
+
+    def get(self, key: str) -> bytes | None:
+        """What is kept under a name, if anything is."""
+        with contextlib.suppress(OSError), self._opened() as directory:
+            handle = os.open(key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+            with os.fdopen(handle, "rb") as stream:
+                return stream.read()
+        return None
+
+    def put(self, key: str, content: bytes) -> None:
+        """Keep `content` under a name, whole or not at all."""
+        with contextlib.suppress(OSError), self._opened() as directory:
+            temporary = f".{key}.{secrets.token_hex(4)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            handle = os.open(temporary, flags, mode=0o600, dir_fd=directory)
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(content)
+                os.replace(temporary, key, src_dir_fd=directory, dst_dir_fd=directory)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=directory)
+                raise
+            self._thin_out(directory)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The directory, checked after it was opened: what is put in its place later isn't used."""
+        path = cache_directory() / self._name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(handle)
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+                raise PermissionError(f"{path}: others may write there")
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _thin_out(self, directory: int) -> None:
+        names = os.listdir(directory)
+        if len(names) <= self._most:
+            return
+        ages = {}
+        for name in names:
+            with contextlib.suppress(OSError):
+                ages[name] = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime_ns
+        for name in sorted(ages, key=ages.__getitem__)[: len(names) - self._most]:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=directory)
+
+
+_LINKS = 40  # symbolic links on the way, as the kernel allows
+
+
+def distrust(directory: Path) -> str | None:
+    """Why others may have put, or may yet put, something into `directory`; None: nobody but this user may.
+
+    The directory must be this user's, and no other may write to it. On the way to it nobody else may be able
+    to put something in its place: symbolic links are this user's or root's, and directories that others may
+    write to are sticky, as /tmp is.
+    """
+    if not directory.is_absolute():
+        return "is not an absolute path"
+    way, parts = Path(directory.anchor), list(directory.parts[1:])
+    links = 0
+    while parts:
+        way = _step(way, parts.pop(0))
+        try:
+            status = way.lstat()
+            if stat.S_ISLNK(status.st_mode):
+                links += 1
+                if links > _LINKS:
+                    return f"lies behind too many symbolic links, {way} the last"
+                if status.st_uid not in (0, os.geteuid()):
+                    return f"lies behind the symbolic link {way} of another user"
+                target = way.readlink()
+                parts[:0] = target.parts[1:] if target.is_absolute() else target.parts
+                way = Path(target.anchor) if target.is_absolute() else way.parent
+            elif parts and others_may_write(status) and not status.st_mode & stat.S_ISVTX:
+                return f"lies in {way}, which others may write to"
+        except OSError as error:
+            return f"can't be looked at: {error.strerror}"
+    status = way.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        return "is not a directory"
+    return distrust_file(status)
+
+
+def distrust_file(status: os.stat_result) -> str | None:
+    """The same of one opened file or directory, whatever is around it."""
+    if status.st_uid != os.geteuid():
+        return f"belongs to {_user(status.st_uid)}"
+    if others_may_write(status):
+        return "is open to others for writing"
+    return None
+
+
+def others_may_write(status: os.stat_result) -> bool:
+    """Whether a user that isn't the owner may write: a group of this user alone is nobody else."""
+    if status.st_mode & stat.S_IWOTH:
+        return True
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_private(status.st_gid)
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is this user's own, of the same name and without another member, as is usual."""
+    try:
+        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return entry.gr_name == user.pw_name and user.pw_gid == group and set(entry.gr_mem) <= {user.pw_name}
+
+
+def _user(number: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"user {number}"
+
+
+def _step(way: Path, part: str) -> Path:
+    return way.parent if part == ".." else way / part

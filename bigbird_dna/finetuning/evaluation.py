@@ -1,0 +1,279 @@
+"""Predictions of held-out windows and bins.
+
+Windows that several bins share, so that one run of the model predicts them all.
+
+Predictions of held-out bins, by models and by the k-mer baseline, as arrays that `auc-report` reads.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.baselines.kmers import KmerTracks, window_features
+from bigbird_dna.checks import check_at_least_one
+from bigbird_dna.config import ChromatinEvaluationConfig
+from bigbird_dna.console import log, progress
+from bigbird_dna.data.chromatin import sample
+from bigbird_dna.disk.atomic import check_writable, write_array
+from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
+from bigbird_dna.genome.chromatin.regions import window_start
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval, fraction_n, inside
+from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.directory import load_chromatin_model
+from bigbird_dna.model.inference import choose_device, inference
+from bigbird_dna.pieces import contents, find_piece
+from bigbird_dna.tasks.chromatin.bin_pieces import write_bin_piece
+from bigbird_dna.tasks.predictor import Predictor
+from bigbird_dna.tasks.provenance import model_files
+
+# Axes: n bins, W windows, K bins in the middle of a window, T tracks.
+
+WINDOWS_AT_ONCE = 512
+
+
+class SharedWindows(NamedTuple):
+    """Windows (W), and for each bin (n,) the number of its window and its place among the K there."""
+
+    windows: list[Interval]
+    owner: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
+
+    def reach_beyond(self, reference: Reference) -> npt.NDArray[np.bool_]:
+        """Whether each window (W,) reaches beyond its contig."""
+        return np.array([not inside(window, reference.contigs) for window in self.windows], np.bool_)
+
+    def predicted(
+        self, reference: Reference, predict: Predictor, max_n: float = 1.0
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+        """Batches of bins: their numbers (m,) and their probabilities (m, T).
+
+        Bins whose window has a larger share of N than `max_n` don't appear.
+        """
+        order = np.argsort(self.owner, kind="stable")
+        owner = self.owner[order]
+        for first in range(0, len(self.windows), WINDOWS_AT_ONCE):
+            some = self.windows[first : first + WINDOWS_AT_ONCE]
+            texts = [reference.fetch(window) for window in some]
+            kept = np.array([fraction_n(text) <= max_n for text in texts])
+            if not kept.any():
+                continue
+            values = predict([text for text, good in zip(texts, kept, strict=True) if good])
+            row = np.cumsum(kept) - 1  # of each window among the kept
+            begin, end = np.searchsorted(owner, [first, first + len(some)])
+            bins = order[begin:end]
+            bins = bins[kept[self.owner[bins] - first]]
+            yield bins, values[row[self.owner[bins] - first], self.place[bins]]
+
+
+def share_windows(
+    contigs: Sequence[str], starts: npt.NDArray[np.int64], size: int, window: int, count: int
+) -> SharedWindows:
+    """Put bins (n) into windows of `window` bp, in whose middle `count` (K, odd) bins of `size` bp have room.
+
+    Bins are taken `count` by `count` from the contig's start on, those of each phase apart, so that a bin's
+    window doesn't depend on which others are asked for. With a `count` of 1 each bin is in the middle
+    of its own.
+    """
+    number, phase = np.divmod(np.asarray(starts, np.int64), size)
+    group, place = np.divmod(number, count)
+    codes, names = pd.factorize(np.asarray(contigs, object))
+    keys = np.column_stack([codes, group, phase])
+    found, owner = np.unique(keys, axis=0, return_inverse=True)
+    middles = (found[:, 1] * count + count // 2) * size + found[:, 2]
+    opens = window_start(middles, size, window).tolist()
+    windows = [
+        Interval(names[code], start, start + window)
+        for code, start in zip(found[:, 0].tolist(), opens, strict=True)
+    ]
+    return SharedWindows(windows, owner.reshape(-1), place)
+
+
+# Axes: n bins, T tracks.
+
+BINS_AT_ONCE = 512
+BASELINE_WINDOW = 1000  # bp, the wider of the two windows whose k-mers the baseline sees
+BASELINE_BINS = 60_000  # most training bins the baseline is fitted to
+
+
+def held_out_rows(data: ChromatinData, config: ChromatinEvaluationConfig) -> npt.NDArray[np.intp]:
+    """The test bins that figures are computed on: all, or a sample of `test_bins`."""
+    rows = data.rows("test")
+    if not len(rows):
+        raise DataError("the chromatin data set has no test bins")
+    return sample(rows, config.test_bins, (config.seed, 7)) if config.test_bins else rows
+
+
+def predict_bins(
+    models: Sequence[ChromatinModel],
+    data: ChromatinData,
+    reference: Reference,
+    rows: npt.NDArray[np.intp],
+    *,
+    middle: float = 0.0,
+    batch_size: int = 16,
+    device: str = "auto",
+) -> npt.NDArray[np.float32]:
+    """Probabilities (n, T) of some bins: mean of the models and of both strands.
+
+    With `middle` neighbouring bins share a window (see `share_windows`): those in this part of it.
+
+    Raises
+    ------
+    ModelError
+        A model predicts other tracks or another size of bins than the data set has.
+    """
+    for model in models:
+        if [track.name for track in model.tracks] != [track.name for track in data.tracks]:
+            raise ModelError(f"{model.path}: its tracks are not those of the data set")
+        if model.settings.bin != data.bin_size:
+            raise ModelError(
+                f"{model.path}: predicts bins of {model.settings.bin} bp, "
+                f"the data set has bins of {data.bin_size} bp"
+            )
+    if not len(rows):
+        return np.zeros((0, len(data.tracks)), np.float32)
+    bins = data.bins.iloc[rows]
+    contigs, starts = bins["contig"].astype(str).tolist(), bins["start"].to_numpy()
+    total = np.zeros((len(rows), len(data.tracks)))
+    for number, model in enumerate(models, start=1):
+        together = model.bins_together(middle)
+        shared = share_windows(contigs, starts, data.bin_size, model.settings.window, together)
+        predict = partial(model.window_probabilities, middle=middle, batch_size=batch_size, device=device)
+        batches = shared.predicted(reference, predict)
+        steps = -(-len(shared.windows) // WINDOWS_AT_ONCE)
+        for numbers, values in progress(batches, f"model {number} of {len(models)}", steps):
+            total[numbers] += values
+    return np.asarray(total / len(models), np.float32)
+
+
+def baseline_bins(
+    config: ChromatinEvaluationConfig, data: ChromatinData, reference: Reference, rows: npt.NDArray[np.intp]
+) -> npt.NDArray[np.float32]:
+    """Probabilities (n, T) of a logistic regression on the k-mers of a bin and of the kb around it."""
+    sizes = (data.bin_size, max(BASELINE_WINDOW, data.bin_size))
+
+    def features(chosen: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+        parts = []
+        for first in range(0, len(chosen), BINS_AT_ONCE):
+            windows = data.windows(max(sizes), chosen[first : first + BINS_AT_ONCE])
+            sequences = [reference.fetch(window) for window in windows]
+            parts.append(window_features(sequences, sizes, config.baseline_kmer))
+        return np.concatenate(parts)
+
+    training = sample(data.rows("train"), BASELINE_BINS, (config.seed, 8))
+    valid = data.rows("valid")
+    if not len(valid):
+        raise DataError("the chromatin data set has no validation bins to choose the penalty on")
+    log(f"k-mer regression: {len(training):,} bins, {len(data.tracks):,} tracks")
+    model = KmerTracks().fit(
+        features(training), data.labels.rows(training), features(valid), data.labels.rows(valid)
+    )
+    return model.predict(features(rows))
+
+
+def evaluate_models(
+    models: Sequence[Path],
+    config: ChromatinEvaluationConfig,
+    *,
+    data: Path,
+    reference: Path,
+    output: Path,
+    labels: Path | None = None,
+    piece: str | None = None,
+    precision: str = "float32",
+    batch_size: int = 16,
+    device: str = "auto",
+) -> None:
+    """Write what models say of the test bins of a data set: their mean probability, (n, T), as `.npy`.
+
+    Parameters
+    ----------
+    models
+        Directories of chromatin models with the data set's tracks and size of bins.
+    config
+        Which test bins, and whether neighbours share a window.
+    labels
+        Directory for these bins and their labels, `bins.parquet` and `labels.npz`; none: not written.
+    piece
+        "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file.
+        None: all bins.
+    precision
+        As of `predict_tracks`.
+
+    Raises
+    ------
+    UsageError
+        An output can't be written (it is looked at before the work begins), `batch_size` is below 1, or
+        `precision` can't be had;
+        labels are asked for with a piece.
+    DataError, ModelError
+        There are no test bins; a model is not of the data set.
+    """
+    check_at_least_one({"batch_size": batch_size})
+    computing = inference(precision, choose_device(device))
+    part = find_piece(piece, output)
+    if part is not None and labels is not None:
+        raise UsageError(f"piece {part}: the labels of all bins go with the whole, not with a piece")
+    bins, rows = _judged(config, data, output, labels, [data, reference, *models])
+    loaded, genome = [load_chromatin_model(path) for path in models], Reference(reference)
+    numbers = range(len(rows)) if part is None else part.rows(len(rows))
+    some = rows[numbers.start : numbers.stop]
+    with computing:
+        values = predict_bins(
+            loaded, bins, genome, some, middle=config.middle, batch_size=batch_size, device=device
+        )
+    if part is None:
+        _write(output, values, labels, bins, rows)
+        return
+    files = [data / name for name in FILES] + [file for model in loaded for file in model_files(model)]
+    chosen = config.model_dump(mode="json", include={"test_bins", "middle", "seed"})
+    chosen |= {} if precision == "float32" else {"precision": precision}
+    job = {"content": contents(genome.path, *files), "evaluation": chosen}
+    write_bin_piece(output, part, values, (len(rows), len(bins.tracks)), job)
+
+
+def evaluate_baseline(
+    config: ChromatinEvaluationConfig,
+    *,
+    data: Path,
+    reference: Path,
+    output: Path,
+    labels: Path | None = None,
+) -> None:
+    """As `evaluate_models`, for the k-mer baseline, which is fitted first."""
+    bins, rows = _judged(config, data, output, labels, [data, reference])
+    _write(output, baseline_bins(config, bins, Reference(reference), rows), labels, bins, rows)
+
+
+def _judged(
+    config: ChromatinEvaluationConfig, data: Path, output: Path, labels: Path | None, inputs: Sequence[Path]
+) -> tuple[ChromatinData, npt.NDArray[np.intp]]:
+    """A data set and its rows that figures are computed on; outputs that can't be written are refused."""
+    check_writable(output)
+    if labels is not None:
+        check_directory(labels, inputs)
+    bins = read_dataset(data)
+    return bins, held_out_rows(bins, config)
+
+
+def _write(
+    output: Path,
+    values: npt.NDArray[np.float32],
+    labels: Path | None,
+    data: ChromatinData,
+    rows: npt.NDArray[np.intp],
+) -> None:
+    """Write an array as `.npy`, after the bins and labels that it is judged by."""
+    if labels is not None:
+        with atomic_directory(labels) as directory:
+            data.bins.iloc[rows].to_parquet(directory / "bins.parquet", index=False)
+            data.labels.take(rows).save(directory / "labels.npz")
+    write_array(output, values)

@@ -1,0 +1,324 @@
+"""DeepSEA's published bundle, and whether it agrees with a genome and with its tracks.
+
+The files of DeepSEA's bundle: found or unpacked, and their contents checked for shape.
+
+Whether DeepSEA's windows agree with the reference, and its labels with the list of tracks.
+"""
+
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import atomic_path, reading, scratch_directory
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.assembly import Assembly, shown
+from bigbird_dna.genome.chromatin.dataset import ChromatinData
+from bigbird_dna.genome.chromatin.labels import Bytes
+from bigbird_dna.genome.chromatin.matlab import MatArray
+from bigbird_dna.genome.chromatin.peaks import Positions, read_intervals
+from bigbird_dna.genome.chromatin.regions import SPLITS, window_start
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.splits import Split
+
+CHANNELS = "AGCT"
+BIN = 200  # bp
+WINDOW = 1000  # bp
+_SMALLEST = 10_000  # no packing makes a matrix smaller than by this factor
+MEMBERS = tuple(f"{split}.mat" for split in SPLITS)
+
+
+class BundleBins(NamedTuple):
+    """The bins of the coordinate file in file order, contigs named as in the reference."""
+
+    contigs: list[str]
+    codes: npt.NDArray[np.intp]  # (N,), of `contigs`
+    starts: Positions  # (N,)
+
+
+def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> BundleBins:
+    """Read the coordinates of the bins.
+
+    Raises
+    ------
+    DataError
+        The file can't be read, an interval hasn't 200 bp, its contig isn't in the reference, or it
+        ends beyond it.
+    """
+    contigs: list[str] = []
+    starts: list[int] = []
+    known: dict[str, str | None] = {}
+    with _plain_bed(Path(bed)) as path:
+        for line, name, start, end in read_intervals(path):
+            if name not in known:
+                known[name] = assembly.match(name, reference.contigs)
+            contig = known[name]
+            if contig is None:
+                raise DataError(
+                    f"{path}: line {line}: contig {name!r} is not in the reference "
+                    f"({shown(reference.contigs)}; names are looked up in {assembly.name})"
+                )
+            if end - start != BIN or end > reference.contigs[contig]:
+                raise DataError(
+                    f"{path}: line {line}: {name}:{start}-{end} is not a bin of {BIN} bp on the "
+                    f"reference's {reference.contigs[contig]:,} bp"
+                )
+            contigs.append(contig)
+            starts.append(start)
+    codes, found = pd.factorize(np.array(contigs, object))
+    return BundleBins(found.tolist(), codes, np.array(starts, np.int64))
+
+
+def unpack_bundle(archive: Path, directory: Path) -> None:
+    """Write `train.mat`, `valid.mat` and `test.mat` of the bundle's archive to a directory.
+
+    Files that are there with the size they have in the archive are not written again.
+
+    Raises
+    ------
+    UsageError
+        A file of that name and another size is there.
+    DataError
+        The archive is missing, damaged or truncated, or lacks one of them.
+    """
+    found = set()
+    with reading(archive, "not a complete tar archive", Exception), tarfile.open(archive, "r|*") as tar:
+        for member in tar:
+            name = Path(member.name).name
+            if name not in MEMBERS or not member.isfile():
+                continue
+            target = directory / name
+            if target.exists() and not (target.is_file() and target.stat().st_size == member.size):
+                raise UsageError(f"{target}: is there, and not of the archive's size: move it away")
+            if not target.exists():
+                log(f"unpacking {name} ({member.size / 1e6:,.0f} MB)")
+                with atomic_path(target) as temporary:
+                    _unpack(tar, member, archive, temporary)
+            found.add(name)
+            if found == set(MEMBERS):
+                return
+    missing = ", ".join(name for name in MEMBERS if name not in found)
+    raise DataError(f"{archive}: no {missing} in the archive")
+
+
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, archive: Path, target: Path) -> None:
+    """Write a file of an archive; one that claims to have more than the archive can hold is refused."""
+    if member.issparse() or member.size > _SMALLEST * archive.stat().st_size:
+        raise DataError(f"{archive}: {member.name}: {member.size:,} bytes are more than the archive can hold")
+    source = tar.extractfile(member)
+    assert source is not None, "a regular file has content"
+    with target.open("wb") as stream:
+        while block := source.read(1 << 22):
+            stream.write(block)
+        if stream.tell() != member.size:
+            raise EOFError("unexpected end of data")
+
+
+@contextmanager
+def unpacked(bundle: Path, out: Path) -> Iterator[dict[Split, Path]]:
+    """The bundle's files by split; an archive is unpacked beside `out` for the time being."""
+    if bundle.is_dir():
+        yield find_files(bundle)
+        return
+    with scratch_directory(out.parent) as directory:
+        unpack_bundle(bundle, directory)
+        yield find_files(directory)
+
+
+def find_files(directory: Path) -> dict[Split, Path]:
+    """The bundle's files in a directory or below it, by split."""
+    files: dict[Split, Path] = {}
+    for split, name in zip(SPLITS, MEMBERS, strict=True):
+        found = sorted(directory.rglob(name), key=lambda path: (len(path.parts), path))
+        if not found:
+            raise DataError(f"{directory}: no {name} in it")
+        files[split] = found[0]
+    return files
+
+
+def bundle_arrays(
+    path: Path, arrays: Mapping[str, MatArray], split: Split, tracks: int | None
+) -> tuple[MatArray, MatArray]:
+    """The windows (rows, 4, 1000) and labels (rows, tracks) of a file.
+
+    Raises
+    ------
+    DataError
+        One is missing, or they have other shapes; with `tracks`, another number of tracks.
+    """
+    names = f"{split}xdata", f"{split}data"
+    for name in names:
+        if name not in arrays:
+            there = f"has only {', '.join(arrays)}" if arrays else "has no numeric array"
+            raise DataError(f"{path}: no array {name!r}; the file {there}")
+    windows, labels = arrays[names[0]], arrays[names[1]]
+    wanted = (len(CHANNELS), WINDOW)
+    if windows.shape[1:] != wanted:
+        axes = len(windows.shape) == 3 and set(wanted) <= set(windows.shape)
+        raise DataError(
+            f"{path}: {windows.name} is {windows.shape} in MATLAB's order, (rows, 4, 1000) is expected"
+            + (": its axes are in another order (transposed already?)" if axes else "")
+        )
+    if len(labels.shape) != 2:
+        raise DataError(f"{path}: {labels.name} is {labels.shape}, not (rows, tracks)")
+    rows = windows.shape[0]
+    if labels.shape[0] != rows:
+        turned = " (axes in another order?)" if labels.shape[1] == rows else ""
+        raise DataError(
+            f"{path}: {labels.name} is {labels.shape} in MATLAB's order, {rows:,} rows are expected{turned}"
+        )
+    if rows % 2 or not rows:
+        raise DataError(f"{path}: {rows:,} rows: not as many reverse complements as forward rows")
+    if tracks is not None and labels.shape[1] != tracks:
+        raise DataError(
+            f"{path}: {labels.name} has {labels.shape[1]:,} tracks, the table of tracks {tracks:,}"
+        )
+    return windows, labels
+
+
+@contextmanager
+def _plain_bed(path: Path) -> Iterator[Path]:
+    """The file of bins itself, or the one in a tar archive."""
+    fault = "not a complete tar archive"
+    with reading(path, fault, Exception):
+        packed = path.is_file() and tarfile.is_tarfile(path)
+    if not packed:
+        yield path
+        return
+    with scratch_directory() as directory:
+        with reading(path, fault, Exception), tarfile.open(path) as tar:
+            # The archive may hold a Mac's resource fork (._name) beside the file.
+            members = [
+                member for member in tar if member.isfile() and not Path(member.name).name.startswith(".")
+            ]
+            if len(members) != 1:
+                raise DataError(f"{path}: {len(members)} files in the archive, one is expected")
+            target = directory / Path(members[0].name).name
+            _unpack(tar, members[0], path, target)
+        try:
+            yield target
+        except DataError as error:
+            raise DataError(str(error).replace(str(target), f"{path}: {target.name}")) from None
+
+
+_RUN = 16  # consecutive rows that are checked together
+_SEARCH = 1000  # bp to either side in which a shifted window is looked for
+
+_ONE_HOT = np.zeros((256, len(CHANNELS)), np.uint8)
+_ONE_HOT[np.frombuffer(CHANNELS.encode(), np.uint8), np.arange(len(CHANNELS))] = 1
+
+
+def check_rows(
+    windows: MatArray,
+    labels: MatArray,
+    samples: int,
+    bins: BundleBins,
+    rows: npt.NDArray[np.intp],
+    reference: Reference,
+) -> int:
+    """Compare sampled rows with their reverse complements and with the reference.
+
+    Parameters
+    ----------
+    windows, labels
+        (2 n, 4, 1000) and (2 n, tracks): n forward rows, then their reverse complements.
+    rows
+        Which bin each forward row is, (n,).
+
+    Returns
+    -------
+    int
+        How many rows were compared.
+
+    Raises
+    ------
+    DataError
+        A row differs; the text has the row, the place and the first base.
+    """
+    half = len(rows)
+    chosen = _sample(half, samples)
+    forward, backward = np.split(windows.pick(np.concatenate([chosen, chosen + half])), 2)
+    first, second = np.split(labels.pick(np.concatenate([chosen, chosen + half])), 2)
+    for what, one, other in ((windows, forward, backward[:, ::-1, ::-1]), (labels, first, second)):
+        unequal = np.flatnonzero((one != other).reshape(len(chosen), -1).any(axis=1))
+        if len(unequal):
+            row = int(chosen[unequal[0]])
+            raise DataError(
+                f"{what.path}: {what.name}: row {row + half + 1} is not the reverse complement of row "
+                f"{row + 1}: the forward strand must come first, then all reverse complements"
+            )
+    for row, found in zip(chosen.tolist(), forward, strict=True):
+        contig = bins.contigs[bins.codes[rows[row]]]
+        start = int(window_start(bins.starts[rows[row : row + 1]], BIN, WINDOW)[0])
+        place = Interval(contig, start, start + WINDOW)
+        expected = reference.fetch(place)
+        if not np.array_equal(one_hot(expected), found.T):
+            raise DataError(
+                f"{windows.path}: {windows.name}: row {row + 1} "
+                f"{_describe_difference(found, expected, place, reference)}"
+            )
+    return len(chosen)
+
+
+def check_prevalence(data: ChromatinData) -> None:
+    """Warn of tracks whose share of positive test bins isn't the one that the list of tracks gives.
+
+    Labels have no names: this is how a list in another order than the labels' is noticed. Tracks without
+    a `published_prevalence` are not looked at; published figures have three digits.
+    """
+    test = data.rows("test")
+    found = data.labels.positives(test) / max(len(test), 1)
+    listed = pd.to_numeric(
+        pd.Series([track.extra.get("published_prevalence") for track in data.tracks]), "coerce"
+    ).to_numpy(np.float64)
+    unlike = np.flatnonzero(np.abs(found - listed) > 0.01 * listed)  # False where none is listed
+    if len(unlike):
+        first = int(unlike[0])
+        log(
+            f"warning: {len(unlike):,} of {np.count_nonzero(~np.isnan(listed)):,} tracks have another share "
+            f"of positive test bins than the list says (the first is {data.tracks[first].name}: "
+            f"{found[first]:.3g} and {listed[first]:.3g}): is the list in the order of the labels?"
+        )
+
+
+def one_hot(sequence: str) -> Bytes:
+    """A clean sequence as the bundle codes it: (L, 4) for A, G, C, T; N all zero."""
+    return _ONE_HOT[np.frombuffer(sequence.encode(), np.uint8)]
+
+
+def _sample(rows: int, samples: int) -> npt.NDArray[np.intp]:
+    """Numbers of about `samples` rows in runs of neighbours, first and last row among them."""
+    runs = max(1, -(-min(samples, rows) // _RUN))
+    starts = np.linspace(0, max(0, rows - _RUN), runs).astype(np.intp)
+    found = np.unique(starts[:, None] + np.arange(_RUN))
+    return found[found < rows]
+
+
+def _describe_difference(found: Bytes, expected: str, place: Interval, reference: Reference) -> str:
+    """How a window (4, L) of the bundle differs from the reference's sequence of its place."""
+    if (found.sum(axis=0) > 1).any():
+        return "is not one-hot: a base has several channels"
+    letters = np.frombuffer(("N" + CHANNELS).encode(), np.uint8)
+    sequence = letters[(found * np.arange(1, 5, dtype=np.uint8)[:, None]).sum(axis=0)]
+    text = sequence.tobytes().decode()
+    differences = [base for base in range(len(text)) if text[base] != expected[base]]
+    base = differences[0]
+    around = Interval(place.contig, place.start - _SEARCH, place.end + _SEARCH)
+    shift = reference.fetch(around).find(text) - _SEARCH
+    hint = (
+        f"the bundle's window lies {shift:+d} bp from there: shifted coordinates"
+        if shift >= -_SEARCH
+        else "another assembly or shifted coordinates"
+    )
+    return (
+        f"({place.contig}:{place.start}-{place.end}, 0-based): base {base + 1}, at {place.contig}:"
+        f"{place.start + base}, is {text[base]} in the bundle and {expected[base]} in {reference.path} "
+        f"({len(differences)} of {len(text)} bases differ): {hint}"
+    )

@@ -1,0 +1,169 @@
+"""DeepSEA's published training bundle, with the coordinates of its bins.
+
+The bundle has three MATLAB files, `train.mat` (7.3), `valid.mat` and `test.mat` (5), each with windows
+`…xdata` (rows, 4, 1000) and labels `…data` (rows, tracks). Channels are A, G, C, T; N is all zero.
+The first half of the rows is the forward strand, the second half the reverse complements in the same
+order, which are not used here: a model reads both strands itself. Bins are the lines of
+`allTFs.pos.bed`: the first ones for training, the next for validation, those on chr8 and chr9 for
+testing. A window of 1000 bp starts 400 bp before its bin of 200 bp.
+
+Nothing but labels is taken from the bundle. Its windows serve as a check that the reference and the
+coordinates are those it was made from.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bigbird_dna.console import log
+from bigbird_dna.disk.directories import check_directory
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.assembly import Assembly
+from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins, source_entry, write_dataset
+from bigbird_dna.genome.chromatin.deepsea import (
+    BIN,
+    WINDOW,
+    BundleBins,
+    bundle_arrays,
+    check_prevalence,
+    check_rows,
+    read_bundle_bins,
+    unpacked,
+)
+from bigbird_dna.genome.chromatin.labels import Bytes, LabelBuilder, PackedLabels
+from bigbird_dna.genome.chromatin.matlab import open_mat
+from bigbird_dna.genome.chromatin.regions import SPLITS
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.splits import Split
+
+_TEST_CONTIGS = ("chr8", "chr9")
+
+
+def build_deepsea(
+    out: Path,
+    bundle: Path,
+    bed: Path,
+    reference: Reference,
+    assembly: Assembly,
+    tracks: Sequence[Track],
+    *,
+    samples: int = 512,
+) -> ChromatinData:
+    """Turn the bundle into a chromatin data set `out`, rows in the bundle's order.
+
+    Parameters
+    ----------
+    bundle
+        The directory with the three MATLAB files, or the archive (`.tar.gz`), which is unpacked
+        beside `out` for the time being (`unpack_bundle` does it for good).
+    bed
+        The bins: `allTFs.pos.bed`, plain, gzip or in a `.tar.gz`.
+    tracks
+        In the order of the labels.
+    samples
+        Windows of each file that are compared with the reference, spread evenly.
+
+    Raises
+    ------
+    DataError
+        A file is missing or damaged; arrays are missing or have other shapes; the numbers of bins,
+        windows, labels and tracks differ; the second half of the rows isn't the reverse complement
+        of the first; a window isn't the reference's sequence.
+
+    A list of tracks with other shares of positives than the labels is warned of (`check_prevalence`).
+    """
+    check_directory(out, [bundle, bed, reference.path])
+    bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking
+    with unpacked(Path(bundle), Path(out)) as files:
+        rows = _split_rows(files, bins, bed, assembly)
+        packed = [
+            _read_labels(files[split], split, len(tracks), bins, chosen, reference, samples)
+            for split, chosen in rows.items()
+        ]
+        sources = {"reference": source_entry(reference.path), "bins": source_entry(Path(bed))}
+        sources |= {split: source_entry(path) for split, path in files.items()}
+    table = _table(bins, rows)
+    info: dict[str, Any] = {
+        "bin_size": BIN,
+        "stride": BIN,
+        "rule": "half",
+        "window": WINDOW,
+        "assembly": assembly.name,
+        "left_out": [],
+        "bins_of_no_split": len(bins.starts) - len(table),
+        "sources": sources,
+    }
+    labels = PackedLabels(np.concatenate(packed), len(tracks))
+    data = write_dataset(out, table, labels, tracks, info)
+    check_prevalence(data)
+    return data
+
+
+def _split_rows(
+    files: Mapping[Split, Path], bins: BundleBins, bed: Path, assembly: Assembly
+) -> dict[Split, npt.NDArray[np.intp]]:
+    """Which bins are each split's forward rows, by the sizes of the files."""
+    sizes: dict[Split, int] = {}
+    for split, path in files.items():
+        with open_mat(path) as arrays:
+            windows, _ = bundle_arrays(path, arrays, split, None)
+            sizes[split] = windows.shape[0] // 2
+    held_out = [
+        bins.contigs.index(contig)
+        for contig in (assembly.match(name, bins.contigs) for name in _TEST_CONTIGS)
+        if contig is not None
+    ]
+    for_test = np.isin(bins.codes, held_out)
+    ends = sizes["train"], sizes["train"] + sizes["valid"]
+    names = " and ".join(_TEST_CONTIGS)
+    if ends[1] > len(for_test):
+        raise DataError(
+            f"{bed}: {len(for_test):,} bins, fewer than the {ends[1]:,} windows of train.mat and valid.mat"
+        )
+    if for_test[: ends[1]].any():
+        row = int(np.argmax(for_test[: ends[1]]))
+        raise DataError(
+            f"{bed}: bin {row + 1:,} is on {bins.contigs[bins.codes[row]]}, among the first {ends[1]:,}, "
+            f"which are for training and validation ({names} are for testing): another order or file"
+        )
+    if np.count_nonzero(for_test) != sizes["test"]:
+        raise DataError(
+            f"{bed}: {np.count_nonzero(for_test):,} bins on {names}, test.mat has {sizes['test']:,} windows"
+        )
+    return {
+        "train": np.arange(ends[0]),
+        "valid": np.arange(ends[0], ends[1]),
+        "test": np.flatnonzero(for_test),
+    }
+
+
+def _table(bins: BundleBins, rows: Mapping[Split, npt.NDArray[np.intp]]) -> pd.DataFrame:
+    """The bins of each split's rows, one split after the other."""
+    order = np.concatenate(list(rows.values()))
+    splits = np.repeat(np.arange(len(SPLITS)), [len(chosen) for chosen in rows.values()])
+    return make_bins(bins.contigs, bins.codes[order], bins.starts[order], splits, BIN)
+
+
+def _read_labels(
+    path: Path,
+    split: Split,
+    tracks: int,
+    bins: BundleBins,
+    rows: npt.NDArray[np.intp],
+    reference: Reference,
+    samples: int,
+) -> Bytes:
+    """The packed labels of a file's forward rows, after its windows have been checked."""
+    with open_mat(path) as arrays:
+        windows, labels = bundle_arrays(path, arrays, split, tracks)
+        checked = check_rows(windows, labels, samples, bins, rows, reference)
+        log(f"{path}: {checked:,} of {len(rows):,} windows agree with the reference")
+        builder = LabelBuilder(len(rows), tracks)
+        for part in labels.parts(len(rows)):
+            builder.fill(*part)
+    return builder.build().packed

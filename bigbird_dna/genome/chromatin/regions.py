@@ -1,0 +1,221 @@
+"""Bins of the genome, and the regions that are held out.
+
+Bins: a regular grid over contigs, and which bins the intervals of a track mark.
+
+Bin i of a contig is `[i * stride, i * stride + size)`; bins that the contig's end would cut are not
+made. Everything works on one contig, on the bins that intervals touch, so that cost goes with the
+peaks and not with the genome.
+
+Splits by named regions: which bins train, validate and test when contigs are cut.
+
+Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other,
+or its named region.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.genome.assembly import Assembly
+from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
+from bigbird_dna.genome.regions import NamedRegion, find_overlap, format_named_region, parse_named_region
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.splits import Split
+
+Rule = Literal["half", "any", "centre"] | int
+"""When a bin is positive: more than half of it is in peaks (DeepSEA: above 100 of 200 bp), any base
+is, its centre base (number size // 2, from 0) is, or at least so many bases are."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The bins' size and distance, bp; by default they stand side by side."""
+
+    size: int = 200
+    stride: int = 0  # 0: the size
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.stride < 0:
+            raise ConfigError(f"bins of {self.size} bp every {self.stride} bp: no such grid")
+        if not self.stride:
+            object.__setattr__(self, "stride", self.size)
+
+    def bins(self, length: int) -> int:
+        """How many bins a contig of `length` bp has."""
+        return max(0, (length - self.size) // self.stride + 1)
+
+    def starts(self, length: int) -> Positions:
+        """Where the bins of a contig start."""
+        return np.arange(self.bins(length), dtype=np.int64) * self.stride
+
+
+def least_bases(rule: Rule, size: int) -> int:
+    """How many bp of a bin peaks must cover; for "centre", 1 of the centre base alone.
+
+    Raises
+    ------
+    ConfigError
+        More than the bin has.
+    """
+    least = size // 2 + 1 if rule == "half" else rule if isinstance(rule, int) else 1
+    if not 1 <= least <= size:
+        raise ConfigError(f"label rule {rule!r}: a bin has {size} bp")
+    return least
+
+
+def positive_bins(intervals: Intervals, grid: Grid, length: int, rule: Rule = "half") -> Positions:
+    """The numbers of the bins that are positive by a rule, ascending.
+
+    Parameters
+    ----------
+    intervals
+        Of one contig, disjoint and sorted, inside it (as `merge` makes them).
+    length
+        bp of the contig.
+    """
+    least = least_bases(rule, grid.size)
+    margin, width = (grid.size // 2, 1) if rule == "centre" else (0, grid.size)
+    # The bins' parts that count are [margin + i * stride, … + width); those with
+    # margin + i * stride + width > start and margin + i * stride < end may overlap the interval.
+    first = np.maximum(-((margin + width - 1 - intervals.starts) // grid.stride), 0)
+    last = np.minimum((intervals.ends - 1 - margin) // grid.stride, grid.bins(length) - 1)
+    touched = np.maximum(last - first + 1, 0)
+    before = np.repeat(first - (np.cumsum(touched) - touched), touched)
+    numbers = np.sort(before + np.arange(len(before)), kind="stable")  # `np.unique` takes many times as long
+    numbers = numbers[np.diff(numbers, prepend=-1) > 0]
+    begin = margin + numbers * grid.stride
+    return np.asarray(numbers[covered_bases(intervals, begin, begin + width) >= least])
+
+
+def covered_bases(intervals: Intervals, starts: Positions, ends: Positions) -> Positions:
+    """How many bp of each `[starts[i], ends[i])` lie in disjoint, sorted intervals."""
+    # The bases covered before a position grow by one a base inside an interval, and not between two.
+    edges = np.concatenate(([0], np.stack(intervals, axis=1).ravel()))
+    sums = np.repeat(np.concatenate(([0], np.cumsum(intervals.ends - intervals.starts))), 2)[:-1]
+    return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
+
+
+def window_start(starts: Positions, size: int, window: int) -> Positions:
+    """Where the model's window around each bin starts: window and bin have the same centre base.
+
+    Negative near a contig's start. DeepSEA: 200-bp bins, 1000-bp windows from 400 bp before the bin.
+    """
+    return np.asarray(starts + size // 2 - window // 2)
+
+
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+EXCLUDED, GAP = -1, -2
+"""What stands for a split's number at bins that take no part: they overlap an excluded named region, or are
+too near to a held-out one, or only partly in it."""
+
+
+@dataclass(frozen=True)
+class RegionSplits:
+    """Named regions held out or excluded, by contig of a reference; all else is for training."""
+
+    valid: Mapping[str, Intervals] = field(default_factory=dict)
+    test: Mapping[str, Intervals] = field(default_factory=dict)
+    exclude: Mapping[str, Intervals] = field(default_factory=dict)
+
+    @classmethod
+    def from_names(
+        cls,
+        contigs: Mapping[str, int],
+        assembly: Assembly,
+        *,
+        valid: Sequence[str] = (),
+        test: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> Self:
+        """Read the named regions of a configuration.
+
+        Parameters
+        ----------
+        contigs
+            Name → length in bp of the reference's contigs.
+
+        Raises
+        ------
+        ConfigError
+            A text is no region of the reference, or named regions of two kinds overlap.
+        """
+        named = [
+            NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
+            for kind, texts in (("valid", valid), ("test", test), ("exclude", exclude))
+            for key in (f"chromatin.{kind}",)
+            for text in texts
+        ]
+        if overlap := find_overlap(named):
+            one, other = (f"{format_named_region(each.interval)} of {each.kind}" for each in overlap)
+            raise ConfigError(f"chromatin: {one} and {other} overlap")
+        return cls.from_regions(named)
+
+    @classmethod
+    def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
+        """Regions that were read already; those of two kinds don't overlap."""
+        kinds = ("valid", "test", "exclude")
+        return cls(
+            **{kind: _by_contig([each.interval for each in named if each.kind == kind]) for kind in kinds}
+        )
+
+    def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
+        """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
+
+        A bin is held out if it lies wholly in a held-out named region. A bin for training is
+        dropped (`GAP`) if its window of `window` bp (the widest that a model will see, shifts
+        included) could overlap that of a held-out bin, or the held-out region; bins for validation
+        are dropped likewise near regions for testing. Bins that overlap excluded ones are dropped
+        (`EXCLUDED`).
+        """
+        splits = np.zeros(len(starts), np.int8)
+        opens = window_start(starts, size, window)
+        # How far the window of a bin that ends at a region's edge reaches beyond it.
+        before, after = size // 2 - window // 2, window - size - (window // 2 - size // 2)
+        for number, held_out in ((1, self.valid), (2, self.test)):
+            regions = held_out.get(contig)
+            if regions is None:
+                continue
+            wide = merge(regions.starts + min(before, 0), regions.ends + max(after, 0))
+            near = overlaps(wide, np.minimum(opens, starts), np.maximum(opens + window, starts + size))
+            splits[near] = GAP
+            splits[_within(regions, starts, starts + size)] = number
+        if contig in self.exclude:
+            splits[overlaps(self.exclude[contig], starts, starts + size)] = EXCLUDED
+        return splits
+
+    def describe(self) -> dict[str, list[str]]:
+        """The named regions of each kind as text."""
+        return {
+            key: [
+                format_named_region(Interval(contig, int(start), int(end)))
+                for contig, regions in found.items()
+                for start, end in zip(*regions, strict=True)
+            ]
+            for key, found in (("valid", self.valid), ("test", self.test), ("exclude", self.exclude))
+        }
+
+
+def overlaps(intervals: Intervals, starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:
+    """Whether each `[starts[i], ends[i])` shares a base with disjoint, sorted intervals."""
+    if not len(intervals.starts):
+        return np.zeros(len(starts), np.bool_)
+    # The last interval that starts before the place's end reaches furthest of all such.
+    number = np.searchsorted(intervals.starts, ends, side="left") - 1
+    return np.asarray((number >= 0) & (intervals.ends[number] > starts))
+
+
+def _within(intervals: Intervals, starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:
+    number = np.searchsorted(intervals.starts, starts, side="right") - 1
+    return np.asarray((number >= 0) & (intervals.ends[number] >= ends))
+
+
+def _by_contig(regions: Sequence[Interval]) -> dict[str, Intervals]:
+    found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for region in regions:
+        found[region.contig].append((region.start, region.end))
+    return {contig: merge(*np.array(spans, np.int64).T) for contig, spans in found.items()}

@@ -1,1 +1,0 @@
-"""Which windows are alike: pairs that share seeds are found without comparing all, and then aligned."""

@@ -1,0 +1,1 @@
+"""Metrics with their intervals; of NumPy alone."""

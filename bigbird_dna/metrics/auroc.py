@@ -1,0 +1,148 @@
+"""Area under the ROC curve with DeLong's interval, and the difference of two on the same rows.
+
+DeLong et al. (1988) in O(n log n) time, as Sun & Xu (2014): the variance is that of each row's share
+of the other class that it is ranked rightly against; ties count one half, as in the Mann–Whitney
+statistic. The interval is symmetric on the logit scale, where the normal approximation holds better
+with few positives. For a binormal AUROC of 0.99, 10 positives and 200 negatives it covers the truth in
+94 % of samples; the one symmetric about the area, cut at 1, does in 66 %. Below that it errs on the
+narrow side too: 78 % for 0.95, 5 positives and 500 negatives.
+
+DeLong's variance says nothing in three cases. With a single row of a class there is none, and no
+interval (NaN). Where all scores are equal, and where the classes are fully separated, it is 0, which
+is no certainty. Equal scores have no interval either. For separated classes (an area of exactly 0 or
+1) it is the exact one (Clopper & Pearson 1934) of k = min(m, n) pairs that share no row: were the
+area A, all k would be in order with a probability of A^k at most, so that from 0.025^(1/k) on A can't
+be refused. It is wide (from 0.69 for k = 10) and covers the truth at least as often as it says.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bigbird_dna.metrics.curves import Floats, Scores, Steps, by_class
+
+# Two-sided 95 % quantile of the normal distribution, and the probability beyond it on one side.
+Z95 = 1.959963984540054
+TAIL = 0.025
+_ROUNDING = 1e-12  # of shares of rows; those of billions of rows differ by more
+# Of the names of columns that hold a figure and its interval.
+ENDS = ("", "_low", "_high")
+
+
+class Estimate(NamedTuple):
+    """A figure with its 95 % interval; NaN where it is not defined."""
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+    def columns(self, name: str) -> dict[str, float]:
+        """What stands in the columns `name`, `name_low` and `name_high` of a table."""
+        return {f"{name}{end}": value for end, value in zip(ENDS, self, strict=True)}
+
+
+UNDEFINED = Estimate()
+
+
+def auroc(labels: ArrayLike, scores: ArrayLike) -> Estimate:
+    """AUROC of `scores` (N,) for `labels` (N,) of 0 and 1, with DeLong's 95 % interval.
+
+    All three are NaN where a class is missing. Rows count as independent: with negatives made from
+    the positives and scored like them the interval errs on the wide side.
+
+    Raises
+    ------
+    ValueError
+        As `by_class`.
+    """
+    steps = Steps.of_rows(labels, scores)
+    return UNDEFINED if steps is None else auroc_of(steps)
+
+
+def auroc_of(steps: Steps) -> Estimate:
+    """AUROC of rows that are ranked already, with its interval."""
+    m, n = steps.positives, steps.negatives
+    gained = np.diff(steps.true, prepend=0)
+    twice = 2 * n - steps.above - steps.false
+    area = int(gained @ twice) / (2 * m * n)
+    if m < 2 or n < 2:
+        return Estimate(area)
+    variance = float(gained @ (twice / (2 * n) - area) ** 2) / ((m - 1) * m)
+    # Negatives between two scores of positives, then those level with one.
+    before = np.append(0, steps.true)
+    between = np.append(steps.above, n) - np.append(0, steps.false)
+    spread = between @ (before / m - area) ** 2
+    level = steps.false - steps.above
+    spread += level @ ((before[:-1] + steps.true) / (2 * m) - area) ** 2
+    variance += float(spread) / ((n - 1) * n)
+    if area in (0.0, 1.0):
+        least = TAIL ** (1 / min(m, n))
+        return Estimate(area, least, 1.0) if area else Estimate(area, 0.0, 1 - least)
+    return logit_interval(area, Z95 * math.sqrt(variance)) if variance else Estimate(area)
+
+
+def auroc_difference(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> Estimate:
+    """AUROC of `first` minus that of `second` on the same rows, with DeLong's paired interval.
+
+    It is symmetric about the difference, cut to [-1, 1], and has no width where both rank every row
+    alike. NaN where a class has one row only, and where the variance is 0 though they rank rows in two
+    ways, such as separated classes beside equal scores: that is no certainty.
+    """
+    one, two = by_class(labels, first), by_class(labels, second)
+    m, n = map(len, one)
+    if not m or not n:
+        return UNDEFINED
+    of_positives = _share_below(*one) - _share_below(*two)
+    of_negatives = _share_below(*two[::-1]) - _share_below(*one[::-1])
+    value = float(of_positives.mean())
+    if m < 2 or n < 2:
+        return Estimate(value)
+    moved = max(float(np.ptp(of_positives)), float(np.ptp(of_negatives)))
+    if moved < _ROUNDING and not _rank_alike(first, second):
+        return Estimate(value)
+    half = Z95 * math.sqrt(of_positives.var(ddof=1) / m + of_negatives.var(ddof=1) / n)
+    return Estimate(value, max(value - half, -1.0), min(value + half, 1.0))
+
+
+def logit_interval(area: float, half: float) -> Estimate:
+    """An area between 0 and 1 with an interval on the logit scale that is as wide, to first order.
+
+    `half` is half the width of the one that is symmetric about the area.
+    """
+    middle = math.log(area / (1 - area))
+    shift = half / (area * (1 - area))
+    return Estimate(area, _logistic(middle - shift), _logistic(middle + shift))
+
+
+def auroc_note(positives: int, negatives: int, area: Estimate) -> str:
+    """Why an AUROC or its interval is missing or not DeLong's; "" where nothing is to be said."""
+    if not positives or not negatives:
+        return "no negatives" if positives else "no positives" if negatives else "no measured row"
+    if min(positives, negatives) == 1:
+        return f"only one {'positive' if positives == 1 else 'negative'}: no interval of AUROC"
+    if math.isnan(area.low):
+        return "all scores are equal: no interval of AUROC"
+    if area.value in (0.0, 1.0):
+        return "classes fully separated: interval of AUROC from pairs of rows"
+    return ""
+
+
+def _share_below(scores: Scores, others: Scores) -> Floats:
+    """The share of `others` below each score, those level with it counted half."""
+    ascending = np.sort(others)
+    below = np.searchsorted(ascending, scores, "left")
+    return (below + np.searchsorted(ascending, scores, "right")) / (2 * len(others))
+
+
+def _rank_alike(first: ArrayLike, second: ArrayLike) -> bool:
+    one, two = (np.unique(np.asarray(scores), return_inverse=True)[1] for scores in (first, second))
+    return bool(np.array_equal(one, two))
+
+
+def _logistic(value: float) -> float:
+    shrunk = math.exp(-abs(value))
+    return (1 if value > 0 else shrunk) / (1 + shrunk)

@@ -1,0 +1,260 @@
+"""A chromatin model: from windows to probabilities of tracks. Evaluation, regions and variants share it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.checks import check_at_least_one, check_fraction
+from bigbird_dna.errors import UsageError
+from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
+from bigbird_dna.genome.sequence import fraction_n, reverse_complement
+from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centred_bins, middle_bins, run_rows
+from bigbird_dna.model.chromatin_network import ChromatinEnsemble
+from bigbird_dna.model.inference import ahead, choose_device
+from bigbird_dna.model.kernels import row_sigmoid
+from bigbird_dna.model.model import Model, finish_of
+from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
+from bigbird_dna.model.settings import ChromatinSettings
+from bigbird_dna.tokens.interface import Tokenizer
+
+# Axes: N windows, K bins in the middle of a window, T tracks.
+
+
+@dataclass(frozen=True, repr=False)
+class ChromatinModel(Model):
+    """Tells from windows of `settings.window` bp which tracks have a peak in bins of `settings.bin` bp."""
+
+    network: ChromatinEnsemble
+    settings: ChromatinSettings
+
+    def _described(self) -> list[str]:
+        own = self.settings
+        return [f"window {own.window:,} bp with a bin of {own.bin:,}", f"{len(own.tracks):,} tracks"]
+
+    @cached_property
+    def tracks(self) -> list[Track]:
+        """What it predicts, in the order of its outputs."""
+        return self.settings.track_list
+
+    def columns(self, pattern: str | None) -> list[int]:
+        """Outputs of the tracks that `pattern` chooses (see `select_tracks`), in order; None: all."""
+        chosen = self.tracks if pattern is None else select_tracks(self.tracks, pattern)
+        names = {track.name for track in chosen}
+        return [column for column, track in enumerate(self.tracks) if track.name in names]
+
+    def bins_together(self, middle: float) -> int:
+        """How many bins (K) a window predicts, if they are those of its middle part (0 to 1).
+
+        Raises
+        ------
+        UsageError
+            Several, of a model that predicts one from [CLS].
+        """
+        if middle and self.settings.pooling == "cls":
+            raise UsageError(
+                f"{self.path}: predicts one bin a window (pooling cls), not all of its middle part"
+            )
+        return middle_bins(self.settings.window, self.settings.bin, middle)
+
+    @overload
+    def predict(
+        self,
+        sequences: "pd.Series[Any]",
+        *,
+        pad: bool = ...,
+        max_n: float = ...,
+        calibrated: bool = ...,
+        middle: float = ...,
+        both_strands: bool = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = ...,
+        max_n: float = ...,
+        calibrated: bool = ...,
+        middle: float = ...,
+        both_strands: bool = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> npt.NDArray[np.float32]: ...
+
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = False,
+        max_n: float = 0.25,
+        calibrated: bool = False,
+        middle: float = 0.0,
+        both_strands: bool = True,
+        batch_size: int = 16,
+        device: str = "auto",
+    ) -> Any:
+        """Probability that a bin in the middle of each sequence is in a peak of each track.
+
+        The numbers are those that `predict-tracks` gives the same windows, to the last bit.
+
+        Parameters
+        ----------
+        sequences
+            Windows of `settings.window` bp: one text (or `Bio.Seq`, `SeqRecord`), or a list, tuple, array or
+            Series of them. Lower case is read, IUPAC codes count as N.
+        pad
+            Take other lengths too: a shorter sequence lies in the middle of a window that is filled up with
+            N, as at a contig's edge; a longer one keeps its middle.
+        max_n
+            A sequence whose window has a larger share of N, what `pad` fills up with included, gets NaN.
+        calibrated
+            The probabilities after the model's calibration (`ModelError` without one), which was fitted to
+            the mean of both strands.
+        middle
+            The part of a window, around its middle, whose bins are predicted: K neighbouring ones (see
+            `bins_together`). 0: the one in the middle, which sees as much to its left as to its right.
+        both_strands
+            Mean of the window and its reverse complement, which has the same bins in its middle.
+        batch_size
+            Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
+        device
+            auto, cpu or cuda.
+
+        Returns
+        -------
+        Probabilities (N, K, T), float32, (1, K, T) for one text, each row a function of its sequence and the
+        model alone. For a Series a table: its index × the tracks.
+
+        Raises
+        ------
+        UsageError
+            As of `PromoterModel.predict` and `bins_together`; or a Series is to have several bins a window.
+        DataError
+            A letter is not of DNA; the message has the index of the sequence and the position.
+        ModelError
+            A probability is NaN: the weights are too large to add.
+        """
+        check_at_least_one({"batch_size": batch_size})
+        check_fraction("max_n", max_n)
+        check_fraction("middle", middle)
+        count, window = self.bins_together(middle), self.settings.window
+        finish = finish_of(self, calibrated)
+        given = read_sequences(sequences)
+        if given.labels is not None and count > 1:
+            raise UsageError(
+                f"middle {middle}: {count} bins a window don't fit a table: give a list of texts"
+            )
+        windows = [_padded(text, window) for text in fit_windows(given, window, pad)]
+        kept = np.array([fraction_n(one) <= max_n for one in windows], bool)
+        values = np.full((len(windows), count, len(self.tracks)), np.nan, np.float32)
+        if kept.any():
+            found = self.window_probabilities(
+                [one for one, good in zip(windows, kept, strict=True) if good],
+                middle=middle,
+                both_strands=both_strands,
+                batch_size=batch_size,
+                device=device,
+            )
+            values[kept] = found if finish is None else finish(found)
+        if given.labels is None:
+            return values
+        return pd.DataFrame(values[:, 0], index=given.labels, columns=[track.name for track in self.tracks])
+
+    def window_probabilities(
+        self,
+        windows: Sequence[str],
+        *,
+        middle: float = 0.0,
+        both_strands: bool = True,
+        batch_size: int = 16,
+        device: str = "auto",
+    ) -> npt.NDArray[np.float32]:
+        """What `predict` gives (N, K, T) for windows that are known to be clean: none is left out.
+
+        Raises
+        ------
+        ValueError
+            A window has another length than the model's.
+        """
+        count, window = self.bins_together(middle), self.settings.window
+        wrong = next((len(one) for one in windows if len(one) != window), None)
+        if wrong is not None:
+            raise ValueError(f"a window of {wrong} bp, the model's are {window} bp")
+        place = choose_device(device)
+        network = self.network.to(place).eval()
+        size, threads = self.settings.bin, torch.get_num_threads()  # of this thread
+        bins = centred_bins(window, size, max(count, bins_shown(window, size, self.settings.bin_layers)))
+        starts = np.broadcast_to(bins, (len(windows), len(bins)))
+
+        def encode(turned: bool) -> BinRows:
+            texts = [reverse_complement(one) for one in windows] if turned else windows
+            return bin_rows(self.tokenizer, texts, starts, size, self.config.positions, threads)
+
+        pad_id = self.tokenizer.pad_id
+        strands = ahead(encode, (False, True) if both_strands else (False,), place)
+        forward, *reverse = (
+            row_logits(network, rows, count, pad_id, batch_size, place, finish=row_sigmoid)
+            for rows in strands
+        )
+        found = np.asarray((forward + reverse[0][:, ::-1]) / 2, np.float32) if reverse else forward
+        self.check_predictions(found)
+        return found
+
+
+def _padded(sequence: str, window: int) -> str:
+    """A sequence in the middle of a window of N, like a contig's only window (see `centred_tiles`)."""
+    return sequence.rjust(window - (window - len(sequence)) // 2, "N").ljust(window, "N")
+
+
+def bin_logits(
+    network: nn.Module,
+    tokenizer: Tokenizer,
+    sequences: Sequence[str],
+    bins: npt.NDArray[np.integer],
+    count: int,
+    bin_size: int,
+    positions: int,
+    batch_size: int,
+    device: torch.device,
+) -> npt.NDArray[np.float32]:
+    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of the network's `bins` of each window."""
+    starts = np.broadcast_to(bins, (len(sequences), len(bins)))
+    rows = bin_rows(tokenizer, sequences, starts, bin_size, positions, torch.get_num_threads())
+    return row_logits(network, rows, count, tokenizer.pad_id, batch_size, device)
+
+
+def row_logits(
+    network: nn.Module,
+    rows: BinRows,
+    count: int,
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
+    *,
+    finish: Callable[[Tensor], Tensor] | None = None,
+) -> npt.NDArray[np.float32]:
+    """Logits (N, K, T) of the `count` (K, odd) bins in the middle of those of each row.
+
+    Or what `finish` makes of those of a call, element by element.
+    """
+    shown = rows.spans.shape[1]
+    middle = slice(shown // 2 - count // 2, shown // 2 + count // 2 + 1)
+
+    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
+        spans = torch.from_numpy(rows.spans[chosen])
+        logits: Tensor = network(ids, lengths, spans)
+        logits = logits[:, middle]
+        return logits if finish is None else finish(logits.float())
+
+    empty = (count, 0)
+    return run_rows(network, rows.ids, run, pad_id=pad_id, batch_size=batch_size, device=device, empty=empty)

@@ -1,0 +1,254 @@
+"""A promoter model: from windows to probabilities. Fine-tuning, evaluation and scoring share it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.checks import check_at_least_one, check_fraction
+from bigbird_dna.genome.sequence import fraction_n
+from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases
+from bigbird_dna.model.batching import Ids, placed_rows, run_rows
+from bigbird_dna.model.heads import Classifier
+from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
+from bigbird_dna.model.kernels import row_sigmoid
+from bigbird_dna.model.model import Model, finish_of
+from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
+from bigbird_dna.model.settings import PromoterSettings
+from bigbird_dna.tokens.interface import Tokenizer
+
+SUMMED_VALUES = 1 << 24
+"""What is added for the bases of rows that are summed at once: 64 MB."""
+
+
+@dataclass(frozen=True, repr=False)
+class PromoterModel(Model):
+    """A classifier of windows of `settings.upstream + settings.downstream` bp around a TSS."""
+
+    network: Classifier
+    settings: PromoterSettings
+
+    def _described(self) -> list[str]:
+        own = self.settings
+        return [f"window {own.window:,} bp with the TSS at {own.upstream:,}"]
+
+    @overload
+    def predict(
+        self,
+        sequences: "pd.Series[Any]",
+        *,
+        pad: bool = ...,
+        max_n: float = ...,
+        calibrated: bool = ...,
+        prior: float | None = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> "pd.Series[float]": ...
+
+    @overload
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = ...,
+        max_n: float = ...,
+        calibrated: bool = ...,
+        prior: float | None = ...,
+        batch_size: int = ...,
+        device: str = ...,
+    ) -> npt.NDArray[np.float32]: ...
+
+    def predict(
+        self,
+        sequences: Sequences,
+        *,
+        pad: bool = False,
+        max_n: float = 0.25,
+        calibrated: bool = False,
+        prior: float | None = None,
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> Any:
+        """Probability that each sequence holds a promoter at its TSS position, on its forward strand.
+
+        The numbers are those that `score-promoters` gives the same windows, to the last bit.
+
+        Parameters
+        ----------
+        sequences
+            Windows of `settings.window` bp in transcription order: one text (or `Bio.Seq`, `SeqRecord`), or
+            a list, tuple, array or Series of them. Lower case is read, IUPAC codes count as N.
+        pad
+            Take other lengths too: a shorter sequence lies in the middle of a window that is filled up with
+            N, as many on either side (so that the window is a base smaller where the missing ones are odd
+            in number); a longer one keeps its middle.
+        max_n
+            A sequence with a larger share of N gets NaN. What `pad` fills up with doesn't count.
+        calibrated, prior
+            The probabilities after the model's calibration (`ModelError` without one); and, with `prior`, as
+            they are where this share of the windows are promoters.
+        batch_size
+            Windows run at the same time, each by itself (see `run_rows`); it changes no bit of a probability.
+        device
+            auto, cpu or cuda.
+
+        Returns
+        -------
+        Probabilities (N,), float32, (1,) for one text; for a Series a Series with its index. Each is a
+        function of its sequence and the model alone. A model with several `views` gives the mean over as
+        many tokenisations of the window.
+
+        Raises
+        ------
+        UsageError
+            What was given is not sequences, one is empty or has another length than the window; an argument
+            is out of its range; there is no such device, or its memory is too small.
+        DataError
+            A letter is not of DNA; the message has the index of the sequence and the position.
+        ModelError
+            A probability is NaN: the weights are too large to add.
+        """
+        check_at_least_one({"batch_size": batch_size})
+        check_fraction("max_n", max_n)
+        finish = finish_of(self, calibrated, prior)
+        given = read_sequences(sequences)
+        windows = fit_windows(given, self.settings.window, pad)
+        kept = np.array([fraction_n(window) <= max_n for window in windows], bool)
+        scored = [window for window, good in zip(windows, kept, strict=True) if good]
+        values = np.full(len(windows), np.nan, np.float32)
+        found = self.window_probabilities(
+            [filled(window, self.settings.window) for window in scored], batch_size=batch_size, device=device
+        )
+        values[kept] = found if finish is None else finish(found)
+        return values if given.labels is None else pd.Series(values, index=given.labels, name="probability")
+
+    def window_probabilities(
+        self, windows: Sequence[str], *, batch_size: int = 32, device: str = "auto"
+    ) -> npt.NDArray[np.float32]:
+        """What `predict` gives (N,) for windows that are known to be clean: none is checked or left out."""
+        place = choose_device(device)
+        network = self.network.to(place).eval()
+        total = np.zeros(len(windows), dtype=np.float64)
+        cuts = view_cuts(self.settings.views, self.settings.jitter)
+        threads = torch.get_num_threads()  # of this thread
+
+        def cut(sides: tuple[int, int]) -> PromoterRows:
+            sides_of_all = [sides] * len(windows)
+            return promoter_rows(
+                self.tokenizer, windows, sides_of_all, self.settings, self.config.positions, threads
+            )
+
+        for rows in ahead(cut, cuts, place):
+            total += promoter_probabilities(network, rows, self.tokenizer.pad_id, batch_size, place)
+        self.check_predictions(total)
+        return (total / len(cuts)).astype(np.float32)
+
+
+def filled(sequence: str, window: int) -> str:
+    """A sequence in the middle of a window of N: a base smaller where the missing ones are odd in number.
+
+    So the window of the reverse complement is the reverse complement of the window.
+    """
+    filling = "N" * ((window - len(sequence)) // 2)
+    return filling + sequence + filling
+
+
+def view_cuts(views: int, jitter: int) -> list[tuple[int, int]]:
+    """Bases cut from the left and the right end in each view of a window.
+
+    A single view is the whole window. Several cut `jitter` bases in all, from 0 to all of them on the left:
+    the phase of the tokens differs and averages out, as in training, which cuts up to `jitter` at each end.
+    """
+    if views == 1:
+        return [(0, 0)]
+    lefts = [round(jitter * view / (views - 1)) for view in range(views)]
+    return [(left, jitter - left) for left in lefts]
+
+
+class PromoterRows(NamedTuple):
+    """Windows as a promoter classifier reads them."""
+
+    ids: list[Ids]
+    bases: TokenBases | None = None  # of the tokens; none: the classifier has no base positions
+
+
+def promoter_rows(
+    tokenizer: Tokenizer,
+    windows: Sequence[str],
+    cuts: Sequence[tuple[int, int]],
+    settings: PromoterSettings,
+    positions: int,
+    threads: int = 1,
+) -> PromoterRows:
+    """Tokens of each window, of which `cuts` bp at the left and the right end are left out.
+
+    With base positions also their bases, whose offsets are those in the whole window.
+    """
+    views = [window[left : len(window) - right] for window, (left, right) in zip(windows, cuts, strict=True)]
+    placed = placed_rows(tokenizer, views, positions, settings.anchor, threads)
+    rows = [row for row, _ in placed]
+    if (offsets := settings.offsets) is None:
+        return PromoterRows(rows)
+    firsts, skipped = [left for left, _ in cuts], [bp for _, bp in placed]
+    return PromoterRows(rows, offsets.token_bases(tokenizer, rows, views, firsts, skipped))
+
+
+def promoter_probabilities(
+    network: nn.Module, rows: PromoterRows, pad_id: int, batch_size: int, device: torch.device
+) -> npt.NDArray[np.float32]:
+    """Probabilities (N,) that a classifier with one output gives windows."""
+    bases = rows.bases
+
+    def padded(chosen: npt.NDArray[np.intp], tokens: int) -> BaseBatch | None:
+        if bases is None:
+            return None
+        return PaddedBases(*(sent(part, device) for part in bases.padded(chosen, tokens))).batch()
+
+    if bases is None or device.type != "cpu":
+        return _probabilities(network, rows.ids, padded, pad_id, batch_size, device)
+    # What is added for bases is summed for many rows at once: row by row this takes ten times as long. Each
+    # sum is of its own row alone.
+    assert isinstance(network, Classifier)
+    found = [np.empty(0, np.float32)]
+    for first, last in bases.groups(SUMMED_VALUES // network.encoder.config.hidden):
+        with cpu_threads(1), torch.inference_mode():  # more would wait in a loop for their next work
+            terms = network.base_terms(bases.joined(first, last))
+        begins = (bases.row_tokens[first : last + 1] - bases.row_tokens[first]).tolist()
+        own = partial(_terms_of_one, terms, begins)
+        found.append(_probabilities(network, rows.ids[first:last], own, pad_id, batch_size, device))
+    return np.concatenate(found)
+
+
+def _terms_of_one(
+    terms: BaseTerms, begins: Sequence[int], chosen: npt.NDArray[np.intp], tokens: int
+) -> BaseTerms:
+    """Those of a single row of several, which begin after so many tokens."""
+    number = int(chosen[0])
+    embeddings, logits = terms
+    return BaseTerms(
+        None if embeddings is None else embeddings[None, begins[number] : begins[number + 1]],
+        None if logits is None else logits[number : number + 1],
+    )
+
+
+def _probabilities(
+    network: nn.Module,
+    rows: Sequence[Ids],
+    bases_of: Callable[[npt.NDArray[np.intp], int], BaseBatch | BaseTerms | None],
+    pad_id: int,
+    batch_size: int,
+    device: torch.device,
+) -> npt.NDArray[np.float32]:
+    """`promoter_probabilities` of rows; `bases_of` gives those of chosen rows, padded to so many tokens."""
+
+    def run(ids: Tensor, lengths: Tensor, chosen: npt.NDArray[np.intp]) -> Tensor:
+        logits = network(ids, lengths, bases=bases_of(chosen, ids.shape[1]))
+        return row_sigmoid(logits[:, :1].float())[:, 0]
+
+    return run_rows(network, rows, run, pad_id=pad_id, batch_size=batch_size, device=device)

@@ -1,0 +1,196 @@
+"""Change a model: 16-bit weights, longer inputs, ensembles.
+
+A model directory of half the size: its matrices are stored in float16.
+
+A model directory for longer inputs, made from another one.
+
+Several chromatin models as one that predicts their mean probability.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.calibration.stored import FILE as CALIBRATION
+from bigbird_dna.disk.directories import check_directory
+from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.model import weights as checksums
+from bigbird_dna.model.catalogue import find_model
+from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin_network import ChromatinEnsemble
+from bigbird_dna.model.directory import CONFIG, WEIGHTS, build_network, load, load_chromatin_model, save
+from bigbird_dna.model.longer_inputs import Extension
+from bigbird_dna.model.model import CARD, METRICS, Model, calibration_file, calibration_of, list_files
+from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.settings import ChromatinSettings
+from bigbird_dna.model.weights import fits_half, stored_tensors
+from bigbird_dna.tasks.provenance import read_provenance
+
+KEY = "compacted_from"
+SEQUENCES, LONGEST = 16, 1000  # bp, of a sequence that the change is measured on
+
+
+class Change(NamedTuple):
+    """The largest change of a model's outputs."""
+
+    outputs: str  # "probabilities" or "embeddings"
+    largest: float
+    typical: float  # root mean square of the outputs themselves
+
+    def __str__(self) -> str:
+        size = f"{self.largest:.2g} (their root mean square is {self.typical:.2g})"
+        return f"{self.outputs} change by at most {size}"
+
+
+class Compacted(NamedTuple):
+    """What became of a model; no change is known where its inputs aren't DNA."""
+
+    half: int  # tensors in float16
+    tensors: int
+    change: Change | None
+
+
+def compact_model(path: Path, output: Path) -> Compacted:
+    """Write the model of `path` to `output` with its matrices in float16, where they lose little by it.
+
+    Other files stay as they are, but for a model card, which would describe another file of weights, and for
+    `calibration.json`, which says the same of the new weights.
+    `provenance.json` says also which model it was, and how much the outputs change on random sequences.
+
+    Raises
+    ------
+    UsageError
+        `output` is the model itself or can't be written, or there is nothing to store in float16.
+    ModelError
+        As of `bigbird_dna.model.directory.load`.
+    """
+    path = find_model(path)
+    check_directory(output, [path])
+    model = load(path)
+    origin, metrics = read_provenance(path), {}
+    if (path / METRICS).is_file():
+        metrics = read_mapping(path / METRICS)
+    calibration = calibration_of(model) if calibration_file(model) else None
+    weights = model.network.state_dict()
+    half = {name for name, tensor in weights.items() if fits_half(tensor)}
+    stored = stored_tensors(path / WEIGHTS)
+    if not any(stored[name].type == "F32" for name in half):
+        raise UsageError(f"{path}: nothing is left to store in float16")
+    before = _outputs(model)
+    _round(model, half)
+    change = _change(model, before)
+    provenance: dict[str, Any] = {name: value for name, value in origin.items() if name != checksums.KEY}
+    provenance[KEY] = {
+        "model": path.name,
+        "sha256": model.sha256,
+        "float16_tensors": len(half),
+        "tensors": len(weights),
+        "change": change and {**change._asdict(), "sequences": SEQUENCES},
+    }
+    written = {CONFIG, WEIGHTS, model.tokenizer.file_name, checksums.RECORD, METRICS, CARD, CALIBRATION}
+    extra = {name: path / name for name in list_files(path) if name not in written}
+    save(output, model, provenance, metrics, extra, half=half, calibration=calibration)
+    return Compacted(len(half), len(weights), change)
+
+
+def _round(model: Model, half: set[str]) -> None:
+    for name, tensor in model.network.state_dict().items():
+        if name in half:
+            tensor.copy_(tensor.half())
+
+
+def _change(model: Model, before: npt.NDArray[np.float64] | None) -> Change | None:
+    after = _outputs(model)
+    if before is None or after is None:
+        return None
+    outputs = "probabilities" if isinstance(model, PromoterModel | ChromatinModel) else "embeddings"
+    return Change(outputs, float(np.abs(after - before).max()), float(np.sqrt(np.mean(before**2))))
+
+
+def _outputs(model: Model) -> npt.NDArray[np.float64] | None:
+    """What a model answers to random sequences, the same ones every time."""
+    if not model.tokenizer.is_dna:
+        return None
+    length, rng = LONGEST, np.random.default_rng(0)
+    if isinstance(model, PromoterModel | ChromatinModel):
+        length = model.settings.window
+    sequences = ["".join(rng.choice(list("ACGT"), length)) for _ in range(SEQUENCES)]
+    if isinstance(model, PromoterModel | ChromatinModel):
+        return np.asarray(model.predict(sequences, device="cpu"), np.float64)
+    return np.asarray(model.embed(sequences, device="cpu"), np.float64)
+
+
+def extend_model(path: Path, output: Path, positions: int, method: Extension) -> None:
+    """Write the model of `path`, with its positions extended to `positions` tokens, to `output`.
+
+    `provenance.json` says what was done to which model and holds that model's own provenance; `metrics.json`
+    holds no figures, as none were measured at the new length.
+
+    Raises
+    ------
+    UsageError
+        `output` is the model itself or can't be written, or the model has so many positions already.
+    ModelError
+        As of `bigbird_dna.model.directory.load`.
+    """
+    path = find_model(path)
+    check_directory(output, [path])
+    before = load(path)
+    if before.config.positions == positions:
+        raise UsageError(f"{path}: has {positions} positions already")
+    origin = read_provenance(path)
+    provenance: dict[str, Any] = {
+        "extended_from": {
+            "model": path.name,
+            "sha256": before.sha256,
+            "positions": before.config.positions,
+            "provenance": origin,
+        },
+        "positions": positions,
+        "method": method,
+    }
+    # Fine-tuning reads there whether what is held out was seen.
+    provenance |= {key: origin[key] for key in ("contigs", "stretches") if key in origin}
+    metrics = {"note": f"nothing was measured since the positions were extended to {positions}"}
+    save(output, load(path, positions=positions, extend=method), provenance, metrics, {})
+
+
+def combine_models(paths: Sequence[Path], output: Path) -> None:
+    """Write a model directory whose members are the models of `paths`.
+
+    Raises
+    ------
+    ModelError
+        The models differ in shape, tokenizer, window, bin or tracks.
+    UsageError
+        There are fewer than two.
+    """
+    if len(paths) < 2:
+        raise UsageError("an ensemble needs at least two models")
+    check_directory(output, paths)
+    models = [load_chromatin_model(path) for path in paths]
+    first = models[0]
+    for path, model in zip(paths[1:], models[1:], strict=True):
+        if model.tokenizer.sha256 != first.tokenizer.sha256:
+            raise ModelError(f"{path}: has another tokenizer than {paths[0]}")
+        if (model.config, _shape(model)) != (first.config, _shape(first)):
+            raise ModelError(f"{path}: is a model of another kind than {paths[0]}")
+    members = [member for model in models for member in model.network.members]
+    settings = first.settings.model_copy(update={"members": len(members)})
+    network = build_network(first.config, settings)
+    assert isinstance(network, ChromatinEnsemble)
+    for target, source in zip(network.members, members, strict=True):
+        target.load_state_dict(source.state_dict())
+    combined = ChromatinModel(network, first.tokenizer, first.config, settings)
+    provenance = {"members_sha256": [model.sha256 for model in models]}
+    note = {"note": "an ensemble; its figures are in the report of its predictions"}
+    save(output, combined, provenance, note, {})
+
+
+def _shape(model: ChromatinModel) -> ChromatinSettings:
+    """The settings without the number of members, which may differ."""
+    return model.settings.model_copy(update={"members": 1})

@@ -1,0 +1,239 @@
+"""A byte-pair tokenizer of DNA with base offsets (paper App. F.1: SentencePiece BPE on A C G T N).
+
+The vocabulary is `[PAD] [UNK] [CLS] [SEP] [MASK]` (ids 0 to 4), then the pieces of N, then the
+merges in the order in which BPE found them, and last the four bases. Policy for N: a piece is made
+of bases or of Ns, never of both. Ns are cut into runs of 16 (or of the longest allowed piece, when
+that is shorter) and single Ns, so that an assembly gap inside a window costs few tokens.
+
+Every letter has a piece of its own, so each string over A C G T N has an encoding and `decode`
+gives it back. Other letters, lower case included, are refused: clean the sequence first
+(`bigbird_dna.genome.sequence.clean`).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self, SupportsInt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.errors import ConfigError, DataError, ModelError, shortened
+from bigbird_dna.tokens.interface import BASES, Specials, Tokenizer, read_content
+from bigbird_dna.tokens.native import NativePieces
+from bigbird_dna.tokens.piece_model import ModelType, PieceModel, PieceType
+from bigbird_dna.tokens.sentence_pieces import (
+    LONGEST_LINE,
+    LONGEST_PIECE,
+    encode_rows,
+    learn_model,
+    open_model,
+)
+
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+N_RUN = 16  # bp in the piece of a run of Ns
+NATIVE_FROM = 100_000  # letters in all, from which on it's worth while to open, or compile, the C++ encoder
+
+_LETTERS = b"ACGTN"
+
+
+class DnaTokenizer(Tokenizer):
+    """Encodes cleaned DNA as token ids and back; see `Tokenizer`.
+
+    A worker process gets the serialised model. Who encodes, SentencePiece or the C++ that is compiled for it
+    (see `native_pieces`), makes no difference but of time.
+    """
+
+    file_name = "tokenizer.model"
+    is_dna = True
+    pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
+
+    def __init__(self, model: bytes, source: str = "tokenizer") -> None:
+        """Open a serialised SentencePiece model; `source` names it in `ModelError`."""
+        self._processor, opened = open_model(model, source)
+        pieces = opened.pieces
+        _check_pieces(pieces, source)
+        _check_use(opened, source)
+        count = len(SPECIAL_PIECES)
+        letters = [""] * count + pieces[count:]
+        self._scores, self._asked = opened.scores, 0  # letters to encode so far
+        super().__init__(model, pieces, letters, Specials(*range(count)), source)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a model written by `save` or `train`; `ModelError` for anything else."""
+        return cls(read_content(path), str(path))
+
+    @staticmethod
+    def train(
+        sentences: Iterable[str], path: Path, vocabulary: int, max_piece_length: int = 16
+    ) -> "DnaTokenizer":
+        """Learn BPE merges, write the model to `path` (atomically) and return the tokenizer.
+
+        The same sentences in the same order give the same file. Nothing is left out: sentences
+        above 50,000 bp, which SentencePiece could not take, are cut. Memory is about 80 bytes a
+        base, as all sentences are held at once: see `bigbird_dna.tokens.corpus` for a sample.
+
+        Parameters
+        ----------
+        sentences : cleaned DNA; no merge crosses from one to the next.
+        vocabulary : number of pieces; the five specials, the pieces of N (two, or one where
+            `max_piece_length` is 1) and the four bases are among them.
+        max_piece_length : bp of the longest piece, 1 to 512.
+
+        Raises
+        ------
+        ConfigError : `vocabulary` is below its least value or above what the corpus can give (the
+            text names the bound), or `max_piece_length` is out of range.
+        DataError : the corpus has no bases, or a letter outside A C G T N.
+        """
+        n_pieces = _n_pieces(max_piece_length)
+        least = len(SPECIAL_PIECES) + len(n_pieces) + len(BASES)
+        if vocabulary < least:
+            raise ConfigError(f"vocabulary {vocabulary} is too small: the least possible is {least}")
+        feed = _Feed(sentences)
+        try:
+            model = learn_model(feed, vocabulary, SPECIAL_PIECES, n_pieces, max_piece_length)
+        except RuntimeError as error:
+            raise feed.reason(error, vocabulary) from None
+        if not feed.bases:
+            raise _no_bases()
+        tokenizer = DnaTokenizer(model)
+        tokenizer.save(path)
+        return tokenizer
+
+    def description(self) -> dict[str, int]:
+        """What a reader must know besides the file: nothing."""
+        return {}
+
+    def encode(self, sequence: str) -> NDArray[np.int32]:
+        """Token ids (n,) of a cleaned sequence, no specials added; n is 0 for an empty one.
+
+        The sequence is encoded as a whole, because cutting it would move the boundaries of pieces. A letter
+        outside A C G T N raises `DataError` with its position.
+        """
+        if (rows := self._fast_rows([sequence], 1)) is not None:
+            return rows[0]
+        check_letters(sequence)
+        return encode_rows(self._processor, [sequence])[0]
+
+    def encode_batch(self, sequences: Sequence[str], threads: int = 1) -> list[NDArray[np.int32]]:
+        """`encode` of every sequence, over threads; the result does not depend on their number."""
+        if (rows := self._fast_rows(sequences, threads)) is not None:
+            return rows
+        for number, sequence in enumerate(sequences, 1):
+            check_letters(sequence, f"sequence {number}: ")
+        return encode_rows(self._processor, sequences, threads)
+
+    def _fast_rows(self, sequences: Sequence[str], threads: int) -> list[NDArray[np.int32]] | None:
+        """What `encode_batch` gives, by the C++; None if SentencePiece had better, or must, look at them."""
+        self._asked += sum(map(len, sequences))
+        if self._asked < NATIVE_FROM or self._native is None:
+            return None
+        return self._native.encode(sequences, threads)
+
+    @cached_property
+    def _native(self) -> NativePieces | None:
+        return NativePieces.open(self._letters, self._scores, partial(encode_rows, self._processor))
+
+    def decode(self, ids: Iterable[SupportsInt]) -> str:
+        """Bases of token ids; specials cover none. `DataError` for an id outside the vocabulary."""
+        return "".join(self._letters[index] for index in self._known(ids))
+
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
+        return DnaTokenizer, (self._content,)
+
+
+def _no_bases() -> DataError:
+    return DataError("the tokenizer's corpus holds no A, C, G or T")
+
+
+class _Feed:
+    """Checked lines for SentencePiece; keeps an exception, which it would turn into a text."""
+
+    def __init__(self, sentences: Iterable[str]) -> None:
+        self.sentences = sentences
+        self.bases = 0
+        self.failure: BaseException | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from BASES  # each base has a piece, even one that the corpus lacks
+        try:
+            for number, sentence in enumerate(self.sentences, 1):
+                check_letters(sentence, f"sentence {number} of the corpus: ")
+                self.bases += len(sentence) - sentence.count("N")
+                for start in range(0, len(sentence), LONGEST_LINE):
+                    yield sentence[start : start + LONGEST_LINE]
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def reason(self, error: RuntimeError, vocabulary: int) -> BaseException:
+        """What to raise instead of an error of SentencePiece's."""
+        if self.failure is not None:
+            return self.failure
+        if not self.bases:
+            return _no_bases()
+        largest = re.search(r"set it to a value <= (\d+)", str(error))
+        if largest is None:
+            return error
+        return ConfigError(
+            f"vocabulary {vocabulary} is too large for a corpus of {self.bases:,} bases: "
+            f"the largest possible is {largest[1]}"
+        )
+
+
+def _n_pieces(max_piece_length: int) -> list[str]:
+    if not 1 <= max_piece_length <= LONGEST_PIECE:
+        raise ConfigError(f"max_piece_length {max_piece_length} is not in 1 to {LONGEST_PIECE}")
+    run = min(N_RUN, max_piece_length)
+    return ["N"] if run == 1 else ["N", "N" * run]
+
+
+def check_letters(sequence: str, where: str = "") -> None:
+    """Raise `DataError` for a letter outside A C G T N, with its position; `where` goes in front."""
+    try:
+        rest = sequence.encode("ascii").translate(None, _LETTERS)
+    except UnicodeEncodeError:
+        rest = b"?"
+    if rest:
+        position, letter = next((i, c) for i, c in enumerate(sequence) if c not in "ACGTN")
+        raise DataError(
+            f"{where}letter {letter!r} at position {position + 1} is not one of A, C, G, T, N "
+            "(sequences are cleaned and upper-case before they are encoded)"
+        )
+
+
+def _check_pieces(pieces: Sequence[str], source: str) -> None:
+    specials = len(SPECIAL_PIECES)
+    if tuple(pieces[:specials]) != SPECIAL_PIECES:
+        raise ModelError(
+            f"{source}: not a tokenizer of DNA: pieces 0 to 4 are "
+            f"{shortened(' '.join(pieces[:specials]))}, "
+            f"not {' '.join(SPECIAL_PIECES)}"
+        )
+    for index, piece in enumerate(pieces[specials:], specials):
+        if not piece or not (set(piece) <= set(BASES) or set(piece) == {"N"}):
+            raise ModelError(f"{source}: not a tokenizer of DNA: piece {index} is {shortened(repr(piece))}")
+    missing = sorted(set("ACGTN") - set(pieces))
+    if missing:
+        raise ModelError(f"{source}: not a tokenizer of DNA: no piece for {missing[0]}")
+
+
+def _check_use(model: PieceModel, source: str) -> None:
+    """`ModelError` for a model that doesn't use its pieces as the ones of `DnaTokenizer.train` do."""
+    if model.kind != ModelType.BPE or not model.plain:
+        raise ModelError(
+            f"{source}: not a tokenizer of DNA: it has no byte-pair encoding, or changes a text before"
+        )
+    wanted = [PieceType.CONTROL] * len(SPECIAL_PIECES)
+    wanted[DnaTokenizer.unk_id] = PieceType.UNKNOWN
+    letters = model.pieces[len(wanted) :]
+    wanted += [PieceType.USER_DEFINED if piece[0] == "N" else PieceType.NORMAL for piece in letters]
+    if model.types != wanted:
+        index = next(i for i, kind in enumerate(wanted) if kind != model.types[i])
+        raise ModelError(
+            f"{source}: not a tokenizer of DNA: piece {index} ({shortened(model.pieces[index])}) is of type "
+            f"{model.types[index]}, not {wanted[index]}"
+        )
