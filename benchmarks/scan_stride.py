@@ -315,7 +315,7 @@ def read_options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", help="a promoter model's directory, or the name of a bundled one")
     parser.add_argument("fasta", type=Path)
-    parser.add_argument("loci", type=Path, help="the TSS, as `bigbird-dna prepare-promoters` writes them")
+    parser.add_argument("loci", type=Path, help="the TSS, as `bigbird-dna prepare promoters` writes them")
     parser.add_argument("--contig", action="append", required=True, help="scanned; may be given again")
     parser.add_argument("--strides", type=_numbers, default=[1, 5, 10, 25, 50], help="bp, with commas")
     parser.add_argument("--megabases", type=float, help="scanned of each contig, from its start; else all")

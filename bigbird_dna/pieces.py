@@ -31,7 +31,7 @@ _FORMAT = 1
 _DESCRIPTION, _ROWS = "piece.json", "rows.txt"
 _LARGEST = 1 << 28  # bytes of a description, which has a genome's contigs and maybe a BED file's regions
 _ERRORS = "surrogateescape"  # bytes of a VCF that aren't UTF-8
-_FAULT = "damaged, or not a piece of a job (what a command with --piece writes)"
+_FAULT = "damaged, or not a piece of a job (what a command with --shard writes)"
 
 
 class Piece(NamedTuple):
@@ -122,7 +122,7 @@ def write_piece(output: Path, kind: str, piece: Piece, job: Mapping[str, Any]) -
     Parameters
     ----------
     kind
-        What the rows are of, which `merge-pieces` goes by.
+        What the rows are of, which `merge-shards` goes by.
     job
         All that decides the bytes of the merged result and isn't in the rows, as values for JSON. The keys
         are what messages call them.

@@ -210,7 +210,7 @@ def test_a_region_has_the_same_line_whatever_the_file_holds_besides(
         assert outcome.code == 0, outcome.err
         return without_origin(outcome.out)[1:]
 
-    for options in (("--summary", "mean"), ("--middle", 1)):
+    for options in (("--summary", "mean"), ("--center-fraction", 1)):
         whole = predicted(regions, *options)
         for _ in range(2):
             order = rng.permutation(30)[: rng.integers(1, 30)]
@@ -291,19 +291,19 @@ def test_a_result_does_not_say_where_it_was_written(
     scores = ("score-promoters", home.path / "promoter", home.genome)
     chromatin, reference = home.path / "chromatin", ("--reference", home.genome)
     variants = ("score-variants", chromatin, inputs / "v.vcf", *reference, "--tracks", "*")
-    loss = ("draw-loss", f"one={inputs / 'training.jsonl'}")
+    loss = ("report plot-loss", f"one={inputs / 'training.jsonl'}")
     commands = {
         **{f"s.{ending}": scores for ending in ("tsv", "bed.gz", "bw", "bg", "parquet")},
         "r.tsv": ("predict-tracks", chromatin, inputs / "r.bed", *reference),
         **{f"v.{ending}": variants for ending in ("vcf", "vcf.gz", "tsv")},
         "tracks": ("auc-report", inputs / "p.npy", inputs / "l.npy", "--compare", f"k={inputs / 'p.npy'}"),
-        "promoters": ("report-promoters", "--predictions", f"genomic={inputs / 'genomic.parquet'}"),
-        "variants": ("report-variants", inputs / "scored.vcf"),
-        "pretraining": ("report-pretraining", inputs, "--bits-per-base", inputs / "bits.tsv"),
+        "promoters": ("evaluate promoters", "--predictions", f"genomic={inputs / 'genomic.parquet'}"),
+        "variants": ("evaluate variants", inputs / "scored.vcf"),
+        "pretraining": ("report pretraining", inputs, "--bits-per-base", inputs / "bits.tsv"),
         **{f"loss.{ending}": loss for ending in ("svg", "png", "pdf")},
-        "scores.svg": ("draw-scores", inputs / "scores.tsv"),
-        "attention.svg": ("draw-attention", home.path / "promoter"),
-        "summary.tsv": ("summarize", "--pretraining", inputs / "metrics.json"),
+        "scores.svg": ("report plot-scores", inputs / "scores.tsv"),
+        "attention.svg": ("report plot-attention", home.path / "promoter"),
+        "summary.tsv": ("report summary", "--pretraining", inputs / "metrics.json"),
     }
     (tmp_path / "other/deeper").mkdir(parents=True)
     for name, words in commands.items():

@@ -1,4 +1,4 @@
-"""The data sets of `prepare-chromatin` and `prepare-windows` as torch data sets, for training elsewhere.
+"""The data sets of `prepare chromatin` and `prepare promoter-windows` as torch data sets, for training elsewhere.
 
 A data set can be pickled and sent to the workers of a `DataLoader`; each opens the reference by itself.
 """
@@ -88,7 +88,7 @@ class _Windows(Dataset[Item]):
 
 
 class TrackWindows(_Windows):
-    """Windows around the bins of a data set of `prepare-chromatin`, with the labels of the tracks.
+    """Windows around the bins of a data set of `prepare chromatin`, with the labels of the tracks.
 
     Item `i` is a window and its labels, float32 (T,), 1 where the bin is in a peak of the track. The window
     is
@@ -157,7 +157,7 @@ class TrackWindows(_Windows):
 
 
 class PromoterWindows(_Windows):
-    """Promoters and their negatives from a data set of `prepare-windows`.
+    """Promoters and their negatives from a data set of `prepare promoter-windows`.
 
     Item `i` is a window in transcription order, in one of the forms of `TrackWindows`, and its label, float32
     (1,): 1 for a promoter.

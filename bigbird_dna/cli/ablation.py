@@ -28,7 +28,7 @@ Altered = Annotated[
         "NAME",
         "Mechanism whose encoder differs by more than its attention: no published figures; repeatable.",
         "none",
-        "--altered",
+        "--no-published",
     ),
 ]
 
@@ -73,7 +73,7 @@ def measure_training(
 
 def plan_same_time(
     config: Config,
-    cost: Annotated[Path, argument("What measure-training wrote of this configuration.", "COST")],
+    cost: Annotated[Path, argument("What experiment profile-training wrote of this configuration.", "COST")],
     output: Annotated[Path, output("FILE", "Configuration of the pretraining to write.")],
     overrides: Set = None,
     reference: Annotated[
@@ -118,13 +118,13 @@ def judge_models(
 ) -> None:
     """Let pretrained models of one tokenizer tell the same hidden tokens of the test contigs.
 
-    Writes the bits of each token, which report-ablation compares pair by pair.
+    Writes the bits of each token, which experiment ablation-report compares pair by pair.
     """
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.tasks.ablation.judging import judge_models as judge
 
-    named = named_files("judge-models", models)
+    named = named_files("experiment score-masked", models)
     check_output(output, [*named.values(), tokens])
     with cpu_threads(threads):
         judge(named, tokens, output, sequence_tokens=sequence_tokens, sequences=sequences, device=device)
@@ -132,7 +132,7 @@ def judge_models(
 
 def report_ablation(
     steps: Annotated[
-        Path, option("FILE", "Trainings of the same steps, as judge-models wrote.", "", "--steps")
+        Path, option("FILE", "Trainings of the same steps, as experiment score-masked wrote.", "", "--steps")
     ],
     output: Directory,
     time: Annotated[Path | None, option("FILE", "Trainings of the same time.", "none", "--time")] = None,
@@ -141,11 +141,21 @@ def report_ablation(
     ] = None,
     cost: Annotated[
         list[str] | None,
-        option("NAME=FILE", "Of a mechanism, what measure-training wrote; repeatable.", "none", "--cost"),
+        option(
+            "NAME=FILE",
+            "Of a mechanism, what experiment profile-training wrote; repeatable.",
+            "none",
+            "--cost",
+        ),
     ] = None,
     predictions: Annotated[
         list[str] | None,
-        option("NAME-SEED=FILE", "Of a model, what predict-bins wrote; repeatable.", "none", "--predictions"),
+        option(
+            "NAME-SEED=FILE",
+            "Of a model, what evaluate test-bins wrote; repeatable.",
+            "none",
+            "--predictions",
+        ),
     ] = None,
     labels: Annotated[Path | None, option("FILE", "Labels of these bins.", "", "--labels")] = None,
     bins: Annotated[

@@ -52,7 +52,7 @@ def unpack_deepsea(
     bundle: Annotated[Path, argument("DeepSEA's training bundle (.tar.gz).")],
     output: Annotated[Path, output("DIR", "For the three files.")],
 ) -> None:
-    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare-chromatin reads them."""
+    """Unpack train.mat, valid.mat and test.mat of DeepSEA's bundle; prepare chromatin reads them."""
     from bigbird_dna.genome.chromatin.deepsea import unpack_bundle
 
     unpack_bundle(bundle, output)
@@ -71,13 +71,16 @@ def prepare_chromatin(
             "FILE|DIR",
             "DeepSEA's training bundle, the archive or unpacked: bins and labels are taken from it.",
             RESULTS.download("deepsea_train_bundle.v0.9.tar.gz"),
-            "--bundle",
+            "--deepsea-bundle",
         ),
     ] = None,
     bins: Annotated[
         Path | None,
         option(
-            "FILE", "The bundle's bins, also compressed.", RESULTS.download("allTFs.pos.bed.tar.gz"), "--bed"
+            "FILE",
+            "The bundle's bins, also compressed.",
+            RESULTS.download("allTFs.pos.bed.tar.gz"),
+            "--deepsea-bins",
         ),
     ] = None,
     blacklist: Annotated[
@@ -89,7 +92,7 @@ def prepare_chromatin(
 ) -> None:
     """Label the bins of the reference with the peaks of every track, and divide them into splits.
 
-    With chromatin.data.tracks deepsea, or --bundle, bins, labels and splits are those that DeepSEA
+    With chromatin.data.tracks deepsea, or --deepsea-bundle, bins, labels and splits are those that DeepSEA
     published; sampled windows of the bundle are compared with the reference.
     """
     from bigbird_dna.data.chromatin import prepare_data
@@ -97,7 +100,7 @@ def prepare_chromatin(
     published = [] if bundle is None else [f"chromatin.data.tracks={DEEPSEA}"]
     settings, paths = read_run(config, [*(overrides or ()), *published])
     if piece is not None and output is None:
-        raise UsageError("--piece: name a file for it with -o")
+        raise UsageError("--shard: name a file for it with -o")
     prepare_data(
         settings,
         reference or paths.reference,

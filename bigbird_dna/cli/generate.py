@@ -19,15 +19,16 @@ from bigbird_dna.cli.options import (
 from bigbird_dna.console import log
 
 LeftFlanks = Annotated[
-    Path | None, option("FASTA", "What stands before samples, each record by itself.", "nothing", "--left")
+    Path | None,
+    option("FASTA", "What stands before samples, each record by itself.", "nothing", "--left-flank"),
 ]
 RightFlanks = Annotated[
     Path | None,
     option(
         "FASTA",
-        "What stands behind, with --left record by record; not of a causal model.",
+        "What stands behind, with --left-flank record by record; not of a causal model.",
         "nothing",
-        "--right",
+        "--right-flank",
     ),
 ]
 
@@ -62,8 +63,8 @@ def generate(
 ) -> None:
     """Write new DNA, drawn from what a pretrained model says, as FASTA.
 
-    A causal model (pretrained with encoder.causal) continues each record of --left, or begins anew. A model
-    of masked tokens fills a gap of that length between --left and --right. Flanks are not part of samples.
+    A causal model (pretrained with encoder.causal) continues each record of --left-flank, or begins anew. A model
+    of masked tokens fills a gap of that length between --left-flank and --right-flank. Flanks are not part of samples.
     Every sample has exactly that many bases: the last piece is cut. On a CPU a sample is the same however
     many are asked for, and with any --threads.
     """

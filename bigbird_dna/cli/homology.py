@@ -32,7 +32,7 @@ BinWindow = Annotated[
     option("BP", "Sequence around a bin that is compared.", "1000, or the bin if larger", "--window"),
 ]
 Bounds = Annotated[
-    str, option("S,S,…", "Between the strata of similarity, rising.", "0.3,0.5,0.8", "--bounds")
+    str, option("S,S,…", "Between the strata of similarity, rising.", "0.3,0.5,0.8", "--similarity-bins")
 ]
 Table = Annotated[Path, output("FILE", "Table to write (TSV).")]
 
@@ -80,7 +80,7 @@ def find_nearest_promoters(
     """Find the most similar training window of each promoter window of validation and test.
 
     Compared with are the training promoters and their negatives of the set; similarity is as of
-    find-nearest. The predictions are a baseline: the label of the nearest window, as surely as that is
+    evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that is
     similar.
     """
     from bigbird_dna.data.similar import find_nearest_promoters as find
@@ -110,7 +110,7 @@ def find_nearest_bins(
 ) -> None:
     """Find the most similar training window of the window around each test bin.
 
-    The test bins are those of predict-bins, in their order; similarity is as of find-nearest. The
+    The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta. The
     predictions are a baseline: the labels of the nearest window, as surely as that is similar.
     """
     from bigbird_dna.data.similar import find_nearest_bins as find
@@ -127,7 +127,7 @@ def find_nearest_bins(
 
 
 def drop_similar_bins(
-    data: Annotated[Path, argument("Data set of prepare-chromatin.", "DATA")],
+    data: Annotated[Path, argument("Data set of prepare chromatin.", "DATA")],
     reference: Reference,
     similarity: Annotated[
         float, option("FRACTION", "Training bins to which a held-out one is so similar are left out.")
@@ -137,7 +137,7 @@ def drop_similar_bins(
 ) -> None:
     """Write a chromatin data set without the training bins that are like a held-out one.
 
-    Similarity is as of find-nearest-bins. Tracks and held-out bins stay as they are, so that figures can be
+    Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can be
     compared. In the workflow the key splits.similarity does this.
     """
     from bigbird_dna.data.similar import drop_similar_bins as drop
@@ -152,7 +152,7 @@ def report_promoter_similarity(
         option("SET/NAME=FILE", "Predictions (Parquet) of a predictor on a negative set; repeatable."),
     ],
     nearest: Annotated[
-        list[str], option("SET=FILE", "What find-nearest-promoters wrote of the set; repeatable.")
+        list[str], option("SET=FILE", "What evaluate nearest-promoters wrote of the set; repeatable.")
     ],
     bounds: Bounds = "",
 ) -> None:
@@ -178,7 +178,7 @@ def report_promoter_similarity(
 
 
 def report_bin_similarity(
-    nearest: Annotated[Path, argument("What find-nearest-bins wrote.", "NEAREST")],
+    nearest: Annotated[Path, argument("What evaluate nearest-bins wrote.", "NEAREST")],
     labels: Annotated[Path, option("FILE", "Labels of the same bins.", "", "--labels")],
     predictions: Annotated[
         list[str], option("NAME=FILE", "A predictor's array of the same bins, bins × tracks; repeatable.")
@@ -220,4 +220,6 @@ def _bounds(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(cell) for cell in text.split(","))
     except ValueError:
-        raise UsageError(f"--bounds {text!r:.60}: expected numbers with commas between, as 0.3,0.5") from None
+        raise UsageError(
+            f"--similarity-bins {text!r:.60}: expected numbers with commas between, as 0.3,0.5"
+        ) from None

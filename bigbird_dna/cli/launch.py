@@ -6,7 +6,7 @@ One process is the command itself. Several on one node are started by `torchrun`
 of Slurm that has them, `srun` starts one `torchrun` on each, and these meet on the node of the first. What is
 started takes the place of this process: it gets the signals, and its exit code is the job's.
 
-With `--inside "apptainer exec IMAGE"` this process stays outside, where `srun` is, and the training is inside
+With `--container-command "apptainer exec IMAGE"` this process stays outside, where `srun` is, and the training is inside
 the container: on several nodes each of them enters it for itself.
 """
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--nodes", type=int, default=1, help="of the Slurm job that this runs in")
     parser.add_argument("--cpus", type=int, default=1, help="CPUs of the job on each of several nodes")
     parser.add_argument(
-        "--inside",
+        "--container-command",
         default="",
         help='a container: the words before a command that run it there, as in "apptainer exec --nv IMAGE"',
         metavar="WORDS",
@@ -111,7 +111,7 @@ def _split(text: str) -> list[str]:
     try:
         return [os.path.expandvars(word) for word in shlex.split(text)]
     except ValueError as error:
-        raise UsageError(f"--inside {text!r}: not words as in a shell: {error}") from error
+        raise UsageError(f"--container-command {text!r}: not words as in a shell: {error}") from error
 
 
 def _free_port() -> int:

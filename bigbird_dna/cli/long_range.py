@@ -70,7 +70,8 @@ def train_long_range(
     ] = None,
     overrides: Set = None,
     data: Annotated[
-        Path | None, option("DIR", "What make-long-range wrote.", RESULTS.long_range_data("TASK"), "--data")
+        Path | None,
+        option("DIR", "What experiment lra-data wrote.", RESULTS.long_range_data("TASK"), "--data"),
     ] = None,
     seed: Annotated[
         int | None, option("N", "Of weights and order.", "the first of long_range.seeds", "--seed", least=0)
@@ -111,7 +112,7 @@ def train_long_range(
 
 
 def report_long_range(
-    results: Annotated[list[Path], argument("What train-long-range wrote.", "DIR...")], output: Directory
+    results: Annotated[list[Path], argument("What experiment lra-train wrote.", "DIR...")], output: Directory
 ) -> None:
     """Put classifiers of long sequences side by side.
 

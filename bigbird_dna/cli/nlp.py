@@ -17,7 +17,7 @@ Records = Annotated[
 ]
 TrainedModel = Annotated[Path | None, output("MODEL_DIR", "Model directory to write.", "RESULTS/NAME/model")]
 TextCheckpoints = Annotated[
-    Path | None, option("DIR", "Of the running training.", "RESULTS/NAME/checkpoints", "--checkpoints")
+    Path | None, option("DIR", "Of the running training.", "RESULTS/NAME/checkpoints", "--checkpoint-dir")
 ]
 TextModel = Annotated[Path | None, option("MODEL_DIR", "The task's model.", "RESULTS/NAME/model", "--model")]
 

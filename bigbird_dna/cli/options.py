@@ -142,9 +142,9 @@ PieceOption = Annotated[
     str | None,
     option(
         "K/N",
-        "Only piece K of N, into a file that merge-pieces reads; -o names it, whatever its ending.",
+        "Only piece K of N, into a file that merge-shards reads; -o names it, whatever its ending.",
         "the whole",
-        "--piece",
+        "--shard",
     ),
 ]
 Directory = Annotated[Path, output("DIR", "Directory for the tables and figures.")]
@@ -185,7 +185,7 @@ Pretrained = Annotated[
     Path | None, option("MODEL_DIR", "What fine-tuning starts from.", RESULTS.pretrained, "--pretrained")
 ]
 Checkpoints = Annotated[
-    Path | None, option("DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoints")
+    Path | None, option("DIR", "Of the running training.", RESULTS.checkpoints, "--checkpoint-dir")
 ]
 TimeLimit = Annotated[
     str | None,
@@ -196,9 +196,11 @@ TimeLimit = Annotated[
         "--time-limit",
     ),
 ]
-Windows = Annotated[Path | None, option("DIR", "Data set of prepare-windows.", RESULTS.windows, "--windows")]
+Windows = Annotated[
+    Path | None, option("DIR", "Data set of prepare promoter-windows.", RESULTS.windows, "--windows")
+]
 ChromatinData = Annotated[
-    Path | None, option("DIR", "Data set of prepare-chromatin.", RESULTS.chromatin_data, "--data")
+    Path | None, option("DIR", "Data set of prepare chromatin.", RESULTS.chromatin_data, "--data")
 ]
 
 

@@ -46,7 +46,7 @@ def draw_scores(
     scores: Annotated[Path, argument("Table of score-promoters.")],
     output: Figure,
     promoters: Annotated[
-        Path | None, option(None, "Known TSSs to mark: the TSV of prepare-promoters.")
+        Path | None, option(None, "Known TSSs to mark: the TSV of prepare promoters.")
     ] = None,
     contig: Annotated[str | None, option(None, "What is drawn.", "the table's first")] = None,
     start: Annotated[int | None, option(None, "First base, 0-based.", "all", least=0)] = None,
@@ -120,16 +120,16 @@ def draw_attention(
 def summarize(
     pretraining: Annotated[Path | None, option(None, "metrics.json of the pretrained model.")] = None,
     bits: Annotated[
-        Path | None, option("TSV", "Table of evaluate-pretraining.", "", "--bits-per-base")
+        Path | None, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")
     ] = None,
-    promoters: Annotated[Path | None, option(None, "promoters.tsv of report-promoters.")] = None,
-    loci: Annotated[Path | None, option(None, "promoters.json of prepare-promoters.")] = None,
-    statistics: Annotated[Path | None, option(None, "statistics.json of describe-tokens.")] = None,
+    promoters: Annotated[Path | None, option(None, "promoters.tsv of evaluate promoters.")] = None,
+    loci: Annotated[Path | None, option(None, "promoters.json of prepare promoters.")] = None,
+    statistics: Annotated[Path | None, option(None, "statistics.json of prepare token-stats.")] = None,
     groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
     tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *TRACK_TABLE)] = None,
-    variants: Annotated[Path | None, option(None, "variants.tsv of report-variants.")] = None,
+    variants: Annotated[Path | None, option(None, "variants.tsv of evaluate variants.")] = None,
     calibration: Annotated[
-        Path | None, option(None, "calibration.tsv of report-promoters.", "", "--calibration")
+        Path | None, option(None, "calibration.tsv of evaluate promoters.", "", "--calibration")
     ] = None,
     report: Annotated[Path | None, option(None, "Where the report is; named in the last line.")] = None,
     output: Annotated[Path | None, output("FILE", "TSV of the same figures.")] = None,

@@ -277,8 +277,8 @@ def merge_pieces(
         Path | None, result("FILE|DIR", "What the job would have written.", "standard output")
     ] = None,
 ) -> None:
-    """Put together what score-promoters, predict-tracks, score-variants, predict-bins or prepare-chromatin
-    wrote with --piece, to the bytes that the whole job would have written.
+    """Put together what score-promoters, predict-tracks, score-variants, evaluate test-bins or prepare chromatin
+    wrote with --shard, to the bytes that the whole job would have written.
 
     The format is the one that the pieces were made for (--format there). Refused are pieces of different
     jobs (another model, reference, option or number of pieces), and sets that lack one or have one twice.

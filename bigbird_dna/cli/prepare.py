@@ -142,7 +142,7 @@ def prepare_sequences(
 ) -> None:
     """Build the promoter data set from sequences of one's own; no genome is needed.
 
-    DIR gets what prepare-windows writes, for --windows of finetune-promoter and fit-promoter-baseline;
+    DIR gets what prepare promoter-windows writes, for --windows of finetune-promoter and train baseline-promoter;
     sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences of one split; and
     splits.tsv with each record's split and group of similar ones.
     """
@@ -185,7 +185,7 @@ def prepare_windows(
     reference: RunReference = None,
     promoters: Annotated[
         Path | None,
-        option("TSV", "Start sites, as prepare-promoters writes them.", RESULTS.promoters, "--promoters"),
+        option("TSV", "Start sites, as prepare promoters writes them.", RESULTS.promoters, "--promoters"),
     ] = None,
     annotation: Annotated[
         Path | None,

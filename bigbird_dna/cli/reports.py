@@ -222,7 +222,7 @@ def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
 
 def report_pretraining(
     model_dir: Annotated[Path, argument("Pretrained model: training.jsonl is read.")],
-    bits: Annotated[Path, option("TSV", "Table of evaluate-pretraining.", "", "--bits-per-base")],
+    bits: Annotated[Path, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")],
     output: Directory,
 ) -> None:
     """Draw a pretraining: its loss, and its bits per base beside those of simpler predictors.

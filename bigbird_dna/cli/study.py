@@ -46,7 +46,7 @@ def report_study(
         Path | None,
         option(
             "FILE",
-            "Labels of the test bins, for chromatin models. What predict-bins says of these bins has to lie "
+            "Labels of the test bins, for chromatin models. What evaluate test-bins says of these bins has to lie "
             "beside each model's directory, as predictions.npy.",
             "",
             "--labels",

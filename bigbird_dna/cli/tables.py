@@ -22,7 +22,7 @@ def report_table(
     inputs: Annotated[
         list[Path],
         argument(
-            "table5: what evaluate-pretraining wrote. Others: directories of fine-tuned models and of "
+            "table5: what evaluate pretraining wrote. Others: directories of fine-tuned models and of "
             "comparators; a chromatin model's predictions of the test bins, predictions.npy, lie beside its "
             "directory.",
             "FILE_OR_DIR...",
@@ -41,7 +41,7 @@ def report_table(
         list[str] | None,
         option(
             "NAME=FILE",
-            "table5: what evaluate-pretraining wrote of a further model; repeatable.",
+            "table5: what evaluate pretraining wrote of a further model; repeatable.",
             "",
             "--bits",
         ),

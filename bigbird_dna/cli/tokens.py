@@ -76,7 +76,7 @@ def describe_tokens(
         Path | None,
         option(
             "TSV",
-            "Start sites, as prepare-promoters writes them; without a file no such region.",
+            "Start sites, as prepare promoters writes them; without a file no such region.",
             RESULTS.promoters,
             "--promoters",
         ),

@@ -98,7 +98,7 @@ def fit_pretraining_baseline(
 ) -> None:
     """Fit n-grams and Markov models, and let them tell the hidden tokens that a model is judged on.
 
-    evaluate-pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
+    evaluate pretraining does the same by itself, but takes hours for it on large genomes, in which a GPU
     would have nothing to do.
     """
     from bigbird_dna.disk.outputs import check_output
@@ -131,10 +131,12 @@ def evaluate_pretraining(
     baselines: Annotated[
         Path | None,
         option(
-            "FILE", "What fit-pretraining-baseline wrote, for the same inputs.", "fitted here", "--baselines"
+            "FILE", "What train baseline-language wrote, for the same inputs.", "fitted here", "--baselines"
         ),
     ] = None,
-    alone: Annotated[bool, option(None, "Judge the model without the predictors.", "", "--alone")] = False,
+    alone: Annotated[
+        bool, option(None, "Judge the model without the predictors.", "", "--model-only")
+    ] = False,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
@@ -190,7 +192,7 @@ def compare_pretraining(
     Writes bits per base with 95 % intervals over blocks of 10 kb, and each row's minus the first model's.
     A model's probability of a span given both sides is its share among all spans of that length. Beside the
     models stand Markov models over bases, from the left and from both sides, which learn from the
-    reference's other contigs and are chosen there. What evaluate-pretraining hides depends on the tokenizer.
+    reference's other contigs and are chosen there. What evaluate pretraining hides depends on the tokenizer.
     """
     from bigbird_dna.disk.outputs import check_output
     from bigbird_dna.model.inference import cpu_threads

@@ -166,7 +166,7 @@ def prepare_data(
         _published(config, reference, output, {"bundle": bundle, "bins": bins, "tracks": tracks})
         return
     if bins is not None:
-        raise UsageError(f"--bed {bins}: goes with --bundle only")
+        raise UsageError(f"--deepsea-bins {bins}: goes with --deepsea-bundle only")
     data, files = config.chromatin.data, chromatin_files(config)
     genome, assembly = Reference(reference), find_assembly(config)
     table = _tracks(config, tracks or files.get("tracks"))
@@ -217,7 +217,9 @@ def _published(config: Config, reference: Path, output: Path, given: dict[str, P
     for role, source in deepsea_sources(config.genome.assembly).items():
         path = given[role] or config.paths.download(source.file)
         if not path.exists():
-            raise DataError(f"{path}: no such file; `bigbird-dna fetch {source.key} -o {path}` gets it")
+            raise DataError(
+                f"{path}: no such file; `bigbird-dna prepare fetch {source.key} -o {path}` gets it"
+            )
         found[role] = path
     genome, assembly = Reference(reference), find_assembly(config)
     build_deepsea(output, found["bundle"], found["bins"], genome, assembly, read_tracks(found["tracks"]))

@@ -202,7 +202,7 @@ def check_coding(coding: CodingRegions | None) -> CodingRegions:
     if coding is None:
         raise ConfigError(
             "promoters.windows.negative_sets: 'intergenic' needs the coding sequences of the genome: name a "
-            "GFF3 or GTF file in promoters.annotation, or with prepare-windows --annotation FILE"
+            "GFF3 or GTF file in promoters.annotation, or with prepare promoter-windows --annotation FILE"
         )
     return coding
 

@@ -74,7 +74,7 @@ def prepare_windows(
     (`promoters.calibration.negatives`), whose split is called otherwise (`FURTHER`). Left out are promoters
     on excluded contigs and regions, those whose window leaves the contig or its split, and those whose
     window is more than 10 % N; with `splits.similarity` also training windows that are like a held-out one
-    (`without_similar`). `promoters` are loci on the reference, as `prepare-promoters` writes them. With an
+    (`without_similar`). `promoters` are loci on the reference, as `prepare promoters` writes them. With an
     `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be `intergenic`.
 
     Raises
@@ -267,7 +267,7 @@ def read_origin(directory: Path) -> Origin | None:
     path = directory / "windows.json"
     info = read_json(path) if path.is_file() else {}
     if not isinstance(info, dict):
-        raise DataError(f"{path}: not a file of prepare-windows or prepare-sequences")
+        raise DataError(f"{path}: not a file of prepare promoter-windows or prepare sequences")
     if "window" not in info:
         return None
     window, sources = info["window"], info.get("sources")
@@ -286,7 +286,7 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
             raise DataError(
-                f"{needed}: no such file; `bigbird-dna prepare-windows` or `prepare-sequences` makes it"
+                f"{needed}: no such file; `bigbird-dna prepare promoter-windows` or `prepare sequences` makes it"
             )
     rows = read_frame(path)
     with (

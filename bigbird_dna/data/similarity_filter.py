@@ -20,7 +20,7 @@ def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -
     """Which training windows (N,) a held-out window has at least this similarity to.
 
     What is left is compared again until nothing more is found: no nearest training window of a held-out one,
-    as `find-nearest` finds it, is as similar any more.
+    as `evaluate nearest-fasta` finds it, is as similar any more.
     """
     similar = np.zeros(training.number, np.bool_)
     # Those whose candidates have changed: others would find the same ones once more.

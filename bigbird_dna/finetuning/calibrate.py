@@ -6,7 +6,7 @@ Calibration of promoter models, on the validation windows among their prediction
 
 Calibration of chromatin models, track by track, on a sample of the validation bins.
 
-Thresholds of promoter scores for wanted false-discovery rates, as `choose-threshold` writes them.
+Thresholds of promoter scores for wanted false-discovery rates, as `evaluate promoter-threshold` writes them.
 """
 
 import math
@@ -333,7 +333,7 @@ def choose_threshold(
     values: Floats = one.map(rows["probability"].to_numpy())
     curve = threshold_curve(labels, values, one.prior, prior)
     options: dict[str, object] = {"--fdr": [*rates], "--prior": prior, "--predictions": predictions}
-    origin = provenance(model.sha256, command_line("choose-threshold", [path], options))
+    origin = provenance(model.sha256, command_line("evaluate promoter-threshold", [path], options))
     origin["predictions"] = checksum(source)
     with text_destination(output) as target, open_text(target) as stream:
         for line in provenance_lines(origin):

@@ -165,7 +165,7 @@ class _Layout:
         if found.returns not in (0, found.newlines):
             raise DataError(
                 f"{self._path}: record {name!r}: lines end now with LF, now with CRLF; write an indexed copy "
-                f"with `bigbird-dna prepare-reference {self._path} -o reference.fa.gz`"
+                f"with `bigbird-dna prepare reference {self._path} -o reference.fa.gz`"
             )
         if not found.is_complete:
             return Row(length, found.offset, length, length + 1)

@@ -96,14 +96,14 @@ class Reference:
     (`.fai`, for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made
     for other programs, if that directory can be written to.
 
-    All bases are of one content: if the file changes while it is open, the next `fetch` checks it
+    All bases are of one content: if the file changes while it is open, the next `prepare fetch` checks it
     anew. Objects can be pickled, passed to other processes by fork or spawn, and used by several
     threads.
 
     Parameters
     ----------
     aliases
-        A file of contigs' other names, for files that use them (see `aliases`); `fetch` takes the FASTA's.
+        A file of contigs' other names, for files that use them (see `aliases`); `prepare fetch` takes the FASTA's.
 
     Raises
     ------
@@ -146,7 +146,7 @@ class Reference:
         return reverse_complement(sequence) if interval.strand == "-" else sequence
 
     def close(self) -> None:
-        """Close the file; the next `fetch` opens it again."""
+        """Close the file; the next `prepare fetch` opens it again."""
         with self._lock:
             self._close()
 
@@ -256,7 +256,7 @@ def _read_index(path: Path, handle: int) -> FastaIndex:
     if unfit is not None:
         raise DataError(
             f"{path}: {unfit} has no random access; write an indexed copy with "
-            f"`bigbird-dna prepare-reference {path} -o reference.fa.gz`"
+            f"`bigbird-dna prepare reference {path} -o reference.fa.gz`"
         )
     if os.fstat(handle).st_size >= _LARGE:
         log(f"reading {path} to its end, to know where its bases are")

@@ -223,7 +223,7 @@ class Model:
         return encoders[0]
 
 
-_COMMANDS = {"promoter": "calibrate-promoter", "chromatin": "calibrate-chromatin"}
+_COMMANDS = {"promoter": "model calibrate-promoter", "chromatin": "model calibrate-chromatin"}
 
 
 def calibration_of(model: Model) -> Calibration:

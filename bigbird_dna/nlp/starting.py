@@ -148,7 +148,7 @@ def _joined(model: Model, encoder: EncoderConfig, directory: Path) -> EncoderCon
     network = model.network
     own = next((part for part in network.modules() if isinstance(part, Encoder)), None)
     assert own is not None
-    # What a rotary model has no table for; `bigbird-dna extend-positions` offers other ways.
+    # What a rotary model has no table for; `bigbird-dna model extend-context` offers other ways.
     method: Extension = "interpolate" if own.config.position == "rotary" else "tile"
     extend_positions(own, wanted, method)
     if wanted != model.config.positions:

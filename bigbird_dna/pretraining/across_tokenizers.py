@@ -124,7 +124,7 @@ def _open(paths: Sequence[Path]) -> dict[str, Model]:
         if model.config.causal:
             raise ModelError(
                 f"{path}: is causal, and can't be asked for what stands between two sides; "
-                "evaluate-pretraining measures it"
+                "evaluate pretraining measures it"
             )
     return opened
 

@@ -116,7 +116,7 @@ def read_rivals(path: Path, judged: Mapping[str, HeldOut], *, causal: bool = Fal
     """
     found = {}
     with (
-        reading(path, "damaged, or not what fit-pretraining-baseline writes", Exception),
+        reading(path, "damaged, or not what train baseline-language writes", Exception),
         open_npz(path) as file,
     ):
         names = tuple(map(str, file.read("predictors")))

@@ -76,7 +76,7 @@ def evaluate_pretraining(
         of other hidden tokens.
     """
     if alone and baselines:
-        raise UsageError("--alone goes without --baselines")
+        raise UsageError("--model-only goes without --baselines")
     model = load_pretrained(path)
     assert isinstance(model.settings, PretrainingSettings)
     stores = open_stores(tokens, model.tokenizer)

@@ -106,7 +106,7 @@ def _member(header: bytes, name: str, archive: Path) -> tuple[str, int]:
     if folder != name or not is_name(file) or header != _header(name, file, int(size, 8)):
         raise ModelError(
             f"{archive}: member {shortened(path)!r} is not a plain file of a directory {name!r}, as "
-            "publish-model packs them"
+            "model package packs them"
         )
     return file, int(size, 8)
 

@@ -40,7 +40,7 @@ class Result(NamedTuple):
 
 
 def read_result(directory: Path) -> Result:
-    """Read a directory of `train-long-range`; `DataError` names the file and what is wrong with it."""
+    """Read a directory of `experiment lra-train`; `DataError` names the file and what is wrong with it."""
     path = directory / RESULT
     values = read_json(path)
     if not isinstance(values, dict):

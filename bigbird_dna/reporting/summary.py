@@ -43,7 +43,7 @@ def summarise(
         `promoters.json` of the promoters that were put on the reference.
     statistics, pretraining, bits
         `statistics.json` of the tokenizer; `metrics.json` of the pretrained model; its bits per base beside
-        those of simpler predictors, as `evaluate-pretraining` writes them.
+        those of simpler predictors, as `evaluate pretraining` writes them.
     promoters, groups, tracks, variants
         `promoters.tsv`, `groups.tsv`, `tracks.tsv` and `variants.tsv` of the reports.
     calibration

@@ -41,10 +41,10 @@ def merge_pieces(pieces: Sequence[Path | str], output: Path | str | None = None)
     ----------
     pieces
         What `score_promoters`, `predict_tracks` or `score_variants` wrote with `piece`, or the commands
-        `predict-bins` and `prepare-chromatin` with `--piece`: all pieces of one job, in any order.
+        `evaluate test-bins` and `prepare chromatin` with `--shard`: all pieces of one job, in any order.
     output
         File to write, whole or not at all, in the format that the pieces were made for; of `score_variants`
-        with its index. None or "-": standard output, for text. Of `prepare-chromatin` a directory.
+        with its index. None or "-": standard output, for text. Of `prepare chromatin` a directory.
 
     Raises
     ------

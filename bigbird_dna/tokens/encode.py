@@ -153,7 +153,7 @@ def tokenizer_statistics(
 ) -> None:
     """Write bases a token of the genome, each split, contig (or stretch of one) and the promoters, as JSON.
 
-    `promoters` are start sites as `prepare-promoters` writes them: the region is 500 bp before to 500 bp
+    `promoters` are start sites as `prepare promoters` writes them: the region is 500 bp before to 500 bp
     after each. None: the file has no such region.
 
     Raises

@@ -80,7 +80,7 @@ def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path, run: Run) 
     )
     for name, layer in (("a", 0), ("b", 0), ("c", 1)):
         files = ("-o", tmp_path / f"{name}.svg", "--matrix", tmp_path / f"{name}.npy")
-        invoke("draw-attention", config, "--layer", layer, *files)
+        invoke("report plot-attention", config, "--layer", layer, *files)
     a, b, c = ((tmp_path / f"{name}.svg").read_bytes() for name in "abc")
     assert a == b != c
     weights = np.load(tmp_path / "a.npy")
@@ -88,7 +88,7 @@ def test_weights_of_a_mechanism_are_drawn_and_written(tmp_path: Path, run: Run) 
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     block = weights[0, 32:48, 64:80]  # seen through a summary
     assert np.linalg.svd(block, compute_uv=False)[1] < 1e-6 < np.linalg.svd(weights[0, :16, :16])[1][1]
-    result = run("draw-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
+    result = run("report plot-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
     refused(result, 2, "layer 2: the encoder has layers 0 to 1")
 
 
@@ -100,7 +100,7 @@ def test_every_mechanism_has_a_picture(tmp_path: Path, name: str) -> None:
         "pretraining: {sequence_tokens: 64}\n"
     )
     files = ("-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
-    invoke("draw-attention", config, "--tokens", 40, "--heads", 1, *files)
+    invoke("report plot-attention", config, "--tokens", 40, "--heads", 1, *files)
     weights = np.load(tmp_path / "a.npy")
     assert weights.shape == (2, 40, 40) and (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)

@@ -150,7 +150,7 @@ def test_what_no_mechanism_has_is_refused_in_one_line(encoder: dict[str, object]
 
 def test_a_command_names_an_unknown_mechanism(tmp_path: Path, run: Run) -> None:
     (tmp_path / "run.yaml").write_text("encoder: {attention: performed}\n")
-    result = run("draw-attention", tmp_path / "run.yaml", "-o", tmp_path / "a.svg")
+    result = run("report plot-attention", tmp_path / "run.yaml", "-o", tmp_path / "a.svg")
     refused(result, 2, "run.yaml: encoder.attention: 'performed' is not one of bigbird, bigbird_etc, random")
 
 
@@ -187,14 +187,23 @@ def test_a_file_of_ones_own_is_pretrained_saved_and_loaded(
 ) -> None:
     options = ("--set", "encoder.attention=decaying", "--set", "encoder.attention_options={reach: 3.0}")
     output = tmp_path / "model"
-    invoke("pretrain", tiny_config, "-o", output, "--checkpoints", tmp_path / "checkpoints", *options)
+    invoke("pretrain", tiny_config, "-o", output, "--checkpoint-dir", tmp_path / "checkpoints", *options)
     weights = load_file(output / "model.safetensors")
     (reach,) = (weight for name, weight in weights.items() if name.endswith("mechanism.reach"))
     assert reach.shape == (2,) and (reach != 3).all(), "it was learnt"
     model = load(output)
     assert (model.config.attention, model.config.attention_options) == ("decaying", {"reach": 3.0})
     assert model.embed([random_dna(200, 1)]).shape == (1, 16)
-    invoke("draw-attention", output, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy", "--tokens", 30)
+    invoke(
+        "report plot-attention",
+        output,
+        "-o",
+        tmp_path / "a.svg",
+        "--matrix",
+        tmp_path / "a.npy",
+        "--tokens",
+        30,
+    )
 
 
 def test_a_file_of_ones_own_takes_part_in_the_ablation(own: Path, tiny_config: Path, tmp_path: Path) -> None:
@@ -209,14 +218,14 @@ def test_a_file_of_ones_own_takes_part_in_the_ablation(own: Path, tiny_config: P
         words = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
         model, cost = tmp_path / one.name / "model", tmp_path / f"{one.name}.json"
         measured = (*words, "--tokens", 64, "--batch-tokens", 128)
-        invoke("measure-training", tiny_config, *measured, "-o", cost, "--threads", 1)
-        invoke("pretrain", tiny_config, *words, "-o", model, "--checkpoints", tmp_path / "checkpoints")
+        invoke("experiment profile-training", tiny_config, *measured, "-o", cost, "--threads", 1)
+        invoke("pretrain", tiny_config, *words, "-o", model, "--checkpoint-dir", tmp_path / "checkpoints")
         models.append(f"{one.name}-1={model}")
         options.append(f"--cost={one.name}={cost}")
     tokens = Path(load_config(tiny_config).results) / "tokens"
     bits = tmp_path / "bits.npz"
-    invoke("judge-models", *models, "--tokens", tokens, "--sequence-tokens", 64, "-o", bits)
-    invoke("report-ablation", "--steps", bits, *options, "-o", tmp_path / "report")
+    invoke("experiment score-masked", *models, "--tokens", tokens, "--sequence-tokens", 64, "-o", bits)
+    invoke("experiment ablation-report", "--steps", bits, *options, "-o", tmp_path / "report")
     rows = {
         row["mechanism"]: row for row in json.loads((tmp_path / "report/ablation.json").read_text())["rows"]
     }
@@ -397,7 +406,11 @@ def test_a_training_that_was_interrupted_ends_with_the_same_weights(
 ) -> None:
     """Of routing, whose clusters' directions change as it goes."""
     options = ("encoder.attention=combiner_routing", "encoder.attention_options={decay: 0.5, clusters: 4}")
-    words = ["--checkpoints", tmp_path / "checkpoints", *(w for option in options for w in ("--set", option))]
+    words = [
+        "--checkpoint-dir",
+        tmp_path / "checkpoints",
+        *(w for option in options for w in ("--set", option)),
+    ]
     draw = PretrainingObjective.batch
 
     def interrupted(self: PretrainingObjective, step: int, first: int, count: int) -> Batch:

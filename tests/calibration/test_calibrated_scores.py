@@ -140,14 +140,14 @@ def test_pieces_are_those_of_one_calibration(run: Run, calibrated: Path, home: P
     words = ("score-promoters", model, home / "genome.fa.gz", "--calibrated")
     assert run(*words, "-o", tmp_path / "whole").code == 0
     for number in (1, 2):
-        assert run(*words, "--piece", f"{number}/2", "-o", tmp_path / f"{number}").code == 0
-    merged = ("merge-pieces", tmp_path / "1", tmp_path / "2", "-o", tmp_path / "merged")
+        assert run(*words, "--shard", f"{number}/2", "-o", tmp_path / f"{number}").code == 0
+    merged = ("merge-shards", tmp_path / "1", tmp_path / "2", "-o", tmp_path / "merged")
     assert run(*merged).code == 0
     assert (tmp_path / "merged").read_bytes() == (tmp_path / "whole").read_bytes()
     shutil.copyfile(calibrated / "promoter" / FILE, model / FILE)
     content = (model / FILE).read_text()
     (model / FILE).write_text(content.replace('"split": "valid"', '"split":  "valid"'))  # other bytes
-    assert run(*words, "--piece", "2/2", "-o", tmp_path / "2").code == 0
+    assert run(*words, "--shard", "2/2", "-o", tmp_path / "2").code == 0
     refused(run(*merged), 1, "calibration.json")
 
 
@@ -178,12 +178,12 @@ def test_a_model_without_a_calibration_says_how_to_get_one(
     run: Run, calibrated: Path, home: Path, tmp_path: Path
 ) -> None:
     genome, out = home / "genome.fa.gz", ("-o", tmp_path / "out")
-    said = "has no calibration (calibration.json); `bigbird-dna calibrate-promoter`"
+    said = "has no calibration (calibration.json); `bigbird-dna model calibrate-promoter`"
     refused(
         run("score-promoters", home / "promoter", genome, "--calibrated", *out), 1, home / "promoter", said
     )
     words = (home / "regions.bed", "--reference", genome, "--calibrated", *out)
-    refused(run("predict-tracks", home / "chromatin", *words), 1, "`bigbird-dna calibrate-chromatin`")
+    refused(run("predict-tracks", home / "chromatin", *words), 1, "`bigbird-dna model calibrate-chromatin`")
     variants = (
         "score-variants",
         calibrated / "chromatin",

@@ -1,4 +1,4 @@
-"""`calibrate-promoter` and `choose-threshold`, on models whose predictions come from a known source."""
+"""`model calibrate-promoter` and `evaluate promoter-threshold`, on models whose predictions come from a known source."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def _content(model: Path) -> dict[str, str]:
 
 def test_a_calibration_is_put_into_the_model_and_nothing_else_changes(run: Run, model: Path) -> None:
     before = _content(model)
-    result = run("calibrate-promoter", model)
+    result = run("model calibrate-promoter", model)
     assert (result.code, result.out) == (0, "")
     assert "calibrated on 600 validation windows (1 platt)" in result.err
     after = _content(model)
@@ -51,22 +51,22 @@ def test_a_calibration_is_put_into_the_model_and_nothing_else_changes(run: Run, 
     assert track.map.slope == pytest.approx(1 / 1.6, rel=0.25)  # type: ignore[union-attr]
     # The directory is still one that an earlier run wrote, and that the next one may replace; and again.
     check_directory(model)
-    assert run("calibrate-promoter", model, "--method", "isotonic").code == 0
+    assert run("model calibrate-promoter", model, "--method", "isotonic").code == 0
     assert read_calibration(model / FILE).tracks[0].map.method == "isotonic"
     check_directory(model)
 
 
 def test_it_is_fitted_on_validation_windows_alone(run: Run, model: Path, tmp_path: Path) -> None:
-    assert run("calibrate-promoter", model).code == 0
+    assert run("model calibrate-promoter", model).code == 0
     whole = (model / FILE).read_bytes()
     rows = pd.read_parquet(model / "predictions.parquet")
     rows.loc[rows["split"] == "test", "probability"] = 0.5
     rows.to_parquet(tmp_path / "other.parquet", index=False)
-    assert run("calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert run("model calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
     assert (model / FILE).read_bytes() == whole
     rows.loc[rows["split"] == "valid", "probability"] **= 2
     rows.to_parquet(tmp_path / "other.parquet", index=False)
-    assert run("calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
+    assert run("model calibrate-promoter", model, "--predictions", tmp_path / "other.parquet").code == 0
     assert (model / FILE).read_bytes() != whole
 
 
@@ -79,7 +79,7 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     values = own.raw[own.labels == 0][: 3 * len(extra)]
     more = pd.concat([extra] * 3).assign(split=FURTHER["valid"], probability=values)
     pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
-    result = run("calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
+    result = run("model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
     assert "calibrated on 600 validation windows and 900 further negatives (1 platt)" in result.err
     found = read_calibration(model / FILE)
     assert found.fitted_on["further_negatives"] == 900 and found.fitted_on["windows"] == 600
@@ -88,12 +88,12 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     values = mixture(40_000, 0.5, seed=9)
     assert np.abs(track.map(values.raw) - values.true).mean() < 0.02
     # Thresholds go by the windows of all figures.
-    assert run("choose-threshold", model, "--fdr", 0.2).code == 0
+    assert run("evaluate promoter-threshold", model, "--fdr", 0.2).code == 0
 
 
 def test_a_copy_is_a_model_with_the_calibration(run: Run, model: Path, tmp_path: Path) -> None:
     before = _content(model)
-    assert run("calibrate-promoter", model, "-o", tmp_path / "new").code == 0
+    assert run("model calibrate-promoter", model, "-o", tmp_path / "new").code == 0
     assert _content(model) == before
     after = _content(tmp_path / "new")
     assert after.pop(FILE) and after == before
@@ -104,7 +104,7 @@ def test_a_copy_is_a_model_with_the_calibration(run: Run, model: Path, tmp_path:
 def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
     run: Run, model: Path, tmp_path: Path
 ) -> None:
-    assert run("calibrate-promoter", model).code == 0
+    assert run("model calibrate-promoter", model).code == 0
     compact_model(model, tmp_path / "small")
     small = load(tmp_path / "small")
     assert read_calibration(tmp_path / "small" / FILE, small.sha256) == read_calibration(model / FILE)
@@ -113,7 +113,7 @@ def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
     assert f"toy/{FILE}".encode() in (tmp_path / "toy.tar").read_bytes()
     shutil.copyfile(tmp_path / "small" / FILE, model / FILE)
     result = run(
-        *("publish-model", model, "-o", tmp_path / "other.tar", "--name", "toy"),
+        *("model package", model, "-o", tmp_path / "other.tar", "--name", "toy"),
         *("--licence", "free", "--description", "A toy"),
     )
     refused(result, 1, model / FILE, "was fitted for another model")
@@ -121,7 +121,7 @@ def test_a_small_model_keeps_its_calibration_and_a_published_one_has_it(
 
 def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.parquet"
-    words = ("calibrate-promoter", model, "--predictions", few)
+    words = ("model calibrate-promoter", model, "--predictions", few)
     write_predictions(few, n=18)
     refused(
         run(*words), 1, few, "9 promoters and 9 negatives of split 'valid' are too few to calibrate on: 10"
@@ -130,13 +130,15 @@ def test_what_cannot_be_calibrated_is_refused(run: Run, model: Path, home: Path,
     refused(run(*words), 1, few, "no row of split 'valid'")
     few.unlink()
     refused(run(*words), 1, few, "no such file")
-    refused(run("calibrate-promoter", home / "promoter"), 1, "predictions.parquet: no such file")
-    refused(run("calibrate-promoter", home / "chromatin"), 1, "a promoter model is needed")
+    refused(run("model calibrate-promoter", home / "promoter"), 1, "predictions.parquet: no such file")
+    refused(run("model calibrate-promoter", home / "chromatin"), 1, "a promoter model is needed")
     refused(
-        run("calibrate-promoter", model, "--method", "beta"), 2, "method 'beta': choose one of auto, platt"
+        run("model calibrate-promoter", model, "--method", "beta"),
+        2,
+        "method 'beta': choose one of auto, platt",
     )
-    refused(run("calibrate-promoter", model, "-o", model), 2, model)
-    refused(run("calibrate-promoter", "nowhere"), 1, "nowhere: no such model directory")
+    refused(run("model calibrate-promoter", model, "-o", model), 2, model)
+    refused(run("model calibrate-promoter", "nowhere"), 1, "nowhere: no such model directory")
     assert not (model / FILE).exists()
 
 
@@ -148,7 +150,10 @@ def test_predictions_of_another_task_are_refused(run: Run, model: Path, tmp_path
     provenance["files"]["config.json"] = checksum(model / "config.json")
     (model / "provenance.json").write_text(json.dumps(provenance))
     refused(
-        run("calibrate-promoter", model), 1, "holds negative set 'genomic', the model tells", "'permuted'"
+        run("model calibrate-promoter", model),
+        1,
+        "holds negative set 'genomic', the model tells",
+        "'permuted'",
     )
 
 
@@ -156,7 +161,7 @@ def test_a_model_of_the_package_is_not_changed(run: Run) -> None:
     from bigbird_dna.model.catalogue import load_published
 
     name = next(iter(load_published().models))
-    refused(run("calibrate-promoter", name), 2, name, "is not changed: name a directory with -o")
+    refused(run("model calibrate-promoter", name), 2, name, "is not changed: name a directory with -o")
 
 
 def _rows(text: str) -> pd.DataFrame:
@@ -165,23 +170,26 @@ def _rows(text: str) -> pd.DataFrame:
 
 
 def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> None:
-    assert run("calibrate-promoter", model).code == 0
-    result = run("choose-threshold", model, "--fdr", 0.1, "--fdr", 0.2, "--prior", 0.05)
+    assert run("model calibrate-promoter", model).code == 0
+    result = run("evaluate promoter-threshold", model, "--fdr", 0.1, "--fdr", 0.2, "--prior", 0.05)
     table = _rows(result.out)
     assert table["fdr"].tolist() == ["0.1", "0.2"] and (table["prior"] == "0.05").all()
     high, low = table["threshold"].astype(float)
     assert 1 > high > low > 0
     assert (table["expected_fdr"].astype(float) <= table["fdr"].astype(float)).all()
     assert (table["recall"].astype(float) > 0.5).all()
-    assert "choose-threshold" in result.out and load(model).sha256 in result.out
-    assert run("choose-threshold", model, "--fdr", 0.2, "--prior", 0.05, "-o", tmp_path / "out").code == 0
+    assert "evaluate promoter-threshold" in result.out and load(model).sha256 in result.out
+    assert (
+        run("evaluate promoter-threshold", model, "--fdr", 0.2, "--prior", 0.05, "-o", tmp_path / "out").code
+        == 0
+    )
     assert _rows((tmp_path / "out").read_text())["threshold"][0] == table["threshold"][1]
     # Where it can't be reached, that is said; and where nothing was counted there.
-    rare = _rows(run("choose-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out)
+    rare = _rows(run("evaluate promoter-threshold", model, "--fdr", 0.01, "--prior", 1e-7).out)
     assert rare["threshold"][0] == "." and rare["note"][0].startswith("not reached: the highest scores have")
     assert (
         "rests on the calibration's shape"
-        in _rows(run("choose-threshold", model, "--fdr", 0.001).out)["note"][0]
+        in _rows(run("evaluate promoter-threshold", model, "--fdr", 0.001).out)["note"][0]
     )
 
 
@@ -189,7 +197,7 @@ def test_thresholds_by_the_command(run: Run, model: Path, tmp_path: Path) -> Non
 def test_a_printed_threshold_selects_its_rows_in_every_table(
     run: Run, model: Path, tmp_path: Path, method: str
 ) -> None:
-    assert run("calibrate-promoter", model, "--method", method).code == 0
+    assert run("model calibrate-promoter", model, "--method", method).code == 0
     rows = pd.read_parquet(model / "predictions.parquet").query("split == 'valid'")
     info = ScanInfo({}, {"valid": 10**9}, 30, 30, 1, ["+"])
     for prior in (None, 0.02, 0.001):
@@ -206,7 +214,9 @@ def test_a_printed_threshold_selects_its_rows_in_every_table(
         written.append(pd.read_parquet(tmp_path / "parquet")["score"])
         options = () if prior is None else ("--prior", prior)
         wanted = [word for rate in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99) for word in ("--fdr", rate)]
-        table = _rows(run("choose-threshold", model, *wanted, *options).out).query("threshold != '.'")
+        table = _rows(run("evaluate promoter-threshold", model, *wanted, *options).out).query(
+            "threshold != '.'"
+        )
         assert len(table) > 1
         for line in table.itertuples():
             for column in written:
@@ -215,12 +225,12 @@ def test_a_printed_threshold_selects_its_rows_in_every_table(
 
 
 def test_thresholds_that_mean_nothing_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
-    refused(run("choose-threshold", model), 1, model, "has no calibration")
-    assert run("calibrate-promoter", model).code == 0
+    refused(run("evaluate promoter-threshold", model), 1, model, "has no calibration")
+    assert run("model calibrate-promoter", model).code == 0
     for words, said in (
         (("--fdr", 0), "fdr 0.0: must be a share above 0 and below 1"),
         (("--fdr", 0.1, "--fdr", 2), "fdr 2.0: must be a share"),
         (("--prior", 1), "prior 1.0: must be a share"),
         (("-o", tmp_path / "no/out"), "there is no directory"),
     ):
-        refused(run("choose-threshold", model, *words), 2, said)
+        refused(run("evaluate promoter-threshold", model, *words), 2, said)

@@ -45,7 +45,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "chromatin": {"data": {**DATA, "tracks": str(home / "tracks.tsv")}, "evaluation": EVALUATION},
     }
     (home / "config.yaml").write_text(yaml.safe_dump(values))
-    words = ["prepare-chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
+    words = ["prepare chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
     result = CliRunner().invoke(app, [str(word) for word in [*words, "-o", home / "data"]])
     assert result.exit_code == 0, result.output
     _write_models(home)
@@ -101,11 +101,11 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != MARKER}
 
 
-# prepare-chromatin
+# prepare chromatin
 
 
 def data_words(home: Path, out: Path, *further: object) -> Sequence[object]:
-    words = ["prepare-chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
+    words = ["prepare chromatin", home / "config.yaml", "--reference", home / "reference.fa.gz"]
     return [*words, "-o", out, *further]
 
 
@@ -194,12 +194,12 @@ def test_data_set_mistakes(run: Run, home: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"data", "tracks.tsv", "x.bed"}
 
 
-# predict-bins and fit-chromatin-baseline
+# evaluate test-bins and train baseline-chromatin
 
 
 def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "p.npy", tmp_path / "held-out"
-    words = words_of(home, "predict-bins", home / "first", home / "second")
+    words = words_of(home, "evaluate test-bins", home / "first", home / "second")
     result = run(*words, "-o", out, "--labels", held_out)
     assert (result.code, result.out) == (0, ""), result.err
     values = np.load(out)
@@ -211,11 +211,11 @@ def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
     assert PackedLabels.load(held_out / "labels.npz").shape == (50, 2)
     parts = []
     for model in ("first", "second"):
-        words = words_of(home, "predict-bins", home / model)
+        words = words_of(home, "evaluate test-bins", home / model)
         assert run(*words, "-o", tmp_path / "one.npy", "--batch-size", 3).code == 0
         parts.append(np.load(tmp_path / "one.npy"))  # the second in the place of the first
     np.testing.assert_allclose(values, np.mean(parts, axis=0), atol=2e-6)
-    words = words_of(home, "predict-bins", home / "first")
+    words = words_of(home, "evaluate test-bins", home / "first")
     assert run(*words, "-o", tmp_path / "all.npy", "--set", "chromatin.evaluation.test_bins=0").code == 0
     everything = pd.read_parquet(home / "data/bins.parquet")
     assert len(np.load(tmp_path / "all.npy")) == (everything["split"] == "test").sum()
@@ -226,7 +226,7 @@ def test_predictions(run: Run, home: Path, tmp_path: Path) -> None:
 
 def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
     out, held_out = tmp_path / "kmers.npy", tmp_path / "held-out"
-    words = (*words_of(home, "fit-chromatin-baseline"), "-o", out, "--labels", held_out)
+    words = (*words_of(home, "train baseline-chromatin"), "-o", out, "--labels", held_out)
     result = run(*words)
     assert (result.code, result.out) == (0, ""), result.err
     values = np.load(out)
@@ -252,14 +252,14 @@ def test_baseline(run: Run, home: Path, tmp_path: Path) -> None:
 def test_models_that_do_not_fit(run: Run, home: Path, tmp_path: Path, model: str, message: str) -> None:
     out = tmp_path / "p.npy"
     out.write_text("former")
-    words = words_of(home, "predict-bins", home / "first", home / model)
+    words = words_of(home, "evaluate test-bins", home / "first", home / model)
     refused(run(*words, "-o", out, "--labels", tmp_path / "x"), 1, message)
     assert out.read_text() == "former" and list(tmp_path.iterdir()) == [out]
 
 
-@pytest.mark.parametrize("command", ["predict-bins", "fit-chromatin-baseline"])
+@pytest.mark.parametrize("command", ["evaluate test-bins", "train baseline-chromatin"])
 def test_data_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, command: str) -> None:
-    models = [home / "first"] * (command == "predict-bins")
+    models = [home / "first"] * (command == "evaluate test-bins")
     words = (*words_of(home, command, *models), "-o", tmp_path / "p.npy")
     nowhere = tmp_path / "nowhere"
     refused(run(*words, "--data", nowhere), 1, f"is {nowhere} a chromatin data set?")
@@ -276,23 +276,23 @@ def test_data_that_can_not_be_used(run: Run, home: Path, tmp_path: Path, command
     assert not (tmp_path / "p.npy").exists()
 
 
-# combine-models
+# model ensemble
 
 
 def test_an_ensemble_of_two(run: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "sub/both"
-    result = run("combine-models", home / "first", home / "second", "-o", out)
+    result = run("model ensemble", home / "first", home / "second", "-o", out)
     assert (result.code, result.out) == (0, ""), result.err
     description = json.loads((out / "config.json").read_text())
     assert (description["task"], description["settings"]["members"]) == ("chromatin", 2)
-    words = words_of(home, "predict-bins", out)
+    words = words_of(home, "evaluate test-bins", out)
     assert run(*words, "-o", tmp_path / "both.npy").code == 0
-    words = words_of(home, "predict-bins", home / "first", home / "second")
+    words = words_of(home, "evaluate test-bins", home / "first", home / "second")
     assert run(*words, "-o", tmp_path / "mean.npy").code == 0
     np.testing.assert_allclose(np.load(tmp_path / "both.npy"), np.load(tmp_path / "mean.npy"), atol=2e-6)
     # Of an ensemble and a model: three members.
-    refused(run("combine-models", out, home / "first", "-o", out), 2, "is the input")
-    assert run("combine-models", out, home / "first", "-o", tmp_path / "three").code == 0
+    refused(run("model ensemble", out, home / "first", "-o", out), 2, "is the input")
+    assert run("model ensemble", out, home / "first", "-o", tmp_path / "three").code == 0
     assert json.loads((tmp_path / "three/config.json").read_text())["settings"]["members"] == 3
     assert list(out.parent.iterdir()) == [out]
 
@@ -312,7 +312,7 @@ def test_models_that_can_not_be_combined(
     run: Run, home: Path, tmp_path: Path, second: str | None, code: int, message: str
 ) -> None:
     models = [home / "first", *([home / second] if second else [])]
-    refused(run("combine-models", *models, "-o", tmp_path / "x"), code, message)
+    refused(run("model ensemble", *models, "-o", tmp_path / "x"), code, message)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -345,9 +345,9 @@ def test_tracks_of_regions(run: Run, home: Path, bed: Path, tmp_path: Path) -> N
     scored = rows.loc[[0, 1, 4], list(MOTIFS)].astype(float)
     assert ((scored > 0) & (scored < 1)).all(axis=None)
     assert scored.loc[0].tolist() == scored.loc[4].tolist()
-    # A bin of the data set has the probability that predict-bins gives it.
+    # A bin of the data set has the probability that evaluate test-bins gives it.
     array = tmp_path / "all.npy"
-    predict = words_of(home, "predict-bins", home / "first")
+    predict = words_of(home, "evaluate test-bins", home / "first")
     assert run(*predict, "-o", array, "--set", "chromatin.evaluation.test_bins=0").code == 0
     bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
     place = bins["start"].tolist().index(400)
@@ -369,8 +369,8 @@ def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path
     bed.write_text("c\t440\t480\nb\t3600\t3640\nc\t400\t440\nc\t440\t480\n")
     further = (bed, "--reference", home / "reference.fa.gz")
     rows = table(run("predict-tracks", home / "first", *further).out)
-    result = run("predict-tracks", home / "first", *further, "--middle", 0.7)
-    assert result.code == 0 and " --middle 0.7 " in result.out.splitlines()[2]
+    result = run("predict-tracks", home / "first", *further, "--center-fraction", 0.7)
+    assert result.code == 0 and " --center-fraction 0.7 " in result.out.splitlines()[2]
     shared = table(result.out)
     columns = ["#contig", "start", "end", "name"]
     pd.testing.assert_frame_equal(shared[columns], rows[columns])
@@ -378,18 +378,18 @@ def test_bins_that_share_windows(run: Run, home: Path, bed: Path, tmp_path: Path
     assert shared.loc[2, "one"] == rows.loc[2, "one"]
     assert shared.loc[0, "one"] == shared.loc[3, "one"] != rows.loc[0, "one"]
     bed.write_text("c\t440\t480\n")
-    alone = table(run("predict-tracks", home / "first", *further, "--middle", 0.7).out)
+    alone = table(run("predict-tracks", home / "first", *further, "--center-fraction", 0.7).out)
     assert alone.loc[0, list(MOTIFS)].tolist() == shared.loc[0, list(MOTIFS)].tolist()
-    # It is what predict-bins says of the bin.
+    # It is what evaluate test-bins says of the bin.
     array = tmp_path / "all.npy"
-    predict = [*words_of(home, "predict-bins", home / "first"), "-o", array]
+    predict = [*words_of(home, "evaluate test-bins", home / "first"), "-o", array]
     for key in ("middle=0.7", "test_bins=0"):
         predict += ["--set", f"chromatin.evaluation.{key}"]
     assert run(*predict).code == 0
     bins = pd.read_parquet(home / "data/bins.parquet").query("split == 'test'")
     place = bins["start"].tolist().index(440)
     np.testing.assert_allclose(alone.loc[0, list(MOTIFS)].astype(float), np.load(array)[place], atol=2e-6)
-    words = ("predict-tracks", home / "paper", *further, "--middle", 0.7)
+    words = ("predict-tracks", home / "paper", *further, "--center-fraction", 0.7)
     refused(run(*words), 2, "paper: predicts one bin a window (pooling cls)")
     refused(run(*words[:-1], 1.5), 2, "middle 1.5")
 

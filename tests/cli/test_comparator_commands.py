@@ -18,7 +18,7 @@ from bigbird_dna.model.settings import PretrainingSettings
 from tests.cli.command import Run, invoke, refused
 from tests.toys import MOTIFS, random_model, small_tokenizer, write_motif_genome
 
-QUICK = ("--steps", 4, "--step-windows", 8, "--device", "cpu")
+QUICK = ("--steps", 4, "--batch-size", 8, "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (home / "config.yaml").write_text(yaml.safe_dump(values))
     reference = home / "reference.fa.gz"
-    invoke("prepare-chromatin", home / "config.yaml", "--reference", reference, "-o", home / "data")
+    invoke("prepare chromatin", home / "config.yaml", "--reference", reference, "-o", home / "data")
     lines = []
     for motif in (MOTIFS["one"],):
         lines.append(">MA1 One\n")
@@ -52,20 +52,20 @@ def chromatin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def of_bins(home: Path, name: str, *further: object) -> list[object]:
     """The command for chromatin, but for what it writes."""
-    words: list[object] = ["fit-chromatin-comparator", home / "config.yaml", name, "--data", home / "data"]
+    words: list[object] = ["train comparator-chromatin", home / "config.yaml", name, "--data", home / "data"]
     return [*words, "--reference", home / "reference.fa.gz", *further]
 
 
 def of_windows(config: Path, name: str, *further: object) -> list[object]:
     """The command for promoters, but for what it writes."""
-    return ["fit-promoter-comparator", config, name, "--negative-set", "substituted", *further]
+    return ["train comparator-promoter", config, name, "--negative-set", "substituted", *further]
 
 
 # Promoters
 
 
 def test_kmers_of_promoters_are_those_of_the_baseline(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    words = ("fit-promoter-baseline", tiny_config, "--negative-set", "substituted")
+    words = ("train baseline-promoter", tiny_config, "--negative-set", "substituted")
     assert run(*words, "-o", tmp_path / "old.parquet").code == 0
     assert run(*of_windows(tiny_config, "k-mers"), "-o", tmp_path / "new").code == 0
     assert (tmp_path / "new/predictions.parquet").read_bytes() == (tmp_path / "old.parquet").read_bytes()
@@ -77,7 +77,14 @@ def test_kmers_of_promoters_are_those_of_the_baseline(run: Run, tiny_config: Pat
 def test_positions_of_promoters_are_those_of_the_baseline(
     run: Run, tiny_config: Path, tmp_path: Path
 ) -> None:
-    words = ("fit-promoter-baseline", tiny_config, "--negative-set", "substituted", "--baseline", "position")
+    words = (
+        "train baseline-promoter",
+        tiny_config,
+        "--negative-set",
+        "substituted",
+        "--baseline",
+        "position",
+    )
     assert run(*words, "-o", tmp_path / "baseline.parquet").code == 0
     assert run(*of_windows(tiny_config, "position"), "-o", tmp_path / "new").code == 0
     predicted = (tmp_path / "new/predictions.parquet").read_bytes()
@@ -87,7 +94,7 @@ def test_positions_of_promoters_are_those_of_the_baseline(
 
 
 def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    words = of_windows(tiny_config, "cnnprom", *QUICK, "--checkpoints", tmp_path / "checkpoints")
+    words = of_windows(tiny_config, "cnnprom", *QUICK, "--checkpoint-dir", tmp_path / "checkpoints")
     for name in ("one", "two"):
         assert run(*words, "-o", tmp_path / name).code == 0
     files = ("predictions.parquet", "comparator.json")
@@ -110,7 +117,7 @@ def test_a_network_of_promoters_and_its_report(run: Run, tiny_config: Path, tmp_
         and not told["settings"]["both_strands"]
     )
     given = f"substituted={tmp_path / 'one/predictions.parquet'}"
-    assert run("report-promoters", "--predictions", given, "-o", tmp_path / "report").code == 0
+    assert run("evaluate promoters", "--predictions", given, "-o", tmp_path / "report").code == 0
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert table["auroc"].tolist() == pytest.approx([told["metrics"]["test"]["auroc"]])
 
@@ -134,7 +141,7 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(run: Run, tiny_config: Path, 
         told = json.loads((tmp_path / weights / "comparator.json").read_text())
         assert (told["comparator"], told["chosen"]["weights"]) == ("probe", weights)
         assert told["settings"] == {"seed": 2} and told["metrics"]["test"]["auroc"] > 0.5
-    assert run("report-table", "table6", tmp_path / "pretrained", "-o", tmp_path / "report").code == 0
+    assert run("report paper-table", "table6", tmp_path / "pretrained", "-o", tmp_path / "report").code == 0
     out = ("-o", tmp_path / "x")
     refused(run(*of_windows(tiny_config, "probe"), *out), 2, "name its directory with --model")
     wrong = of_windows(tiny_config, "gc", "--model", pretrained)
@@ -147,7 +154,7 @@ def test_a_probe_reads_a_model_that_stays_as_it_is(run: Run, tiny_config: Path, 
 
 
 def test_kmers_of_bins_are_those_of_the_baseline(run: Run, chromatin: Path, tmp_path: Path) -> None:
-    words = ["fit-chromatin-baseline", chromatin / "config.yaml", "--data", chromatin / "data"]
+    words = ["train baseline-chromatin", chromatin / "config.yaml", "--data", chromatin / "data"]
     words += ["--reference", chromatin / "reference.fa.gz", "--labels", tmp_path / "held-out"]
     assert run(*words, "-o", tmp_path / "old.npy").code == 0
     assert run(*of_bins(chromatin, "k-mers"), "-o", tmp_path / "new").code == 0
@@ -157,7 +164,7 @@ def test_kmers_of_bins_are_those_of_the_baseline(run: Run, chromatin: Path, tmp_
 
 
 def test_a_network_of_bins_and_its_report(run: Run, chromatin: Path, tmp_path: Path) -> None:
-    words = of_bins(chromatin, "residual-cnn", *QUICK, "--window", 120, "--checkpoints", tmp_path / "c")
+    words = of_bins(chromatin, "residual-cnn", *QUICK, "--window", 120, "--checkpoint-dir", tmp_path / "c")
     assert run(*words, "-o", tmp_path / "out").code == 0
     values = np.load(tmp_path / "out/predictions.npy")
     assert values.shape == (60, 2) and ((values > 0) & (values < 1)).all()
@@ -170,7 +177,7 @@ def test_a_network_of_bins_and_its_report(run: Run, chromatin: Path, tmp_path: P
 def test_the_nearest_window_of_bins_is_that_of_the_similarity(
     run: Run, chromatin: Path, tmp_path: Path
 ) -> None:
-    words = ["find-nearest-bins", chromatin / "config.yaml", "--data", chromatin / "data", "--window", 40]
+    words = ["evaluate nearest-bins", chromatin / "config.yaml", "--data", chromatin / "data", "--window", 40]
     words += ["--reference", chromatin / "reference.fa.gz", "--predictions", tmp_path / "old.npy"]
     assert run(*words, "-o", tmp_path / "old.tsv").code == 0
     assert run(*of_bins(chromatin, "nearest", "--window", 40), "-o", tmp_path / "new").code == 0
@@ -206,7 +213,7 @@ def test_known_motifs_of_bins(run: Run, chromatin: Path, tmp_path: Path) -> None
         ("gc", ("--steps", 3), "--steps 3: is an option of networks, which gc is not"),
         ("gc", ("--learning-rate", 0.1), "--learning-rate 0.1: is an option of networks"),
         ("danq", ("--steps", 0), "steps 0: must be at least 1"),
-        ("danq", ("--step-windows", -1), "step-windows -1: must be at least 1"),
+        ("danq", ("--batch-size", -1), "step-windows -1: must be at least 1"),
         ("danq", ("--learning-rate", 0), "--learning-rate 0: must be above 0 and at most 1"),
         ("danq", ("--learning-rate", "nan"), "--learning-rate nan: must be above 0 and at most 1"),
         ("danq", ("--device", "tpu"), "device 'tpu': choose auto, cpu or cuda"),
@@ -231,7 +238,7 @@ def test_promoter_data_that_are_refused(run: Run, tiny_config: Path, tmp_path: P
     refused(run(*words, "-o", tmp_path / "file"), 2, "file: is a file, a directory is to be written")
     refused(run(*words, "-o", tmp_path), 2, "only what an earlier run wrote is replaced")
     # 100 bp.
-    short = of_windows(tiny_config, "deepsea", *QUICK, "--checkpoints", tmp_path / "c")
+    short = of_windows(tiny_config, "deepsea", *QUICK, "--checkpoint-dir", tmp_path / "c")
     part = "deepsea: windows of 100 bp are shorter than the 163 bp it needs"
     refused(run(*short, "-o", tmp_path / "out"), 1, part)
     assert not (tmp_path / "out").exists() and not list((tmp_path / "c").rglob("*"))
@@ -279,7 +286,7 @@ def test_matrices_that_are_refused(run: Run, chromatin: Path, tmp_path: Path) ->
 
 
 def test_data_without_validation_bins_are_refused(run: Run, chromatin: Path, tmp_path: Path) -> None:
-    words = ["prepare-chromatin", chromatin / "config.yaml", "--reference", chromatin / "reference.fa.gz"]
+    words = ["prepare chromatin", chromatin / "config.yaml", "--reference", chromatin / "reference.fa.gz"]
     assert run(*words, "--set", "genome.valid=[]", "-o", tmp_path / "data").code == 0
     words = of_bins(chromatin, "gc", "--data", tmp_path / "data")
     refused(run(*words, "-o", tmp_path / "out"), 1, tmp_path / "data", "has no validation bins")

@@ -1,4 +1,4 @@
-"""`fetch`, `unpack-deepsea` and `prepare-chromatin` with a small bundle of DeepSEA's format."""
+"""`fetch`, `prepare deepsea` and `prepare chromatin` with a small bundle of DeepSEA's format."""
 
 import functools
 import shutil
@@ -98,8 +98,8 @@ def test_from_the_download_to_the_report(
     monkeypatch.setattr(sources, "load_sources", lambda: entries)
     results = tmp_path / "results"
     for key, file in FILES.items():
-        assert run("fetch", key, "-o", results / "downloads" / file).code == 0
-    assert run("prepare-chromatin", config).code == 0
+        assert run("prepare fetch", key, "-o", results / "downloads" / file).code == 0
+    assert run("prepare chromatin", config).code == 0
     data = read_dataset(results / "chromatin/data")
     check(data, world)
     assert {path.name for path in (results / "chromatin").iterdir()} == {"data"}
@@ -121,17 +121,17 @@ def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, 
     del settings["chromatin"]
     config.write_text(yaml.safe_dump(settings))
     unpacked = tmp_path / "unpacked"
-    assert run("unpack-deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked).code == 0
+    assert run("prepare deepsea", public / FILES["DeepSEA.bundle"], "-o", unpacked).code == 0
     assert {path.name for path in unpacked.iterdir()} == {"train.mat", "valid.mat", "test.mat"}
     table = tmp_path / "tracks.tsv"
     groups = ["DHS"] * 2 + ["TF"] * 5 + ["HM"] * 6
     lines = [f"t{number}\t{group}" for number, group in enumerate(groups)]
     table.write_text("\n".join(["track\tgroup", *lines]))
     arguments = (
-        *("--bundle", unpacked, "--bed", public / FILES["DeepSEA.bins"], "--tracks", table),
+        *("--deepsea-bundle", unpacked, "--deepsea-bins", public / FILES["DeepSEA.bins"], "--tracks", table),
         *("--reference", public.parent / "reference.fa.gz", "-o", tmp_path / "out"),
     )
-    assert run("prepare-chromatin", config, *arguments).code == 0
+    assert run("prepare chromatin", config, *arguments).code == 0
     data = read_dataset(tmp_path / "out")
     check(data, world)
     assert [track.name for track in data.tracks] == [f"t{number}" for number in range(TRACKS)]
@@ -141,18 +141,34 @@ def test_files_of_any_place(run: Run, world: World, public: Path, config: Path, 
     ("arguments", "code", "message"),
     [
         ((), 1, "{results}/downloads/deepsea_train_bundle.v0.9.tar.gz: no such file; `bigbird-dna"),
-        (("--bundle", "none"), 1, "none: no such file; `bigbird-dna fetch DeepSEA.bundle -o none`"),
-        (("--bundle", "{bundle}", "--bed", "none"), 1, "fetch DeepSEA.bins -o none` gets it"),
-        (("--bundle", "{bundle}", "--bed", "{bins}"), 1, "`bigbird-dna fetch DeepSEA.tracks -o"),
+        (
+            ("--deepsea-bundle", "none"),
+            1,
+            "none: no such file; `bigbird-dna prepare fetch DeepSEA.bundle -o none`",
+        ),
+        (
+            ("--deepsea-bundle", "{bundle}", "--deepsea-bins", "none"),
+            1,
+            "fetch DeepSEA.bins -o none` gets it",
+        ),
+        (
+            ("--deepsea-bundle", "{bundle}", "--deepsea-bins", "{bins}"),
+            1,
+            "`bigbird-dna prepare fetch DeepSEA.tracks -o",
+        ),
         (("{all}", "--tracks", "{public}"), 1, "{public}: is a directory, not a file"),
         (("{all}", "--tracks", "{short}"), 1, "traindata has 13 tracks, the table of tracks 12"),
-        (("{all}", "--bundle", "{cut}"), 1, "{cut}: not a complete tar archive"),
-        (("{all}", "--bundle", "{public}"), 1, "{public}: no train.mat in it"),
-        (("{all}", "--bed", "{tracks}"), 1, "deepsea_metadata.tsv: line 1: "),
+        (("{all}", "--deepsea-bundle", "{cut}"), 1, "{cut}: not a complete tar archive"),
+        (("{all}", "--deepsea-bundle", "{public}"), 1, "{public}: no train.mat in it"),
+        (("{all}", "--deepsea-bins", "{tracks}"), 1, "deepsea_metadata.tsv: line 1: "),
         (("{all}", "--reference", "none"), 1, "none"),
         (("{all}", "--set", "genome.assembly=sacCer3"), 2, "deepsea is GRCh37, the genome is sac"),
         (("{all}", "--set", "chromatin.data.bin=100"), 2, "labels and splits: bin can only be 200"),
-        (("--set", "chromatin.data.tracks=null", "--bed", "{bins}"), 2, "goes with --bundle only"),
+        (
+            ("--set", "chromatin.data.tracks=null", "--deepsea-bins", "{bins}"),
+            2,
+            "goes with --deepsea-bundle only",
+        ),
         (("{all}", "--blacklist", "{tracks}"), 2, "DeepSEA's bins are taken as published"),
         (("--set", "chromatin.data.tracks=null"), 2, "name a track table or a folder of peak files"),
     ],
@@ -180,13 +196,13 @@ def test_mistakes_take_one_line(
                     given += [f"--{option}", str(places[place])]
         else:
             given.append(argument.format(**places))
-    result = run("prepare-chromatin", config, *given)
+    result = run("prepare chromatin", config, *given)
     said = [line for line in result.err.splitlines() if "unpacking" not in line]
     refused(result._replace(err="\n".join(said)), code, message.format(**places))
     assert not (tmp_path / "results/chromatin/data").exists()
 
 
 def test_an_archive_that_is_none(run: Run, config: Path, tmp_path: Path) -> None:
-    result = run("unpack-deepsea", config, "-o", tmp_path / "out")
+    result = run("prepare deepsea", config, "-o", tmp_path / "out")
     refused(result, 1, f"{config}: not a complete tar archive")
     assert not (tmp_path / "out").exists()

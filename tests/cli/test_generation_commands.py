@@ -1,4 +1,4 @@
-"""`generate` and `report-samples`: files, headers, and what they refuse."""
+"""`generate` and `evaluate samples`: files, headers, and what they refuse."""
 
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,11 @@ def test_each_flank_is_continued(run: Run, causal: Path, flanks: Path, tmp_path:
     words = (
         "generate",
         causal,
-        "--number",
+        "--num-samples",
         3,
         "--length",
         130,
-        "--left",
+        "--left-flank",
         flanks,
         "--seed",
         4000000007,
@@ -79,7 +79,18 @@ def test_each_flank_is_continued(run: Run, causal: Path, flanks: Path, tmp_path:
 
 def test_gaps_are_filled(run: Run, masked: Path, flanks: Path, tmp_path: Path) -> None:
     out = tmp_path / "samples.fa.gz"
-    words = ("--number", 2, "--length", 40, "--rounds", 3, "--left", flanks, "--right", flanks)
+    words = (
+        "--num-samples",
+        2,
+        "--length",
+        40,
+        "--iterations",
+        3,
+        "--left-flank",
+        flanks,
+        "--right-flank",
+        flanks,
+    )
     result = run("generate", masked, *words, "-o", out)
     assert result.code == 0 and "by filling gaps in 3 rounds" in result.err
     prepare_reference(out, tmp_path / "read.fa.gz")  # a FASTA file that others can read
@@ -97,11 +108,11 @@ def test_gaps_are_filled(run: Run, masked: Path, flanks: Path, tmp_path: Path) -
         (["--top-p", 2], 2, ["top_p 2"]),
         (["--seed", 2**32], 2, ["seed 4294967296"]),
         (["--length", 10**9], 2, ["length 1000000000: must be at most 10,000,000"]),
-        (["--right", "flanks.fa"], 2, ["a causal model reads from left to right"]),
-        (["--left", "none.fa"], 1, ["none.fa"]),
-        (["--left", "protein.fa"], 1, ["protein.fa: record 'p', line 2: 'L' is not a DNA letter"]),
+        (["--right-flank", "flanks.fa"], 2, ["a causal model reads from left to right"]),
+        (["--left-flank", "none.fa"], 1, ["none.fa"]),
+        (["--left-flank", "protein.fa"], 1, ["protein.fa: record 'p', line 2: 'L' is not a DNA letter"]),
         (["-o", "nowhere/samples.fa"], 2, ["there is no directory"]),
-        (["-o", "flanks.fa", "--left", "flanks.fa"], 2, ["is the input"]),
+        (["-o", "flanks.fa", "--left-flank", "flanks.fa"], 2, ["is the input"]),
     ],
 )
 def test_what_a_causal_model_is_not_asked(
@@ -123,7 +134,7 @@ def test_what_a_causal_model_is_not_asked(
 
 def test_flanks_come_in_pairs(run: Run, masked: Path, flanks: Path, tmp_path: Path) -> None:
     (tmp_path / "other.fa").write_text(">a\nACGT\n")
-    words = ("--left", flanks, "--right", tmp_path / "other.fa")
+    words = ("--left-flank", flanks, "--right-flank", tmp_path / "other.fa")
     refused(run("generate", masked, *words), 1, "other.fa: has 1 flanks", "has 2: they come in pairs")
 
 
@@ -144,19 +155,21 @@ def test_models_of_next_tokens_go_where_they_can(run: Run, causal: Path, tmp_pat
     (tmp_path / "genome.fa").write_text(f">a\n{random_dna(900, 1)}\n>b\n{random_dna(900, 2)}\n")
     prepare_reference(tmp_path / "genome.fa", tmp_path / "genome.fa.gz")
     words = ("--reference", tmp_path / "genome.fa.gz", "--contig", "a", "-o", tmp_path / "c.tsv")
-    refused(run("compare-pretraining", causal, *words), 1, "is causal, and can't be asked for what stands")
+    refused(
+        run("evaluate across-tokenizers", causal, *words), 1, "is causal, and can't be asked for what stands"
+    )
 
 
 def test_samples_are_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "genome.fa").write_text(f">a\n{random_dna(9000, 1)}\n>b\n{random_dna(9000, 2)}\n")
     prepare_reference(tmp_path / "genome.fa", tmp_path / "genome.fa.gz")
     (tmp_path / "samples.fa").write_text(f">s\n{random_dna(900, 3)}\n")
-    words = ("report-samples", tmp_path / "samples.fa", "--reference", tmp_path / "genome.fa.gz")
-    result = run(*words, "--contig", "a", "--longest", 2, "-o", tmp_path / "report")
+    words = ("evaluate samples", tmp_path / "samples.fa", "--reference", tmp_path / "genome.fa.gz")
+    result = run(*words, "--contig", "a", "--max-k", 2, "-o", tmp_path / "report")
     assert (result.code, result.out) == (0, "")
     names = {path.name for path in (tmp_path / "report").iterdir()}
     assert names >= {"samples.tsv", "gc.tsv", "samples.json", "samples.svg"}
     refused(run(*words, "--contig", "c", "-o", tmp_path / "x"), 1, "has no contig 'c'")
-    refused(run(*words, "--contig", "a", "--longest", 12, "-o", tmp_path / "x"), 2, "longest 12")
+    refused(run(*words, "--contig", "a", "--max-k", 12, "-o", tmp_path / "x"), 2, "longest 12")
     (tmp_path / "samples.fa").write_text("")
     refused(run(*words, "--contig", "a", "-o", tmp_path / "x"), 1, "samples.fa: the file is empty")

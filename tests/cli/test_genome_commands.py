@@ -1,4 +1,4 @@
-"""`prepare-reference` and `prepare-promoters` from the command line."""
+"""`prepare reference` and `prepare promoters` from the command line."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ def reference(tmp_path):
 def test_prepare_reference_writes_an_indexed_genome(run, tmp_path):
     source, output = tmp_path / "in.fa", tmp_path / "results" / "reference.fa.gz"
     source.write_text(">I\nacgtRN\n>II\nAC\n")
-    code, out, err = run("prepare-reference", source, "-o", output)
+    code, out, err = run("prepare reference", source, "-o", output)
     assert (code, out) == (0, "")
     assert "2 contigs, 8 bp, 2 N (1 of them IUPAC codes)" in err
     assert scan_fasta(output) == {"I": 6, "II": 2}
@@ -39,7 +39,7 @@ def test_prepare_reference_reads_genbank_and_knows_its_accessions(run, tmp_path)
     record = "LOCUS       NC_001133 6 bp DNA linear PLN 01-JAN-2020\nACCESSION   NC_001133\n"
     record += "VERSION     NC_001133.9\nORIGIN\n        1 acgtrn\n//\n"
     source.write_bytes(gzip.compress(record.encode()))
-    command = ["prepare-reference", source, "-o", output, "--assembly"]
+    command = ["prepare reference", source, "-o", output, "--assembly"]
     code, out, err = run(*command, "sacCer3")
     assert (code, out) == (0, "")
     assert "contig 'NC_001133.9' has 6 bp, in sacCer3 230,218" in err
@@ -60,21 +60,21 @@ def test_prepare_reference_refuses_bad_input_in_one_line(run, tmp_path, case):
     source, output = tmp_path / "in.fa", tmp_path / "out" / "reference.fa.gz"
     source.write_bytes(content)
     output.parent.mkdir()
-    refused(run("prepare-reference", source, "-o", output), 1, source, message)
+    refused(run("prepare reference", source, "-o", output), 1, source, message)
     assert list(output.parent.iterdir()) == []
 
 
 def test_prepare_reference_names_a_missing_file_and_a_directory(run, tmp_path):
     output = tmp_path / "reference.fa.gz"
-    sentence = refused(run("prepare-reference", tmp_path / "absent.fa", "-o", output), 1)
+    sentence = refused(run("prepare reference", tmp_path / "absent.fa", "-o", output), 1)
     assert sentence == f"bigbird-dna: error: {tmp_path}/absent.fa: no such file"
-    refused(run("prepare-reference", tmp_path, "-o", output), 1, "is a directory")
+    refused(run("prepare reference", tmp_path, "-o", output), 1, "is a directory")
     assert not output.exists()
 
 
 def test_prepare_reference_checks_the_assembly(run, tmp_path, reference):
     output = tmp_path / "out.fa.gz"
-    command = ["prepare-reference", reference, "-o", output, "--assembly"]
+    command = ["prepare reference", reference, "-o", output, "--assembly"]
     refused(run(*command, "GRCh37"), 1, "no contig (I, II) is known to GRCh37")
     assert not output.exists()
     refused(run(*command, "hg19"), 1, "no contig (I, II) is known to GRCh37")
@@ -94,7 +94,7 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
         "NC_001135.5\tTSS\t5\t+\t1\tc\n"
     )
     code, out, err = run(
-        "prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3", "-o", output
+        "prepare promoters", source, "--reference", reference, "--assembly", "sacCer3", "-o", output
     )
     assert (code, out) == (0, "")
     assert "4 read, 1 off reference, 1 duplicates, 2 promoters" in err
@@ -118,7 +118,7 @@ def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):
 def test_prepare_promoters_with_an_alias_file(run, tmp_path, reference):
     source, output, aliases = tmp_path / "x.gff3", tmp_path / "promoters.tsv", tmp_path / "aliases.tsv"
     source.write_text("one\tx\tmRNA\t5\t9\t.\t+\t.\tID=a\n" + "two\tx\tmRNA\t5\t9\t.\t-\t.\tID=b\n" * 2)
-    command = ["prepare-promoters", source, "--reference", reference, "--assembly", "custom", "-o", output]
+    command = ["prepare promoters", source, "--reference", reference, "--assembly", "custom", "-o", output]
     refused(run(*command), 1, "contigs are one, two", "I, II", "genome.aliases, --aliases", after_log=True)
     aliases.write_text("I\tone\n")
     code, _, err = run(*command, "--aliases", aliases)
@@ -135,7 +135,7 @@ def test_prepare_promoters_with_an_alias_file(run, tmp_path, reference):
     aliases.write_text("I\tone\nI\ttwo\n")
     refused(run(*command, "--aliases", aliases), 1, aliases, "line 2: 'I' stands in line 1 too")
     refused(
-        run("prepare-reference", reference, "-o", output, "--aliases", tmp_path / "gone"), 1, "no such file"
+        run("prepare reference", reference, "-o", output, "--aliases", tmp_path / "gone"), 1, "no such file"
     )
 
 
@@ -145,7 +145,7 @@ def test_prepare_promoters_lifts_along_a_chain(run, tmp_path):
     write_fasta(reference, [("22", "ACGT" * 100)])
     chain.write_text("chain 1 chr22 50818468 + 100 200 chr22 51304566 + 150 250 1\n100\n\n")
     source.write_text("NC_000022.11\t120\t121\ta\t0\t+\nNC_000022.11\t20\t21\tb\t0\t+\n")
-    command = ["prepare-promoters", source, "--reference", reference, "--assembly", "GRCh37"]
+    command = ["prepare promoters", source, "--reference", reference, "--assembly", "GRCh37"]
     command += ["-o", output, "--chain", chain]
     code, _, err = run(*command, "--from-assembly", "hg38")
     assert code == 0
@@ -158,7 +158,7 @@ def test_prepare_promoters_refuses_a_bed_of_other_contigs(run, tmp_path, referen
     source, output = tmp_path / "x.bed", tmp_path / "out" / "promoters.tsv"
     output.parent.mkdir()
     source.write_text("NC_000001.11\t5\t6\ta\t0\t+\n")
-    command = ["prepare-promoters", source, "--reference", reference, "--assembly", "sacCer3"]
+    command = ["prepare promoters", source, "--reference", reference, "--assembly", "sacCer3"]
     for words, name in ((command, "sacCer3"), (command[:-2], "custom")):
         parts = (source, "NC_000001.11", "I, II", f"looked up in {name}", "known to GRCh38")
         refused(run(*words, "-o", output), 1, *parts, after_log=True)
@@ -169,5 +169,5 @@ def test_prepare_promoters_refuses_a_reference_without_random_access(run, tmp_pa
     source, reference = tmp_path / "x.sga", tmp_path / "x.fa.gz"
     source.write_text("I\tTSS\t5\t+\t1\ta\n")
     reference.write_bytes(gzip.compress(b">I\nACGT\n"))
-    result = run("prepare-promoters", source, "--reference", reference, "-o", tmp_path / "o")
-    refused(result, 1, "bigbird-dna prepare-reference")
+    result = run("prepare promoters", source, "--reference", reference, "-o", tmp_path / "o")
+    refused(result, 1, "bigbird-dna prepare reference")

@@ -1,4 +1,4 @@
-"""`find-nearest` and its kin from the command line: what they write, and what they refuse in one sentence."""
+"""`evaluate nearest-fasta` and its kin from the command line: what they write, and what they refuse in one sentence."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def fasta(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) -> None:
-    result = run("find-nearest", *fasta, "-o", tmp_path / "n.tsv")
+    result = run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv")
     assert (result.code, result.out) == (0, "")
     assert (
         "3 records of test.fa; similarity of the nearest training window: 1 below 0.3, 0 0.3 to 0.5,"
@@ -38,7 +38,7 @@ def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) 
     name, similarity, near, orientation = lines[2].split("\t")
     assert (name, near, orientation) == ("half", "b", "+") and 0.5 <= float(similarity) < 0.56
     before = (tmp_path / "n.tsv").read_bytes()
-    assert run("find-nearest", *fasta, "-o", tmp_path / "n.tsv").code == 0
+    assert run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv").code == 0
     assert (tmp_path / "n.tsv").read_bytes() == before
 
 
@@ -46,24 +46,28 @@ def test_the_nearest_record(run: Run, fasta: tuple[Path, Path], tmp_path: Path) 
 def test_files_that_are_no_windows(run: Run, fasta: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
     data, message = BROKEN_FASTA[kind]
     fasta[1].write_bytes(data)
-    refused(run("find-nearest", *fasta, "-o", tmp_path / "n.tsv"), 1, fasta[1], message)
+    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"), 1, fasta[1], message)
     assert not (tmp_path / "n.tsv").exists()
 
 
 def test_outputs_that_will_not_do(run: Run, fasta: tuple[Path, Path], tmp_path: Path) -> None:
-    refused(run("find-nearest", *fasta, "-o", fasta[0]), 2, fasta[0], "is the input")
-    refused(run("find-nearest", *fasta, "-o", tmp_path), 2, "is a directory")
+    refused(run("evaluate nearest-fasta", *fasta, "-o", fasta[0]), 2, fasta[0], "is the input")
+    refused(run("evaluate nearest-fasta", *fasta, "-o", tmp_path), 2, "is a directory")
     refused(
-        run("find-nearest", tmp_path / "no.fa", fasta[1], "-o", tmp_path / "n.tsv"), 1, "no.fa: no such file"
+        run("evaluate nearest-fasta", tmp_path / "no.fa", fasta[1], "-o", tmp_path / "n.tsv"),
+        1,
+        "no.fa: no such file",
     )
     fasta[1].write_text(f">long\n{'A' * 100_001}\n")
     refused(
-        run("find-nearest", *fasta, "-o", tmp_path / "n.tsv"), 1, "record 'long' has more than 100,000 bp"
+        run("evaluate nearest-fasta", *fasta, "-o", tmp_path / "n.tsv"),
+        1,
+        "record 'long' has more than 100,000 bp",
     )
 
 
 def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    words = ["find-nearest-promoters", tiny_config, "--negative-set"]
+    words = ["evaluate nearest-promoters", tiny_config, "--negative-set"]
     files = ["-o", tmp_path / "n.tsv", "--predictions", tmp_path / "n.parquet"]
     result = run(*words, "permuted", *files)
     assert (result.code, result.out) == (0, "") and "test windows (permuted); similarity of" in result.err
@@ -80,9 +84,9 @@ def test_nearest_promoters(run: Run, tiny_config: Path, tmp_path: Path) -> None:
 def test_bins_that_are_no_data_set(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     reference = Path(load_config(tiny_config).results) / "genome/reference.fa.gz"
     message = "bins.parquet: no such file; is"
-    words = ["find-nearest-bins", tiny_config, "--data", tmp_path, "-o", tmp_path.parent / "n.tsv"]
+    words = ["evaluate nearest-bins", tiny_config, "--data", tmp_path, "-o", tmp_path.parent / "n.tsv"]
     refused(run(*words), 1, message)
-    words = ["drop-similar-bins", tmp_path, "--reference", reference, "-o", tmp_path.parent / "kept"]
+    words = ["prepare filter-bins", tmp_path, "--reference", reference, "-o", tmp_path.parent / "kept"]
     refused(run(*words, "--similarity", 0.5), 1, message)
     refused(run(*words, "--similarity", 1.5), 2, "similarity 1.5: must be a fraction from 0 to 1")
     refused(run(*words, "--similarity", 0), 2, "similarity 0 would leave out all training bins")

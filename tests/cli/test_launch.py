@@ -78,13 +78,13 @@ def test_words_that_lead_into_a_container_are_read_as_a_shell_reads_them(tmp_pat
     place.mkdir()
     shown = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
     inside = f"{shlex.join(shown)} --bind '$PLACE' \"a  b\" image.sif"
-    done = launch("--inside", inside, "--", "pretrain", "$PLACE", PLACE=str(place))
+    done = launch("--container-command", inside, "--", "pretrain", "$PLACE", PLACE=str(place))
     told = ["--bind", str(place), "a  b", "image.sif", "python", "-m", "bigbird_dna.cli.main"]
     assert (done.returncode, done.stdout) == (0, f"{[*told, 'pretrain', '$PLACE']}\n"), done.stderr
-    done = launch("--inside", "apptainer 'exec", "--", "pretrain")
+    done = launch("--container-command", "apptainer 'exec", "--", "pretrain")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert '--inside "apptainer \'exec": not words as in a shell' in done.stderr
-    done = launch("--inside", str(place), "--", "pretrain")
+    assert '--container-command "apptainer \'exec": not words as in a shell' in done.stderr
+    done = launch("--container-command", str(place), "--", "pretrain")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 

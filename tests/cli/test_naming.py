@@ -14,19 +14,19 @@ COMMANDS = typer.main.get_command(app).commands
 GROUPS = {name: list(one.commands.items()) for name, one in COMMANDS.items() if hasattr(one, "commands")}
 ALL = [*COMMANDS.items(), *(pair for pairs in GROUPS.values() for pair in pairs)]
 RENAMED = {
-    "promoter-windows": "prepare-windows",
-    "chromatin-data": "prepare-chromatin",
-    "promoter-baseline": "fit-promoter-baseline",
-    "chromatin-baseline": "fit-chromatin-baseline",
-    "chromatin-predictions": "predict-bins",
-    "tokenizer-statistics": "describe-tokens",
-    "promoter-report": "report-promoters",
-    "variant-report": "report-variants",
-    "pretraining-report": "report-pretraining",
-    "loss-figure": "draw-loss",
-    "score-figure": "draw-scores",
-    "attention-figure": "draw-attention",
-    "summary": "summarize",
+    "promoter-windows": "prepare promoter-windows",
+    "chromatin-data": "prepare chromatin",
+    "promoter-baseline": "train baseline-promoter",
+    "chromatin-baseline": "train baseline-chromatin",
+    "chromatin-predictions": "evaluate test-bins",
+    "tokenizer-statistics": "prepare token-stats",
+    "promoter-report": "evaluate promoters",
+    "variant-report": "evaluate variants",
+    "pretraining-report": "report pretraining",
+    "loss-figure": "report plot-loss",
+    "score-figure": "report plot-scores",
+    "attention-figure": "report plot-attention",
+    "summary": "report summary",
 }
 
 
@@ -48,11 +48,15 @@ def test_a_former_name_works_and_names_the_new_one(run: Run, tmp_path) -> None:
     log = tmp_path / "training.jsonl"
     log.write_text('{"step": 1, "loss": 2.0, "learning_rate": 0.1, "tokens_per_second": 1}\n' * 2)
     results = [
-        run(name, f"run={log}", "-o", tmp_path / f"{name}.svg") for name in ("draw-loss", "loss-figure")
+        run(name, f"run={log}", "-o", tmp_path / f"{name}.svg")
+        for name in ("report plot-loss", "loss-figure")
     ]
     assert [result.code for result in results] == [0, 0]
     assert results[0].err == ""
-    assert "loss-figure is called draw-loss now" in results[1].err and len(results[1].err.splitlines()) == 1
+    assert (
+        "loss-figure is called report plot-loss now" in results[1].err
+        and len(results[1].err.splitlines()) == 1
+    )
     assert (tmp_path / "draw-loss.svg").read_bytes() == (tmp_path / "loss-figure.svg").read_bytes()
 
 

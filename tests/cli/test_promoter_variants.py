@@ -82,13 +82,13 @@ def test_sites_and_stride_are_kept_to(run: Run, home: Path, vcf: Path, tmp_path:
     (tmp_path / "sites.bed").write_text(
         "a\t290\t310\tx\t0\t-\na\t490\t491\nnowhere\t4\t5\na\t899\t901\na\t2000\t2001\n"
     )
-    result = run(*words, "--sites", tmp_path / "sites.bed")
+    result = run(*words, "--tss", tmp_path / "sites.bed")
     assert result.code == 0
     off = f"warning: {tmp_path / 'sites.bed'}: "
     assert f"{off}1 sites on contigs that {genome} has not got (nowhere)" in result.err
     assert f"{off}2 sites reach beyond their contigs in {genome} (a)" in result.err
     lines = output.read_text().splitlines()
-    assert "--sites" in lines[2] and "--stride" not in lines[2] and "--offsets" not in lines[2]
+    assert "--tss" in lines[2] and "--stride" not in lines[2] and "--offsets" not in lines[2]
     found = pd.read_csv(output, sep="\t", skiprows=3)
     assert found["note"].tolist() == [".", ".", "NO_SITE", ".", "SYMBOLIC", "REF_MISMATCH"]
     assert found["site"][:2].tolist() == [310, 310] and found["strand"][:2].tolist() == ["-", "-"]
@@ -119,7 +119,7 @@ def test_an_alias_file_tells_the_names_of_contigs(
         return [line.removeprefix(contig) for line in lines]
 
     ways = [(), ("--contig", "{}"), ("--regions", tmp_path / "{}.bed")]
-    ways += [("--sites", tmp_path / "{}.bed")] if task == "promoter" else []
+    ways += [("--tss", tmp_path / "{}.bed")] if task == "promoter" else []
     for way in ways:
         own = rows(vcf, "a", *(str(word).format("a") for word in way))
         other = [str(word).format("NC_1") for word in way]
@@ -151,16 +151,16 @@ def test_options_of_the_other_kind_of_model_are_refused(
         (promoter, ("--tracks", "one"), 2, "is a promoter model, which has no such option"),
         (promoter, ("--offsets", 4), 2, "offsets 4: "),
         (promoter, ("--stride", 0), 2, "stride 0: must be at least 1"),
-        (promoter, ("--stride", 5, "--sites", bed), 2, "sites that are given have no stride"),
-        (promoter, ("--sites", bed), 1, "sites.bed: no site lies on"),
+        (promoter, ("--stride", 5, "--tss", bed), 2, "sites that are given have no stride"),
+        (promoter, ("--tss", bed), 1, "sites.bed: no site lies on"),
         (chromatin, ("--stride", 5), 2, "is a chromatin model, which has no such option"),
-        (chromatin, ("--sites", bed), 2, "is a chromatin model, which has no such option"),
+        (chromatin, ("--tss", bed), 2, "is a chromatin model, which has no such option"),
     ]
     for model, words, code, said in cases:
         refused(run("score-variants", model, *rest, *words), code, said, after_log=True)
     bed.write_text("a\t290\t310\tx\t0\tx\n")
     refused(
-        run("score-variants", promoter, *rest, "--sites", bed),
+        run("score-variants", promoter, *rest, "--tss", bed),
         1,
         "sites.bed: line 1: strand 'x'",
         after_log=True,

@@ -1,4 +1,4 @@
-"""`fetch-model`, `compact-model` and `publish-model` on the command line, and models by their names."""
+"""`fetch-model`, `model to-float16` and `model package` on the command line, and models by their names."""
 
 import json
 import tarfile
@@ -32,9 +32,9 @@ def test_from_a_training_to_a_list_and_back(
     """As docs/formats.md says it."""
     monkeypatch.chdir(tmp_path)
     make_toy(Path("trained"))
-    assert silent(run)("compact-model", "trained", "-o", "small").code == 0
+    assert silent(run)("model to-float16", "trained", "-o", "small").code == 0
     result = run(
-        *("publish-model", "small", "-o", "toy.tar", "--name", "toy", "--licence", "CC0-1.0"),
+        *("model package", "small", "-o", "toy.tar", "--name", "toy", "--licence", "CC0-1.0"),
         *("--description", "A toy: of the tests", "--command", "make demo"),
     )
     assert result.code == 0, result
@@ -75,18 +75,18 @@ def test_commands_take_the_name_of_a_bundled_model(run: Run, shelf: Path) -> Non
         assert result.code == 0, result
         tables.append([line for line in result.out.splitlines() if not line.startswith("## command")])
     assert tables[0] == tables[1] and len(tables[0]) > 5
-    for words in (["compact-model", "toy", "-o", "a"], ["export-hf", "toy", "b"]):
+    for words in (["model to-float16", "toy", "-o", "a"], ["export-hf", "toy", "b"]):
         assert run(*words).code == 0
-    assert run("extend-positions", "toy", "c", "--positions", 128).code == 0
+    assert run("model extend-context", "toy", "c", "--positions", 128).code == 0
     assert json.loads(Path("c/provenance.json").read_text())["contigs"] == ["chrI", "chr_II"]
 
 
 def test_a_named_model_is_an_input_that_is_not_replaced(run: Run, shelf: Path) -> None:
     bundled = shelf.parent / "models/toy"
     for words in (
-        ["compact-model", "toy", "-o", bundled],
+        ["model to-float16", "toy", "-o", bundled],
         ["export-hf", "toy", bundled],
-        ["extend-positions", "toy", bundled, "--positions", 128],
+        ["model extend-context", "toy", bundled, "--positions", 128],
         ["fetch-model", "toy", "-o", bundled],
     ):
         refused(run(*words), 2, f"{bundled}: is the input")
@@ -98,7 +98,7 @@ def test_faults(run: Run, shelf: Path) -> None:
     refused(run("fetch-model", "toy", "--list"), 2, "--list says which models there are: leave 'toy' out")
     refused(run("fetch-model", "toy", "--catalogue", "none.yaml"), 2, "none.yaml: can't be read")
     refused(run("score-promoters", "tay", "x.fa"), 1, "tay: no such model directory")
-    words = ("publish-model", shelf.parent / "made", "-o", "x.tar", "--licence", "free")
+    words = ("model package", shelf.parent / "made", "-o", "x.tar", "--licence", "free")
     refused(run(*words, "--description", "a\nb"), 2, "--description 'a\\nb': must be a text of one line")
     refused(run(*words, "--description", "a", "--name", "a/b"), 2, "--name 'a/b': a name has letters")
     entry = Published(shelf).models["toy"].model_dump() | {"where": ["http://127.0.0.1:9/toy.tar"]}

@@ -64,7 +64,7 @@ def model_dir(tmp_path: Path) -> Path:
 
 def promoter_report(files: dict[str, Path], output: Path) -> pd.DataFrame:
     run(
-        "report-promoters",
+        "evaluate promoters",
         *("--predictions", f"genomic={files['genomic']}"),
         *("--predictions", f"permuted={files['permuted']}"),
         *("--baseline", f"genomic={files['kmer']}"),
@@ -115,7 +115,7 @@ def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
     frame = pd.read_parquet(files["permuted"])
     frame[frame["label"] == 0].to_parquet(tmp_path / "negatives.parquet")
     run(
-        "report-promoters",
+        "evaluate promoters",
         "--predictions",
         f"permuted={tmp_path / 'negatives.parquet'}",
         "-o",
@@ -148,7 +148,7 @@ def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
 def test_promoter_report_refuses(files, tmp_path, arguments, error, message):
     arguments = [argument.format(**files) for argument in arguments]
     with pytest.raises(error, match=message):
-        run("report-promoters", *arguments, "-o", tmp_path / "report")
+        run("evaluate promoters", *arguments, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 
@@ -167,7 +167,7 @@ def bits(tmp_path: Path) -> Path:
 
 
 def test_pretraining_report(model_dir, bits, tmp_path):
-    run("report-pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
+    run("report pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
     names = {p.name for p in (tmp_path / "report").iterdir()}
     assert names == {"loss.svg", "bits_per_base.svg", "bits_per_base.tsv", "held_out.svg", MARKER}
     assert (tmp_path / "report/bits_per_base.tsv").read_text() == bits.read_text()
@@ -176,12 +176,12 @@ def test_pretraining_report(model_dir, bits, tmp_path):
 def test_pretraining_report_refuses_a_table_without_the_model(model_dir, bits, tmp_path):
     bits.write_text(bits.read_text().replace("\tmodel\t", "\tanother\t"))
     with pytest.raises(DataError, match=r"bits\.tsv: split 'test' has no row 'model'"):
-        run("report-pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
+        run("report pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 
 def test_the_summary_names_the_best_rivals(bits):
-    text = run("summarize", "--bits-per-base", bits)
+    text = run("report summary", "--bits-per-base", bits)
     lines = [re.split("  +", line.strip()) for line in text.splitlines()]
     assert ["bits per base, model", "1.9200", "[1.9100, 1.9300]", "held out (test)"] in lines
     assert ["bits per base, bigrams", "1.9400", "[1.9300, 1.9500]", "order 2"] in lines
@@ -192,10 +192,10 @@ def test_the_summary_names_the_best_rivals(bits):
 
 def test_loss_figure(model_dir, tmp_path):
     log = model_dir / "training.jsonl"
-    run("draw-loss", f"first={log}", f"second={log}", "-o", tmp_path / "loss.svg")
+    run("report plot-loss", f"first={log}", f"second={log}", "-o", tmp_path / "loss.svg")
     assert (tmp_path / "loss.svg").stat().st_size > 1000
     with pytest.raises(UsageError, match="expected NAME=FILE"):
-        run("draw-loss", log, "-o", tmp_path / "loss.svg")
+        run("report plot-loss", log, "-o", tmp_path / "loss.svg")
 
 
 def test_score_figure(tmp_path):
@@ -209,13 +209,24 @@ def test_score_figure(tmp_path):
     scores.write_text(header + "\n".join(rows) + "\n")
     promoters = tmp_path / "promoters.tsv"
     promoters.write_text("contig\tposition\tstrand\tname\nII\t500\t+\tA\nII\t900\t-\tB\nIV\t1\t+\tC\n")
-    run("draw-scores", scores, "--promoters", promoters, "--upstream", 300, "-o", tmp_path / "a.svg")
-    run("draw-scores", scores, "--contig", "II", "--start", 100, "--end", 2000, "-o", tmp_path / "b.svg")
+    run("report plot-scores", scores, "--promoters", promoters, "--upstream", 300, "-o", tmp_path / "a.svg")
+    run(
+        "report plot-scores",
+        scores,
+        "--contig",
+        "II",
+        "--start",
+        100,
+        "--end",
+        2000,
+        "-o",
+        tmp_path / "b.svg",
+    )
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
     with pytest.raises(UsageError, match="--end 5 is not above --start 10"):
-        run("draw-scores", scores, "--start", 10, "--end", 5, "-o", tmp_path / "c.svg")
+        run("report plot-scores", scores, "--start", 10, "--end", 5, "-o", tmp_path / "c.svg")
     with pytest.raises(DataError, match="no contig 'X'"):
-        run("draw-scores", scores, "--contig", "X", "-o", tmp_path / "c.svg")
+        run("report plot-scores", scores, "--contig", "X", "-o", tmp_path / "c.svg")
     assert not (tmp_path / "c.svg").exists()
 
 
@@ -227,15 +238,15 @@ def test_attention_figure(tmp_path, attention):
         f" attention: {attention}}}\npretraining: {{sequence_tokens: 160}}\n"
     )
     for name, layer in (("a", 1), ("b", 1), ("c", 0)):
-        run("draw-attention", config, "--layer", layer, "-o", tmp_path / f"{name}.svg")
+        run("report plot-attention", config, "--layer", layer, "-o", tmp_path / f"{name}.svg")
     a, b, c = ((tmp_path / f"{name}.svg").read_bytes() for name in "abc")
     assert a == b != c
     with pytest.raises(UsageError, match="layer 2: the encoder has layers 0 to 1"):
-        run("draw-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
+        run("report plot-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
     with pytest.raises(UsageError, match=r"d\.txt: a figure ends in"):
-        run("draw-attention", config, "-o", tmp_path / "d.txt")
+        run("report plot-attention", config, "-o", tmp_path / "d.txt")
     with pytest.raises(ConfigError, match="no such file"):
-        run("draw-attention", tmp_path / "none.yaml", "-o", tmp_path / "d.svg")
+        run("report plot-attention", tmp_path / "none.yaml", "-o", tmp_path / "d.svg")
     assert not list(tmp_path.glob("*d.*"))
 
 
@@ -244,7 +255,7 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     encoder = {"layers": 1, "hidden": 8, "heads": 2, "positions": 160, "block_size": 16}
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps({"encoder": encoder, "pretraining": {"sequence_tokens": 160}}))
-    run("draw-attention", config, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
+    run("report plot-attention", config, "-o", tmp_path / "a.svg", "--matrix", tmp_path / "a.npy")
     expected = Pattern(16).kinds(10, 2, 0)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), expected)
     model = tmp_path / "model"
@@ -253,19 +264,19 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     description = {"format": 1, "task": "pretraining", "encoder": described, "settings": {}}
     (model / "config.json").write_text(json.dumps(description))
     figure = ("-o", tmp_path / "b.svg", "--matrix", tmp_path / "b.npy", "--tokens", 150)
-    run("draw-attention", model, *figure)
+    run("report plot-attention", model, *figure)
     graph = np.load(tmp_path / "b.npy")
     np.testing.assert_array_equal(graph[:, 2:, 2:], expected)
     assert (graph[:, :2] == 1).all() and (graph[:, :, :2] == 1).all()
     with pytest.raises(UsageError, match=r"--matrix .*c\.txt: its name must end in \.npy"):
-        run("draw-attention", config, "-o", tmp_path / "c.svg", "--matrix", tmp_path / "c.txt")
+        run("report plot-attention", config, "-o", tmp_path / "c.svg", "--matrix", tmp_path / "c.txt")
 
 
 def test_summary(files, model_dir, tmp_path):
     promoter_report(files, tmp_path / "report")
     (tmp_path / "statistics.json").write_text(json.dumps(STATISTICS))
     text = run(
-        "summarize",
+        "report summary",
         *("--pretraining", model_dir / "metrics.json"),
         *("--promoters", tmp_path / "report/promoters.tsv"),
         *("--statistics", tmp_path / "statistics.json"),
@@ -289,14 +300,14 @@ def test_summary(files, model_dir, tmp_path):
 def test_summary_says_what_became_of_the_promoters(tmp_path):
     counts = {"read": 4802, "lifted": None, "unmapped": None, "off_reference": 2635, "duplicates": 3}
     (tmp_path / "promoters.json").write_text(json.dumps(counts | {"promoters": 2164}))
-    text = run("summarize", "--loci", tmp_path / "promoters.json")
+    text = run("report summary", "--promoter-counts", tmp_path / "promoters.json")
     lines = [re.split("  +", line.strip()) for line in text.splitlines()]
     assert ["promoters", "2,164", "of 4,802 in the file"] in lines
     assert ["promoters dropped", "2,638", "2,635 not on the reference, 3 duplicates"] in lines
 
 
 def test_summary_of_what_there_is(model_dir):
-    text = run("summarize", "--pretraining", model_dir / "metrics.json")
+    text = run("report summary", "--pretraining", model_dir / "metrics.json")
     assert "Report" not in text and "Pretraining" in text
 
 
@@ -316,9 +327,9 @@ def test_summary_refuses(tmp_path, option, content, message):
     path = tmp_path / "input"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
-        run("summarize", option, path, "-o", tmp_path / "out.tsv")
+        run("report summary", option, path, "-o", tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
     with pytest.raises(DataError, match="no such file"):
-        run("summarize", option, tmp_path / "none")
+        run("report summary", option, tmp_path / "none")
     with pytest.raises(UsageError, match="nothing to sum up"):
-        run("summarize")
+        run("report summary")

@@ -379,5 +379,5 @@ def test_what_can_not_be_asked_for(run: Run, vcf: Path, fasta: Path, tmp_path: P
     refused(run(vcf, "--reference", tmp_path / "none.fa"), 1, "none.fa: no such file")
     plain = tmp_path / "plain.fa.gz"
     plain.write_bytes(gzip.compress(b">chr1\nACGT\n"))
-    refused(run(vcf, "--reference", plain), 1, "prepare-reference")
+    refused(run(vcf, "--reference", plain), 1, "prepare reference")
     assert run(vcf).code == 2, "--reference is needed"

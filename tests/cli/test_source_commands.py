@@ -21,14 +21,14 @@ def records(path: Path) -> list[tuple[str, str]]:
 
 
 def test_extract_a_contig(run: Run, reference: Path, tmp_path: Path) -> None:
-    assert run("extract", reference, "chrII", "-o", tmp_path / "out.fa.gz").code == 0
+    assert run("prepare contig", reference, "chrII", "-o", tmp_path / "out.fa.gz").code == 0
     assert records(tmp_path / "out.fa.gz") == [("chrII", "GATTACA" * 30)]
 
 
 @pytest.mark.parametrize(("megabases", "bases"), [("0.00001", 10), ("5", 250)])
 def test_extract_a_start(run: Run, reference: Path, tmp_path: Path, megabases: str, bases: int) -> None:
     output = tmp_path / "out.fa.gz"
-    assert run("extract", reference, "chrI", "-o", output, "--megabases", megabases).code == 0
+    assert run("prepare contig", reference, "chrI", "-o", output, "--megabases", megabases).code == 0
     assert records(output) == [("chrI", ("ACGTN" * 50)[:bases])]
 
 
@@ -37,14 +37,14 @@ def test_a_start_is_counted_from_the_first_base(run: Run, tmp_path: Path, before
     """So that of a piece at its place there is something."""
     path, output = tmp_path / "x.fa.gz", tmp_path / "out.fa.gz"
     write_fasta(path, [("c", "N" * before + "ACGTN" * (bases // 5))])
-    assert run("extract", path, "c", "-o", output, "--megabases", "0.00002").code == 0
+    assert run("prepare contig", path, "c", "-o", output, "--megabases", "0.00002").code == 0
     written = "".join(sequence for _, sequence in records(output))
     assert written == ("N" * before + "ACGTN" * 4 if bases else "N" * 9)
 
 
 def test_extract_by_another_name(run: Run, reference: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.fa.gz"
-    arguments = ("extract", reference, "NC_001134.8", "-o", output, "--assembly", "sacCer3")
+    arguments = ("prepare contig", reference, "NC_001134.8", "-o", output, "--assembly", "sacCer3")
     assert run(*arguments).code == 0
     assert records(output)[0][0] == "chrII"
 
@@ -56,12 +56,12 @@ def test_extract_by_an_alias_and_by_a_pattern(run: Run, reference: Path, tmp_pat
         ("two", "--aliases", aliases): "chrII",
         ("t?o", "--assembly", "custom", "--aliases", aliases): "chrII",
         ("chr*",): "chrI",
-        ("chr*", "--but=chrI", "--but=gone"): "chrII",
-        ("chr*", "--but", "one", "--aliases", aliases): "chrII",
+        ("chr*", "--exclude=chrI", "--exclude=gone"): "chrII",
+        ("chr*", "--exclude", "one", "--aliases", aliases): "chrII",
     }.items():
-        assert run("extract", reference, *words, "-o", output).code == 0
+        assert run("prepare contig", reference, *words, "-o", output).code == 0
         assert records(output)[0][0] == name
-    words = ("extract", reference, "chr*", "--but=chr?", "--but=*II", "-o", output)
+    words = ("prepare contig", reference, "chr*", "--exclude=chr?", "--exclude=*II", "-o", output)
     refused(run(*words), 1, "no contig 'chr*' in the reference", "genome.aliases, --aliases")
 
 
@@ -80,7 +80,7 @@ def test_extract_a_region(
     """At its own coordinates, and nothing of what lies before it."""
     output = tmp_path / "out.fa.gz"
     words = ("--megabases", megabases) if megabases else ()
-    result = run("extract", reference, region, "--assembly", "sacCer3", "-o", output, *words)
+    result = run("prepare contig", reference, region, "--assembly", "sacCer3", "-o", output, *words)
     assert result.code == 0
     assert records(output) == [("chrI", "N" * start + ("ACGTN" * 50)[start:end])]
 
@@ -101,28 +101,32 @@ def test_extract_faults(
     run: Run, reference: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     output = tmp_path / "out.fa.gz"
-    refused(run("extract", reference, *arguments, "-o", output), code, message)
+    refused(run("prepare contig", reference, *arguments, "-o", output), code, message)
     assert not output.exists()
 
 
 def test_extract_onto_the_reference(run: Run, reference: Path) -> None:
     before = reference.read_bytes()
-    refused(run("extract", reference, "chrI", "-o", reference), 2, f"{reference}: is the input")
+    refused(run("prepare contig", reference, "chrI", "-o", reference), 2, f"{reference}: is the input")
     assert reference.read_bytes() == before
 
 
 def test_fetch_faults(run: Run, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    refused(run("fetch", "hg99", "-o", output), 2, "no source 'hg99'")
+    refused(run("prepare fetch", "hg99", "-o", output), 2, "no source 'hg99'")
     missing = tmp_path / "missing"
-    arguments = ("fetch", "GRCh37.chain", "-o", output, "--local-data", missing)
+    arguments = ("prepare fetch", "GRCh37.chain", "-o", output, "--local-data", missing)
     refused(run(*arguments), 2, f"{missing} is not a directory")
     assert not output.exists()
     refused(
-        run("fetch", "GRCh37.sizes", "-o", "/dev/null"), 2, "/dev/null: is not a file that can be replaced"
+        run("prepare fetch", "GRCh37.sizes", "-o", "/dev/null"),
+        2,
+        "/dev/null: is not a file that can be replaced",
     )
     refused(
-        run("fetch", "GRCh37.sizes", "-o", tmp_path), 2, f"{tmp_path}: is not a file that can be replaced"
+        run("prepare fetch", "GRCh37.sizes", "-o", tmp_path),
+        2,
+        f"{tmp_path}: is not a file that can be replaced",
     )
     (tmp_path / "file").touch()
-    refused(run("fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2, "can't be written")
+    refused(run("prepare fetch", "GRCh37.sizes", "-o", tmp_path / "file/out"), 2, "can't be written")

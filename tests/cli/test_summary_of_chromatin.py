@@ -1,4 +1,4 @@
-"""`summary` of chromatin tracks and variants, from what `auc-report` and `report-variants` write."""
+"""`summary` of chromatin tracks and variants, from what `auc-report` and `evaluate variants` write."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +56,7 @@ def summary(tmp_path: Path) -> Summary:
 
     def run(*words: object) -> tuple[str, pd.DataFrame]:
         out = tmp_path / "summary.tsv"
-        result = CliRunner().invoke(app, ["summarize", *map(str, words), "-o", str(out)])
+        result = CliRunner().invoke(app, ["report summary", *map(str, words), "-o", str(out)])
         if result.exception is not None:
             raise result.exception
         table = pd.read_csv(out, sep="\t", dtype={"note": str}).set_index(["section", "figure"])

@@ -1,4 +1,4 @@
-"""train-tokenizer, tokenize and describe-tokens as a user runs them."""
+"""prepare tokenizer, tokenize and prepare token-stats as a user runs them."""
 
 import json
 import sys
@@ -42,13 +42,13 @@ def config(tmp_path: Path) -> Path:
 
 def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     directory = config.parent / "results" / "tokens"
-    code, _, log = run("train-tokenizer", config)
+    code, _, log = run("prepare tokenizer", config)
     assert code == 0 and "sampling 0.06 of the 0.06 Mb of 1 training contigs" in log
     tokenizer = DnaTokenizer.load(directory / "tokenizer.model")
     assert tokenizer.vocabulary == 64
     assert "TTAGGG" not in tokenizer.pieces  # of the test contig alone
 
-    assert run("tokenize", config).code == 0
+    assert run("prepare tokens", config).code == 0
     stores = {split: TokenStore.open(directory / split, tokenizer) for split in ("train", "valid", "test")}
     assert stores["train"].info["bases"] == pytest.approx(3 * 60_000, abs=3 * 200)
     assert stores["valid"].info["bases"] == pytest.approx(8_000, abs=200)
@@ -57,11 +57,11 @@ def test_from_reference_to_statistics(config: Path, run: Run) -> None:
     assert [stores[split].info["passes"] for split in stores] == [3, 1, 1]
     assert [stores[split].info["contigs"] for split in stores] == [["one"], ["two"], ["three"]]
 
-    code, _, log = run("describe-tokens", config)
+    code, _, log = run("prepare token-stats", config)
     assert code == 0 and "no promoters" in log
     assert json.loads((directory / "statistics.json").read_text())["regions"] == {}
     write_loci(config.parent / "results" / "genome" / "promoters.tsv", [Locus("one", 2000, "-", "p")])
-    assert run("describe-tokens", config).code == 0
+    assert run("prepare token-stats", config).code == 0
     statistics = json.loads((directory / "statistics.json").read_text())
     assert statistics["regions"]["promoters"]["bases"] == 1000
     assert statistics["genome"]["bases"] == 74_000
@@ -75,16 +75,16 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
     options = ["--reference", reference, "--set", "genome.test=[]"]
     model, stores = tmp / "m.model", tmp / "stores"
     more = ["--set", "tokens.vocabulary=16"]
-    assert run("train-tokenizer", config, "-o", model, *options, *more).code == 0
+    assert run("prepare tokenizer", config, "-o", model, *options, *more).code == 0
     assert DnaTokenizer.load(model).vocabulary == 16
     options += ["--tokenizer", model, "--threads", "2"]
-    code, _, log = run("tokenize", config, "-o", stores, *options)
+    code, _, log = run("prepare tokens", config, "-o", stores, *options)
     assert code == 0 and "no contig is for test" in log
     assert TokenStore.open(stores / "test").info["sentences"] == 0
     promoters = tmp / "loci.tsv"
     write_loci(promoters, [Locus("one", 500, "+", "p")])
     file = tmp / "statistics.json"
-    assert run("describe-tokens", config, "-o", file, "--promoters", promoters, *options).code == 0
+    assert run("prepare token-stats", config, "-o", file, "--promoters", promoters, *options).code == 0
     assert json.loads(file.read_text())["regions"]["promoters"]["loci"] == 1
     assert not (tmp / "results" / "tokens").exists()
 
@@ -92,7 +92,7 @@ def test_paths_threads_and_overrides(config: Path, run: Run) -> None:
 def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) -> None:
     # 11 pieces are always there; a corpus of 30 bases has no room for a thousand others.
     options = ["--set", "tokens.corpus_megabases=0.00003", "--set", "tokens.vocabulary=1000"]
-    code, _, log = run("train-tokenizer", config, *options)
+    code, _, log = run("prepare tokenizer", config, *options)
     assert code == 2
     assert "vocabulary 1000 is too large for a corpus of 30 bases: the largest possible is" in log
     assert not (config.parent / "results" / "tokens").exists() or not list(
@@ -103,15 +103,15 @@ def test_the_corpus_has_the_size_of_the_configuration(config: Path, run: Run) ->
 @pytest.mark.parametrize(
     ("arguments", "expected", "message"),
     [
-        (["train-tokenizer", "missing.yaml"], 2, "missing.yaml: no such file"),
-        (["tokenize", "{config}", "--set", "tokens.vocabulery=9"], 2, "'tokens.vocabulery'"),
-        (["tokenize", "{config}", "--set", "tokens.passes=many"], 2, "tokens.passes"),
-        (["tokenize", "{config}", "--threads", "0"], 2, "threads 0: must be at least 1"),
-        (["tokenize", "{config}"], 1, "tokens/tokenizer.model: no such tokenizer file"),
-        (["tokenize", "{config}", "--tokenizer", "{config}"], 1, "not a SentencePiece model"),
-        (["train-tokenizer", "{config}", "--reference", "no.fa"], 1, "no.fa"),
-        (["train-tokenizer", "{config}", "--set", "genome.test=[four]"], 2, "'four'"),
-        (["describe-tokens", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1, "no.tsv"),
+        (["prepare tokenizer", "missing.yaml"], 2, "missing.yaml: no such file"),
+        (["prepare tokens", "{config}", "--set", "tokens.vocabulery=9"], 2, "'tokens.vocabulery'"),
+        (["prepare tokens", "{config}", "--set", "tokens.passes=many"], 2, "tokens.passes"),
+        (["prepare tokens", "{config}", "--threads", "0"], 2, "threads 0: must be at least 1"),
+        (["prepare tokens", "{config}"], 1, "tokens/tokenizer.model: no such tokenizer file"),
+        (["prepare tokens", "{config}", "--tokenizer", "{config}"], 1, "not a SentencePiece model"),
+        (["prepare tokenizer", "{config}", "--reference", "no.fa"], 1, "no.fa"),
+        (["prepare tokenizer", "{config}", "--set", "genome.test=[four]"], 2, "'four'"),
+        (["prepare token-stats", "{config}", "--tokenizer", "{model}", "--promoters", "no.tsv"], 1, "no.tsv"),
     ],
 )
 def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expected: int, message: str) -> None:
@@ -123,7 +123,7 @@ def test_mistakes_of_users(config: Path, run: Run, arguments: list[str], expecte
     assert not list((config.parent / "results").glob("tokens/*"))
 
 
-@pytest.mark.parametrize("command", ["train-tokenizer", "tokenize", "describe-tokens"])
+@pytest.mark.parametrize("command", ["prepare tokenizer", "prepare tokens", "prepare token-stats"])
 def test_help_is_light(command: str) -> None:
     import subprocess
 

@@ -1,4 +1,4 @@
-"""`report-variants` as a command: what score-variants writes goes in, a table and a figure come out."""
+"""`evaluate variants` as a command: what score-variants writes goes in, a table and a figure come out."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +65,7 @@ def table(out: Path) -> pd.DataFrame:
 
 def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     out = tmp_path / "a/report"
-    code, _, log = run("report-variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    code, _, log = run("evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
     assert code == 0
     assert {path.name for path in out.iterdir()} == {"variants.tsv", "variants.svg", MARKER}
     assert "7 variants judged: 3 loss, 3 none, 1 gain" in log
@@ -86,24 +86,26 @@ def test_report(run: Run, scored: Path, tmp_path: Path) -> None:
     assert np.isnan(rows.loc["held-out", "auroc"])
     # The same bytes again, in the place of the former.
     before = {path: path.read_bytes() for path in out.iterdir()}
-    run("report-variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
+    run("evaluate variants", scored, "-o", out, "--held-out", "c2", "--held-out", "c3")
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_other_names_and_one_track_for_all(run: Run, scored: Path, tmp_path: Path) -> None:
     text = scored.read_text().replace("EFFECT=none", "EFFECT=No").replace("EFFECT=", "CAUSAL=")
     scored.write_text(text.replace("PLACE=", "KIND="))
-    fields = ("--effect-field", "CAUSAL", "--place-field", "KIND", "--no-effect", "no")
+    fields = ("--effect-field", "CAUSAL", "--category-field", "KIND", "--no-effect", "no")
     # As the second ALT's word is its own, only the first is without an effect there.
-    assert run("report-variants", scored, "-o", tmp_path / "r", *fields).code == 0
+    assert run("evaluate variants", scored, "-o", tmp_path / "r", *fields).code == 0
     rows = table(tmp_path / "r")
     assert rows.loc["all", "auroc"] == pytest.approx(11 / 12)
     assert rows.loc["place=strong", "variants"] == 5
-    code, _, log = run("report-variants", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin")
+    code, _, log = run(
+        "evaluate variants", scored, "-o", tmp_path / "r", *fields, "--track", "open chromatin"
+    )
     assert code == 0 and "MYC" not in log
     rows = table(tmp_path / "r")
     assert rows.loc["all", "variants"] == 8 and "track=CTCF" not in rows.index
-    refused(run("report-variants", scored, "-o", tmp_path / "x", *fields, "--track", "CTFC"), 2, "'CTFC'")
+    refused(run("evaluate variants", scored, "-o", tmp_path / "x", *fields, "--track", "CTFC"), 2, "'CTFC'")
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def test_what_score_variants_writes(run: Run, genuine: tuple[Path, Path, Path], 
     truth, vcf, tsv = genuine
     tables = []
     for name, words in {"a": (vcf,), "b": (vcf, "--truth", truth), "c": (tsv, "--truth", truth)}.items():
-        code, _, log = run("report-variants", *words, "-o", tmp_path / name)
+        code, _, log = run("evaluate variants", *words, "-o", tmp_path / name)
         assert code == 0 and "20 variants judged" in log and "left out" not in log
         tables.append(table(tmp_path / name))
     for other in tables[1:]:
@@ -150,22 +152,22 @@ def test_the_truth_of_other_variants(
     run: Run, genuine: tuple[Path, Path, Path], scored: Path, tmp_path: Path
 ) -> None:
     truth, _, tsv = genuine
-    result = run("report-variants", scored, "--truth", truth, "-o", tmp_path / "r")
+    result = run("evaluate variants", scored, "--truth", truth, "-o", tmp_path / "r")
     refused(result, 1, "no variant to judge (20 not among the scored, 11 without EFFECT)")
     # A variant that has effects on two tracks counts for each.
     lines = truth.read_text().splitlines(keepends=True)
     twice = lines[3].replace("TRACK=CTCF", "TRACK=open%20chromatin")
     truth.write_text("".join([*lines, twice, "chr1\t399\t.\tA\tC\t.\t.\tEFFECT=none;TRACK=CTCF\n"]))
-    code, _, log = run("report-variants", tsv, "--truth", truth, "-o", tmp_path / "r")
+    code, _, log = run("evaluate variants", tsv, "--truth", truth, "-o", tmp_path / "r")
     assert code == 0 and "21 variants judged" in log and "1 left out: 1 not among the scored" in log
-    refused(run("report-variants", tsv, "-o", tmp_path / "x"), 2, "name their VCF with --truth")
+    refused(run("evaluate variants", tsv, "-o", tmp_path / "x"), 2, "name their VCF with --truth")
     text = tsv.with_suffix("")
     text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")
-    result = run("report-variants", text, "--truth", truth, "-o", tmp_path / "x")
+    result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
     refused(result, 1, "line 1: no values of each track")
     for columns, fault in (("a:delta", "no column 'a:logodds'"), ("a:delta\ta:logodds\tid", "two columns")):
         text.write_text(f"#contig\tposition\tref\talt\tid\tnote\t{columns}\n")
-        result = run("report-variants", text, "--truth", truth, "-o", tmp_path / "x")
+        result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
         refused(result, 1, f"line 1: {fault}")
 
 
@@ -187,15 +189,15 @@ def test_files_that_will_not_do(
 ) -> None:
     assert old in scored.read_text()
     scored.write_text(scored.read_text().replace(old, new))
-    refused(run("report-variants", scored, "-o", tmp_path / "out"), 1, "scored.vcf", *parts)
+    refused(run("evaluate variants", scored, "-o", tmp_path / "out"), 1, "scored.vcf", *parts)
     assert not (tmp_path / "out").exists()
 
 
 def test_what_can_not_be_asked_for(run: Run, scored: Path, tmp_path: Path) -> None:
-    refused(run("report-variants", scored, "-o", scored), 2, "a directory is to be written")
+    refused(run("evaluate variants", scored, "-o", scored), 2, "a directory is to be written")
     missing = tmp_path / "none.vcf"
-    refused(run("report-variants", missing, "-o", tmp_path / "r"), 1, "none.vcf: no such file")
-    result = run("report-variants", scored, "--truth", missing, "-o", tmp_path / "r")
+    refused(run("evaluate variants", missing, "-o", tmp_path / "r"), 1, "none.vcf: no such file")
+    result = run("evaluate variants", scored, "--truth", missing, "-o", tmp_path / "r")
     refused(result, 1, "none.vcf: no such file")
-    code, _, text = run("report-variants", scored)
+    code, _, text = run("evaluate variants", scored)
     assert code == 2 and "--output" in text

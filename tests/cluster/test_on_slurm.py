@@ -159,12 +159,12 @@ rule pretrain:
     resources: gpu=2, mem_mb=100, runtime=20
     shell:
         "python -m bigbird_dna.cli.launch --processes 2 --nodes {resources.nodes} --cpus {threads} INSIDE --"
-        " pretrain run.yaml --output {output} --checkpoints checkpoints --threads 1 --device cpu"
+        " pretrain run.yaml --output {output} --checkpoint-dir checkpoints --threads 1 --device cpu"
         " > pretrain.log 2>&1"
 """
 
 
-@pytest.mark.parametrize("inside", ["", "--inside 'apptainer exec --nv image.sif'"])
+@pytest.mark.parametrize("inside", ["", "--container-command 'apptainer exec --nv image.sif'"])
 def test_pretraining_on_two_nodes(
     inside: str, two_nodes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +185,10 @@ def test_pretraining_on_two_nodes(
     assert told.count("exec\t--nv\timage.sif\tpython\t-m\ttorch.distributed.run\t--nnodes=2") == 2 * bool(
         inside
     )
-    words = [*("pretrain", config, "--output", tmp_path / "alone"), *("--checkpoints", tmp_path / "others")]
+    words = [
+        *("pretrain", config, "--output", tmp_path / "alone"),
+        *("--checkpoint-dir", tmp_path / "others"),
+    ]
     subprocess.run(
         [sys.executable, "-m", "bigbird_dna.cli.main", *words, "--threads", "1", "--device", "cpu"],
         cwd=tmp_path,

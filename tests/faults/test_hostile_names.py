@@ -47,16 +47,19 @@ def test_names_are_names(home: Path, world: World, run: Run) -> None:
         model, target = home / "model", model
         model.symlink_to(target)
     for words, made in (
-        (["prepare-reference", genome, "-o", reference], reference),
-        (["extract", reference, "demo6", "-o", home / "contig", "--megabases", 0.002], home / "contig"),
+        (["prepare reference", genome, "-o", reference], reference),
+        (
+            ["prepare contig", reference, "demo6", "-o", home / "contig", "--megabases", 0.002],
+            home / "contig",
+        ),
         (["score-promoters", model, home / "contig", "-o", home / f"{name}.tsv"], home / f"{name}.tsv"),
-        (["draw-scores", home / f"{name}.tsv", "-o", home / "x.svg"], home / "x.svg"),
+        (["report plot-scores", home / f"{name}.tsv", "-o", home / "x.svg"], home / "x.svg"),
     ):
         result = run(*words)
         assert result.code == 0, result
         assert made.exists()
         assert all(line[2] == ":" for line in result.err.splitlines()), result.err
-    missing = run("extract", home / "none", "demo6", "-o", home / "x")
+    missing = run("prepare contig", home / "none", "demo6", "-o", home / "x")
     assert missing.code == 1 and missing.err.count("\n") == 1 and missing.err.isprintable() is False
     assert all(letter.isprintable() or letter == "\n" for letter in missing.err)
     table = (home / f"{name}.tsv").read_text(encoding="utf-8").splitlines()

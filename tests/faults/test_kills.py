@@ -40,9 +40,9 @@ def output(home: Path, name: str) -> Path:
 def _ending(name: str) -> str:
     if name.startswith("draw-"):
         return ".svg"
-    if name == "measure-training":
+    if name == "experiment profile-training":
         return ".json"
-    return ".fa.gz" if name in ("prepare-reference", "extract") else ""
+    return ".fa.gz" if name in ("prepare reference", "prepare contig") else ""
 
 
 def files(home: Path) -> dict[str, str]:
@@ -138,7 +138,7 @@ def test_an_early_interrupt_gives_no_traceback(world: World) -> None:
 @pytest.mark.slow
 def test_early_interrupts_give_no_traceback(world: World, tmp_path: Path) -> None:
     _interrupt_early(40, 2, ("--help",))
-    words = ("-o", str(tmp_path / "model"), "--checkpoints", str(tmp_path / "checkpoints"))
+    words = ("-o", str(tmp_path / "model"), "--checkpoint-dir", str(tmp_path / "checkpoints"))
     _interrupt_early(60, 3, ("pretrain", str(world.config), "--set", "pretraining.steps=100000", *words))
 
 

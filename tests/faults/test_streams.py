@@ -52,11 +52,11 @@ def test_messages_that_nobody_can_read_stop_nothing(redirection: str, world: Wor
     """Nor do they get into the result, whose file would have the number of the closed stream."""
     figure = tmp_path / "figure.svg"
     result = shell(
-        f'$BB report-pretraining "$1" --bits-per-base "$2" -o "$3" {redirection}',
+        f'$BB report pretraining "$1" --bits-per-base "$2" -o "$3" {redirection}',
         *(world / "models/pretrained", world / "bits.tsv", tmp_path),
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    result = shell(f'$BB draw-attention "$1" -o "$2" {redirection}', world.config, figure)
+    result = shell(f'$BB report plot-attention "$1" -o "$2" {redirection}', world.config, figure)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert ElementTree.parse(figure).getroot().tag.endswith("svg")
 

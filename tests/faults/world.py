@@ -99,31 +99,36 @@ def make_world(home: Path) -> World:
     )
     simulate(world / "simulated", 1, 0.1)
     for command in (
-        "prepare-reference",
-        "prepare-promoters",
-        "train-tokenizer",
-        "tokenize",
-        "prepare-windows",
+        "prepare reference",
+        "prepare promoters",
+        "prepare tokenizer",
+        "prepare tokens",
+        "prepare promoter-windows",
     ):
         run(world, command)
-    for command in ("pretrain", "finetune-promoter", "prepare-chromatin", "finetune-chromatin"):
+    for command in ("pretrain", "finetune-promoter", "prepare chromatin", "finetune-chromatin"):
         run(world, command)
     write_predictions(world / "predicted.parquet", n=40)  # its own are of two windows
-    run(world, "calibrate-promoter")
-    for command in ("predict-bins --labels", "score-promoters", "score-variants", "score-promoters --piece"):
+    run(world, "model calibrate-promoter")
+    for command in (
+        "evaluate test-bins --labels",
+        "score-promoters",
+        "score-variants",
+        "score-promoters --shard",
+    ):
         run(world, command)
-    for command in ("fit-promoter-baseline", "export-hf", "evaluate-pretraining", "report-pretraining"):
+    for command in ("train baseline-promoter", "export-hf", "evaluate pretraining", "report pretraining"):
         run(world, command)
     run(world, "generate")
-    run(world, "judge-models")
+    run(world, "experiment score-masked")
     write_cost(world / "cost.json", 0.5)
     with gzip.open(world / "simulated/promoters.sga.gz", "wt") as stream:
         stream.write((world / "simulated/promoters.sga").read_text())
     records = (f">r{number}\n{random_dna(80, number)}\n" for number in range(40))
     (world / "simulated/promoters.fa").write_text("".join(records))
-    for command in ("make-long-range listops", "train-long-range"):
+    for command in ("experiment lra-data listops", "experiment lra-train"):
         run(world, command)
-    for command in ("prepare-sequences", "find-nearest-promoters", "find-nearest-bins"):
+    for command in ("prepare sequences", "evaluate nearest-promoters", "evaluate nearest-bins"):
         run(world, command)
     (world / "simulated/regions.bed").write_text("demo6\t1000\t1200\tone\ndemo6\t5000\t5900\ttwo\n")
     write_study(world / "study", {0.2: 0.5, 1.0: 0.2}, seeds=1)
@@ -150,31 +155,31 @@ class Command(NamedTuple):
 
 
 OUTPUTS = {
-    "prepare-reference": "genome/reference.fa.gz",
-    "prepare-promoters": "genome/promoters.tsv",
-    "train-tokenizer": "tokens/tokenizer.model",
-    "tokenize": "tokens",
-    "prepare-windows": "promoters",
+    "prepare reference": "genome/reference.fa.gz",
+    "prepare promoters": "genome/promoters.tsv",
+    "prepare tokenizer": "tokens/tokenizer.model",
+    "prepare tokens": "tokens",
+    "prepare promoter-windows": "promoters",
     "pretrain": "models/pretrained",
     "finetune-promoter": "models/promoter-genomic",
-    "calibrate-promoter": "models/calibrated",
-    "prepare-chromatin": "chromatin/data",
+    "model calibrate-promoter": "models/calibrated",
+    "prepare chromatin": "chromatin/data",
     "finetune-chromatin": "models/chromatin",
-    "predict-bins --labels": "chromatin/held-out",
+    "evaluate test-bins --labels": "chromatin/held-out",
     "score-promoters": "scores.tsv",
-    "score-promoters --piece": "scores.piece",
+    "score-promoters --shard": "scores.piece",
     "score-variants": "variants.vcf.gz",
-    "prepare-sequences": "own",
-    "find-nearest-promoters": "nearest.tsv",
-    "find-nearest-bins": "chromatin/nearest.tsv",
+    "prepare sequences": "own",
+    "evaluate nearest-promoters": "nearest.tsv",
+    "evaluate nearest-bins": "chromatin/nearest.tsv",
     "export-hf": "models/exported",
-    "make-long-range listops": "long_range/listops",
-    "train-long-range": "long_range/bigbird",
-    "fit-promoter-baseline": "kmers.parquet",
-    "evaluate-pretraining": "bits.tsv",
+    "experiment lra-data listops": "long_range/listops",
+    "experiment lra-train": "long_range/bigbird",
+    "train baseline-promoter": "kmers.parquet",
+    "evaluate pretraining": "bits.tsv",
     "generate": "samples.fa",
-    "judge-models": "judged.npz",
-    "report-pretraining": "report",
+    "experiment score-masked": "judged.npz",
+    "report pretraining": "report",
     "nlp prepare": "text/far/data",
     "nlp finetune": "text/far/model",
     "nlp predict": "text/far/predictions.jsonl",
@@ -189,7 +194,7 @@ def _trained(command: str, *more: object) -> Callable[[World, Path], list[object
         *more,
         "-o",
         out,
-        "--checkpoints",
+        "--checkpoint-dir",
         out.parent / "checkpoints",
         "--threads",
         1,
@@ -209,91 +214,105 @@ def _chromatin_models(world: World) -> list[object]:
 _ALL = [
     Command("simulate", lambda w, out: ["simulate", out, "--megabases", 0.1], "beside"),
     Command(
-        "prepare-reference",
-        lambda w, out: ["prepare-reference", w / "simulated/genome.fa.gz", "-o", out],
+        "prepare reference",
+        lambda w, out: ["prepare reference", w / "simulated/genome.fa.gz", "-o", out],
         "file",
     ),
     Command(
-        "prepare-promoters",
+        "prepare promoters",
         lambda w, out: [
-            *("prepare-promoters", w / "simulated/promoters.sga"),
+            *("prepare promoters", w / "simulated/promoters.sga"),
             *("--reference", w / "genome/reference.fa.gz", "-o", out),
         ],
         "file",
     ),
     Command(
-        "extract",
-        lambda w, out: ["extract", w / "genome/reference.fa.gz", "demo6", "-o", out, "--megabases", 0.01],
+        "prepare contig",
+        lambda w, out: [
+            "prepare contig",
+            w / "genome/reference.fa.gz",
+            "demo6",
+            "-o",
+            out,
+            "--megabases",
+            0.01,
+        ],
         "file",
     ),
-    Command("train-tokenizer", lambda w, out: ["train-tokenizer", w.config, "-o", out], "file"),
-    Command("tokenize", lambda w, out: ["tokenize", w.config, "-o", out, "--threads", 1], "beside"),
+    Command("prepare tokenizer", lambda w, out: ["prepare tokenizer", w.config, "-o", out], "file"),
     Command(
-        "describe-tokens", lambda w, out: ["describe-tokens", w.config, "-o", out, "--threads", 1], "file"
+        "prepare tokens", lambda w, out: ["prepare tokens", w.config, "-o", out, "--threads", 1], "beside"
     ),
-    Command("prepare-windows", lambda w, out: ["prepare-windows", w.config, "-o", out], "beside"),
     Command(
-        "prepare-sequences",
-        lambda w, out: ["prepare-sequences", w / "simulated/promoters.fa", "-o", out],
+        "prepare token-stats",
+        lambda w, out: ["prepare token-stats", w.config, "-o", out, "--threads", 1],
+        "file",
+    ),
+    Command(
+        "prepare promoter-windows", lambda w, out: ["prepare promoter-windows", w.config, "-o", out], "beside"
+    ),
+    Command(
+        "prepare sequences",
+        lambda w, out: ["prepare sequences", w / "simulated/promoters.fa", "-o", out],
         "beside",
     ),
     Command(
-        "find-nearest",
-        lambda w, out: ["find-nearest", w / "own/test.fa.gz", w / "own/training.fa.gz", "-o", out],
+        "evaluate nearest-fasta",
+        lambda w, out: ["evaluate nearest-fasta", w / "own/test.fa.gz", w / "own/training.fa.gz", "-o", out],
         "file",
     ),
     Command(
-        "find-nearest-promoters",
+        "evaluate nearest-promoters",
         lambda w, out: [
-            *("find-nearest-promoters", w.config, "--negative-set", "permuted", "--windows", w / "own"),
+            *("evaluate nearest-promoters", w.config, "--negative-set", "permuted", "--windows", w / "own"),
             *("--reference", w / "own/sequences.fa.gz", "-o", out),
             *("--predictions", out.parent / "nearest.parquet"),
         ],
         "file",
     ),
     Command(
-        "report-promoter-similarity",
+        "evaluate promoters-by-similarity",
         lambda w, out: [
-            *("report-promoter-similarity", f"--nearest=permuted={w / 'nearest.tsv'}"),
+            *("evaluate promoters-by-similarity", f"--nearest=permuted={w / 'nearest.tsv'}"),
             *(f"--predictions=permuted/nearest={w / 'nearest.parquet'}", "-o", out),
         ],
         "beside",
     ),
     Command(
-        "find-nearest-bins",
+        "evaluate nearest-bins",
         lambda w, out: [
-            *("find-nearest-bins", w.config, "--window", 200, "-o", out),
+            *("evaluate nearest-bins", w.config, "--window", 200, "-o", out),
             *("--predictions", out.parent / "nearest.npy"),
         ],
         "file",
     ),
     Command(
-        "report-bin-similarity",
+        "evaluate bins-by-similarity",
         lambda w, out: [
-            *("report-bin-similarity", w / "chromatin/nearest.tsv", "-o", out, "--threads", 1),
+            *("evaluate bins-by-similarity", w / "chromatin/nearest.tsv", "-o", out, "--threads", 1),
             *("--labels", w / "chromatin/held-out/labels.npz", "--tracks", w / "chromatin/data/tracks.tsv"),
             f"--predictions=nearest={w / 'chromatin/nearest.npy'}",
         ],
         "file",
     ),
     Command(
-        "drop-similar-bins",
+        "prepare filter-bins",
         lambda w, out: [
-            *("drop-similar-bins", w / "chromatin/data", "--reference", w / "genome/reference.fa.gz"),
+            *("prepare filter-bins", w / "chromatin/data", "--reference", w / "genome/reference.fa.gz"),
             *("--similarity", 0.9, "--window", 200, "-o", out),
         ],
         "directory",
     ),
     Command("pretrain", _trained("pretrain"), "directory"),
     Command(
-        "fit-pretraining-baseline",
-        lambda w, out: ["fit-pretraining-baseline", w.config, "--sequences", 4, "-o", out],
+        "train baseline-language",
+        lambda w, out: ["train baseline-language", w.config, "--sequences", 4, "-o", out],
         "file",
     ),
     Command(
-        "evaluate-pretraining",
+        "evaluate pretraining",
         lambda w, out: [
-            *("evaluate-pretraining", w / "models/pretrained", "--tokens", w / "tokens", "--sequences", 4),
+            *("evaluate pretraining", w / "models/pretrained", "--tokens", w / "tokens", "--sequences", 4),
             *("--sequence-tokens", 64, "-o", out),
         ],
         "file",
@@ -301,88 +320,112 @@ _ALL = [
     Command(
         "generate",
         lambda w, out: [
-            *("generate", w / "models/pretrained", "--number", 2, "--length", 60, "--rounds", 2, "-o", out),
+            *(
+                "generate",
+                w / "models/pretrained",
+                "--num-samples",
+                2,
+                "--length",
+                60,
+                "--iterations",
+                2,
+                "-o",
+                out,
+            ),
             *("--threads", 1, "--device", "cpu"),
         ],
         "file",
     ),
     Command(
-        "report-samples",
+        "evaluate samples",
         lambda w, out: [
-            *("report-samples", w / "samples.fa", "--reference", w / "genome/reference.fa.gz"),
-            *("--contig", "demo5", "--longest", 3, "-o", out),
+            *("evaluate samples", w / "samples.fa", "--reference", w / "genome/reference.fa.gz"),
+            *("--contig", "demo5", "--max-k", 3, "-o", out),
         ],
         "beside",
     ),
     Command(
-        "compare-pretraining",
+        "evaluate across-tokenizers",
         lambda w, out: [
-            *("compare-pretraining", w / "models/pretrained", "--reference", w / "genome/reference.fa.gz"),
+            *(
+                "evaluate across-tokenizers",
+                w / "models/pretrained",
+                "--reference",
+                w / "genome/reference.fa.gz",
+            ),
             *("--contig", "demo5", "--spans", 4, "--span", 1, "--context", 40, "-o", out),
         ],
         "file",
     ),
     Command("finetune-promoter", _trained("finetune-promoter", "--negative-set", "genomic"), "directory"),
     Command(
-        "calibrate-promoter",
+        "model calibrate-promoter",
         lambda w, out: [
-            *("calibrate-promoter", w / "models/promoter-genomic", "-o", out),
+            *("model calibrate-promoter", w / "models/promoter-genomic", "-o", out),
             *("--predictions", w / "predicted.parquet"),
         ],
         "directory",
     ),
     Command(
-        "choose-threshold",
+        "evaluate promoter-threshold",
         lambda w, out: [
-            *("choose-threshold", w / "models/calibrated", "-o", out, "--prior", 0.1),
+            *("evaluate promoter-threshold", w / "models/calibrated", "-o", out, "--prior", 0.1),
             *("--predictions", w / "predicted.parquet"),
         ],
         "file",
     ),
     Command(
-        "fit-promoter-baseline",
-        lambda w, out: ["fit-promoter-baseline", w.config, "--negative-set", "genomic", "-o", out],
+        "train baseline-promoter",
+        lambda w, out: ["train baseline-promoter", w.config, "--negative-set", "genomic", "-o", out],
         "file",
     ),
     Command(
-        "prepare-chromatin",
-        lambda w, out: [*("prepare-chromatin", w.config, "--tracks", w / "simulated/tracks.tsv", "-o", out)],
+        "prepare chromatin",
+        lambda w, out: [*("prepare chromatin", w.config, "--tracks", w / "simulated/tracks.tsv", "-o", out)],
         "directory",
     ),
     Command("finetune-chromatin", _trained("finetune-chromatin"), "directory"),
     Command(
-        "calibrate-chromatin",
-        lambda w, out: ["calibrate-chromatin", w.config, *_chromatin_models(w), "-o", out, "--threads", 1],
+        "model calibrate-chromatin",
+        lambda w, out: [
+            "model calibrate-chromatin",
+            w.config,
+            *_chromatin_models(w),
+            "-o",
+            out,
+            "--threads",
+            1,
+        ],
         "directory",
     ),
     Command(
-        "predict-bins --labels",
+        "evaluate test-bins --labels",
         lambda w, out: [
-            *("predict-bins", w.config, *_chromatin_models(w), "-o", out.parent / "predicted.npy"),
+            *("evaluate test-bins", w.config, *_chromatin_models(w), "-o", out.parent / "predicted.npy"),
             *("--labels", out, "--threads", 1),
         ],
         "directory",
     ),
     Command(
-        "fit-chromatin-baseline --labels",
+        "train baseline-chromatin --labels",
         lambda w, out: [
-            *("fit-chromatin-baseline", w.config, "-o", out.parent / "kmers.npy", "--labels", out),
+            *("train baseline-chromatin", w.config, "-o", out.parent / "kmers.npy", "--labels", out),
             *("--threads", 1),
         ],
         "directory",
     ),
     Command(
-        "fit-promoter-comparator",
+        "train comparator-promoter",
         lambda w, out: [
             # The world has too few bases for validation windows of another set.
-            *("fit-promoter-comparator", w.config, "gc", "--negative-set", "permuted", "-o", out),
+            *("train comparator-promoter", w.config, "gc", "--negative-set", "permuted", "-o", out),
             *("--threads", 1),
         ],
         "directory",
     ),
     Command(
-        "fit-chromatin-comparator",
-        lambda w, out: [*("fit-chromatin-comparator", w.config, "gc", "-o", out), *("--threads", 1)],
+        "train comparator-chromatin",
+        lambda w, out: [*("train comparator-chromatin", w.config, "gc", "-o", out), *("--threads", 1)],
         "directory",
     ),
     *(
@@ -397,14 +440,14 @@ _ALL = [
         for format in ("tsv", "bed", "bedgraph", "bigwig", "parquet")
     ),
     Command(
-        "score-promoters --piece",
+        "score-promoters --shard",
         lambda w, out: [
             *("score-promoters", w / "models/promoter-genomic", w / "genome/reference.fa.gz", "-o", out),
-            *("--piece", "1/1", "--stride", 400, "--threads", 1),
+            *("--shard", "1/1", "--stride", 400, "--threads", 1),
         ],
         "file",
     ),
-    Command("merge-pieces", lambda w, out: ["merge-pieces", w / "scores.piece", "-o", out], "file"),
+    Command("merge-shards", lambda w, out: ["merge-shards", w / "scores.piece", "-o", out], "file"),
     Command(
         "predict-tracks",
         lambda w, out: [
@@ -433,10 +476,10 @@ _ALL = [
         "directory",
     ),
     Command(
-        "report-promoters",
+        "evaluate promoters",
         lambda w, out: [
             *(
-                "report-promoters",
+                "evaluate promoters",
                 f"--predictions=genomic={w / 'models/promoter-genomic/predictions.parquet'}",
             ),
             *(f"--baseline=genomic={w / 'kmers.parquet'}", "-o", out),
@@ -444,51 +487,53 @@ _ALL = [
         "beside",
     ),
     Command(
-        "report-variants", lambda w, out: ["report-variants", w / "variants.vcf.gz", "-o", out], "beside"
+        "evaluate variants", lambda w, out: ["evaluate variants", w / "variants.vcf.gz", "-o", out], "beside"
     ),
     Command(
-        "report-pretraining",
+        "report pretraining",
         lambda w, out: [
-            *("report-pretraining", w / "models/pretrained", "--bits-per-base", w / "bits.tsv", "-o", out)
+            *("report pretraining", w / "models/pretrained", "--bits-per-base", w / "bits.tsv", "-o", out)
         ],
         "beside",
     ),
     Command(
-        "measure-training",
-        lambda w, out: ["measure-training", w.config, "--tokens", 64, "-o", out, "--threads", 1],
+        "experiment profile-training",
+        lambda w, out: ["experiment profile-training", w.config, "--tokens", 64, "-o", out, "--threads", 1],
         "file",
     ),
     Command(
-        "plan-same-time",
-        lambda w, out: ["plan-same-time", w.config, w / "cost.json", "--seconds", 60, "-o", out],
+        "experiment match-compute",
+        lambda w, out: ["experiment match-compute", w.config, w / "cost.json", "--seconds", 60, "-o", out],
         "file",
     ),
     Command(
-        "judge-models",
+        "experiment score-masked",
         lambda w, out: [
-            *("judge-models", f"bigbird-1={w / 'models/pretrained'}", "--tokens", w / "tokens"),
+            *("experiment score-masked", f"bigbird-1={w / 'models/pretrained'}", "--tokens", w / "tokens"),
             *("--sequence-tokens", 64, "--sequences", 4, "-o", out, "--threads", 1),
         ],
         "file",
     ),
     Command(
-        "report-ablation",
-        lambda w, out: ["report-ablation", "--steps", w / "judged.npz", "-o", out],
+        "experiment ablation-report",
+        lambda w, out: ["experiment ablation-report", "--steps", w / "judged.npz", "-o", out],
         "beside",
     ),
     Command(
-        "report-study",
-        lambda w, out: ["report-study", *sorted((w / "study").glob("*/model")), "-o", out],
+        "experiment pretraining-study",
+        lambda w, out: ["experiment pretraining-study", *sorted((w / "study").glob("*/model")), "-o", out],
         "beside",
     ),
     Command(
-        "report-table",
-        lambda w, out: [*("report-table", "table6", *sorted((w / "study").glob("*-1-1/model")), "-o", out)],
+        "report paper-table",
+        lambda w, out: [
+            *("report paper-table", "table6", *sorted((w / "study").glob("*-1-1/model")), "-o", out)
+        ],
         "beside",
     ),
     Command(
-        "probe-promoters",
-        lambda w, out: ["probe-promoters", w.config, "--negative-set", "permuted", "-o", out, "--threads", 1],
+        "evaluate probe",
+        lambda w, out: ["evaluate probe", w.config, "--negative-set", "permuted", "-o", out, "--threads", 1],
         "beside",
     ),
     Command("nlp prepare", _text("prepare"), "beside"),
@@ -496,7 +541,7 @@ _ALL = [
         "nlp finetune",
         lambda w, out: [
             *("nlp", "finetune", w.text_config, "--task", "far", "-o", out, "--threads", 1),
-            *("--checkpoints", out.parent / "checkpoints", "--device", "cpu"),
+            *("--checkpoint-dir", out.parent / "checkpoints", "--device", "cpu"),
         ],
         "directory",
     ),
@@ -506,45 +551,49 @@ _ALL = [
         "nlp report", lambda w, out: ["nlp", "report", w / "text/far/evaluation.json", "-o", out], "file"
     ),
     Command(
-        "draw-loss",
-        lambda w, out: ["draw-loss", f"a={w / 'models/pretrained/training.jsonl'}", "-o", out],
+        "report plot-loss",
+        lambda w, out: ["report plot-loss", f"a={w / 'models/pretrained/training.jsonl'}", "-o", out],
         "file",
     ),
-    Command("draw-scores", lambda w, out: ["draw-scores", w / "scores.tsv", "-o", out], "file"),
-    Command("draw-attention", lambda w, out: ["draw-attention", w.config, "-o", out], "file"),
+    Command("report plot-scores", lambda w, out: ["report plot-scores", w / "scores.tsv", "-o", out], "file"),
+    Command("report plot-attention", lambda w, out: ["report plot-attention", w.config, "-o", out], "file"),
     *(
         Command(
-            f"make-long-range {task}",
-            lambda w, out, task=task: ["make-long-range", w.config, task, "-o", out],  # type: ignore[misc]
+            f"experiment lra-data {task}",
+            lambda w, out, task=task: ["experiment lra-data", w.config, task, "-o", out],  # type: ignore[misc]
             "directory",
         )
         for task in ("listops", "pathfinder")
     ),
     Command(
-        "train-long-range",
+        "experiment lra-train",
         lambda w, out: [
-            *("train-long-range", w.config, "listops", "bigbird", "-o", out, "--device", "cpu"),
-            *("--data", w / "long_range/listops", "--checkpoints", out.parent / "checkpoints"),
+            *("experiment lra-train", w.config, "listops", "bigbird", "-o", out, "--device", "cpu"),
+            *("--data", w / "long_range/listops", "--checkpoint-dir", out.parent / "checkpoints"),
             *("--threads", 1),
         ],
         "directory",
     ),
-    Command("train-density", _trained("train-density"), "directory"),
+    Command("experiment byte-lm", _trained("experiment byte-lm"), "directory"),
     Command(
-        "report-long-range",
-        lambda w, out: ["report-long-range", w / "long_range/bigbird", "-o", out],
+        "experiment lra-report",
+        lambda w, out: ["experiment lra-report", w / "long_range/bigbird", "-o", out],
         "beside",
     ),
-    Command("show-reach", lambda w, out: ["show-reach", w.config, "-o", out, "--tokens", 64], "file"),
     Command(
-        "summarize",
-        lambda w, out: ["summarize", "--pretraining", w / "models/pretrained/metrics.json", "-o", out],
+        "experiment receptive-field",
+        lambda w, out: ["experiment receptive-field", w.config, "-o", out, "--tokens", 64],
         "file",
     ),
     Command(
-        "report-run",
+        "report summary",
+        lambda w, out: ["report summary", "--pretraining", w / "models/pretrained/metrics.json", "-o", out],
+        "file",
+    ),
+    Command(
+        "report run",
         lambda w, out: [
-            *("report-run", w.config, w / "report/bits_per_base.svg", w / "report/bits_per_base.tsv"),
+            *("report run", w.config, w / "report/bits_per_base.svg", w / "report/bits_per_base.tsv"),
             *("-o", out),
         ],
         "file",
@@ -552,17 +601,19 @@ _ALL = [
     Command("import-hf", lambda w, out: ["import-hf", w / "models/exported", out], "directory"),
     Command("export-hf", lambda w, out: ["export-hf", w / "models/pretrained", out], "directory"),
     Command(
-        "extend-positions",
-        lambda w, out: ["extend-positions", w / "models/pretrained", out, "--positions", 1024],
+        "model extend-context",
+        lambda w, out: ["model extend-context", w / "models/pretrained", out, "--positions", 1024],
         "directory",
     ),
     Command(
-        "compact-model", lambda w, out: ["compact-model", w / "models/pretrained", "-o", out], "directory"
+        "model to-float16",
+        lambda w, out: ["model to-float16", w / "models/pretrained", "-o", out],
+        "directory",
     ),
     Command(
-        "publish-model",
+        "model package",
         lambda w, out: [
-            *("publish-model", w / "models/pretrained", "-o", out, "--name", "toy"),
+            *("model package", w / "models/pretrained", "-o", out, "--name", "toy"),
             *("--licence", "free", "--description", "A toy"),
         ],
         "file",
@@ -573,8 +624,8 @@ _ALL = [
         "directory",
     ),
     Command(
-        "combine-models",
-        lambda w, out: ["combine-models", w / "models/chromatin", w / "models/chromatin", "-o", out],
+        "model ensemble",
+        lambda w, out: ["model ensemble", w / "models/chromatin", w / "models/chromatin", "-o", out],
         "directory",
     ),
 ]

@@ -224,7 +224,7 @@ def test_a_cut_stream_is_refused(tmp_path):
 def test_random_access_asks_for_a_prepared_copy(tmp_path):
     path = tmp_path / "x.embl"
     path.write_text(EMBL)
-    with pytest.raises(DataError, match=r"x\.embl: EMBL has no random access; .*prepare-reference"):
+    with pytest.raises(DataError, match=r"x\.embl: EMBL has no random access; .*prepare reference"):
         Reference(path)
 
 

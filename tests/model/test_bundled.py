@@ -57,7 +57,7 @@ def test_bundled_models_score_and_embed_by_their_names() -> None:
 
 def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_path: Path) -> None:
     """So calibrated scores and thresholds are there as soon as the package is."""
-    assert run("calibrate-promoter", PROMOTERS, "-o", tmp_path / "again").code == 0
+    assert run("model calibrate-promoter", PROMOTERS, "-o", tmp_path / "again").code == 0
     calibration = read_calibration(PROMOTERS / FILE, checksum(PROMOTERS / "model.safetensors"))
     again = read_calibration(tmp_path / "again" / FILE, checksum(PROMOTERS / "model.safetensors"))
     assert again.fitted_on == calibration.fitted_on
@@ -73,7 +73,7 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_p
     told = json.loads((PROMOTERS / METRICS).read_text())["test"]["calibration"]["calibrated"]
     assert found._asdict() == pytest.approx(told, rel=1e-6)
     assert found.ece < 0.03 and found.ece_debiased < 0.03
-    result = run("choose-threshold", PROMOTERS, "--prior", 0.1, "--fdr", 0.5)
+    result = run("evaluate promoter-threshold", PROMOTERS, "--prior", 0.1, "--fdr", 0.5)
     threshold = float(result.out.splitlines()[-1].split("\t")[2])
     assert 0.02 < threshold < 0.6  # the better the model, the lower its threshold for the same rate
     fasta = tmp_path / "genome.fa"

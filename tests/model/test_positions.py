@@ -155,7 +155,7 @@ def test_loading_extends_on_request(saved: Path) -> None:
 
 
 def _extend(*words: object) -> None:
-    outcome = CliRunner().invoke(app, ["extend-positions", *map(str, words)])
+    outcome = CliRunner().invoke(app, ["model extend-context", *map(str, words)])
     if outcome.exception and not isinstance(outcome.exception, SystemExit):
         raise outcome.exception
     assert outcome.exit_code == 0, outcome.output

@@ -106,7 +106,7 @@ def test_a_seed_is_written_in_one_way(seed: str, tmp_path: Path) -> None:
 def test_costs_that_do_not_belong_together(tmp_path: Path, run: Run) -> None:
     steps = write(tmp_path / "steps.npz")
     own = write_cost(tmp_path / "own.json", 0.5)
-    words = ("report-ablation", "--steps", steps, "-o", tmp_path / "out")
+    words = ("experiment ablation-report", "--steps", steps, "-o", tmp_path / "out")
     both = ("--cost", f"bigbird={own}", "--cost")
     full = write_cost(tmp_path / "full.json", 0.7, attention="full", clock="wall")
     refused(run(*words, *both, f"full={full}"), 1, f"{full}: its clock is 'wall', that of {own} 'processor'")
@@ -122,7 +122,7 @@ def test_other_mechanisms_than_those_of_the_same_steps(tmp_path: Path, run: Run)
     longer = write(
         tmp_path / "long.npz", names=np.array(["window-1", "bigbird-1"]), sequence_tokens=np.array([2048])
     )
-    words = ("report-ablation", "--steps", steps, "-o", tmp_path / "out")
+    words = ("experiment ablation-report", "--steps", steps, "-o", tmp_path / "out")
     refused(run(*words, "--time", others), 1, f"{others}: has a mechanism 'window', {steps} has not")
     refused(run(*words, "--length", longer), 1, f"{longer}: has a mechanism 'window', {steps} has not")
-    refused(run(*words, "--altered", "window"), 2, "--altered window: there is no such mechanism")
+    refused(run(*words, "--no-published", "window"), 2, "--no-published window: there is no such mechanism")

@@ -219,12 +219,12 @@ def test_what_is_made_twice_is_the_same(files: dict[str, Path], tmp_path: Path) 
 )
 def test_damaged_bits(changes: dict[str, Any], message: str, tmp_path: Path, run: Run) -> None:
     path = write_bits(tmp_path / "bits.npz", {"full": 0.0, "bigbird": 0.0}, **changes)
-    refused(run("report-ablation", "--steps", path, "-o", tmp_path / "out"), 1, path, message)
+    refused(run("experiment ablation-report", "--steps", path, "-o", tmp_path / "out"), 1, path, message)
     assert not (tmp_path / "out").exists()
 
 
 def test_wrong_reports(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
-    words = ("report-ablation", "--steps", files["steps"], "-o", tmp_path / "out")
+    words = ("experiment ablation-report", "--steps", files["steps"], "-o", tmp_path / "out")
     refused(
         run(*words, "--reference", "performer"), 2, "--reference 'performer': is not one of full, bigbird"
     )

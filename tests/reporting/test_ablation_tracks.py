@@ -112,7 +112,13 @@ def test_positives_of_one_stretch_have_no_interval(tmp_path: Path) -> None:
 def test_a_track_that_can_not_be_judged_loses_no_other(tmp_path: Path, run: Run) -> None:
     _, scores = drawn_rows()
     tracks = write_tracks_of(tmp_path / "t", np.zeros(60, np.int8), scores, np.arange(60) * 10_000)
-    words = ["report-ablation", "--steps", write_bits(tmp_path / "steps.npz"), "-o", tmp_path / "out"]
+    words = [
+        "experiment ablation-report",
+        "--steps",
+        write_bits(tmp_path / "steps.npz"),
+        "-o",
+        tmp_path / "out",
+    ]
     words += [f"--predictions={name}={path}" for name, path in tracks.predictions.items()]
     words += ["--labels", tracks.labels, "--track-table", tracks.table, "--track=FAR"]
     refused(

@@ -84,7 +84,7 @@ def test_the_summary_has_the_errors_beside_the_other_figures(run: Run, model: Pa
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
     files = {name: tmp_path / f"report/{name}.tsv" for name in ("promoters", "calibration")}
     words = [f"--{name}={path}" for name, path in files.items()]
-    assert run("summarize", *words, "-o", tmp_path / "summary.tsv").code == 0
+    assert run("report summary", *words, "-o", tmp_path / "summary.tsv").code == 0
     found = pd.read_csv(tmp_path / "summary.tsv", sep="\t")
     assert (found["section"] == "promoters, genomic").all()
     table = pd.read_csv(files["calibration"], sep="\t").set_index("probabilities")
@@ -93,7 +93,7 @@ def test_the_summary_has_the_errors_beside_the_other_figures(run: Run, model: Pa
         expected = [table.loc[name, f"ece_debiased{end}"] for end in ("", "_low", "_high")]
         assert row[["value", "low", "high"]].tolist() == pytest.approx(expected, rel=1e-4)
     files["calibration"].write_text("negative_set\n")
-    refused(run("summarize", *words), 1, files["calibration"], "no column 'probabilities'")
+    refused(run("report summary", *words), 1, files["calibration"], "no column 'probabilities'")
 
 
 @pytest.fixture

@@ -239,32 +239,40 @@ def test_what_is_refused(
 ) -> None:
     directories, labels, tracks = chromatin
     out = ("-o", tmp_path / "out")
-    refused(run("report-table", "table8", promoters[0], *out), 2, "'table8' is not a table: choose table5")
-    refused(run("report-table", "table7", *directories, *out), 2, "table7: name --labels and --track-table")
-    words = ("report-table", "table6", *promoters, "--labels", labels)
+    refused(
+        run("report paper-table", "table8", promoters[0], *out), 2, "'table8' is not a table: choose table5"
+    )
+    refused(
+        run("report paper-table", "table7", *directories, *out), 2, "table7: name --labels and --track-table"
+    )
+    words = ("report paper-table", "table6", *promoters, "--labels", labels)
     told = "--labels, --track-table and --min-positives go with table7, not with table6"
     refused(run(*words, *out), 2, told)
-    refused(run("report-table", "table5", labels, labels, *out), 2, "one table of bits per base, not of 2")
     refused(
-        run("report-table", "table6", promoters[0], "--bits", f"a={labels}", *out),
+        run("report paper-table", "table5", labels, labels, *out), 2, "one table of bits per base, not of 2"
+    )
+    refused(
+        run("report paper-table", "table6", promoters[0], "--bits", f"a={labels}", *out),
         *(2, "--bits goes with table5, not with table6"),
     )
-    refused(run("report-table", "table6", tmp_path / "none", *out), 1, "none: no such model directory")
+    refused(run("report paper-table", "table6", tmp_path / "none", *out), 1, "none: no such model directory")
     refused(
-        run("report-table", "table6", directories[0], *out), 1, "is of chromatin, the table is of promoters"
+        run("report paper-table", "table6", directories[0], *out),
+        1,
+        "is of chromatin, the table is of promoters",
     )
     twice = tmp_path / "twice"
     shutil.copytree(promoters[-1], twice)
     refused(
-        run("report-table", "table6", *promoters, twice, *out),
+        run("report paper-table", "table6", *promoters, twice, *out),
         *(1, "twice: is the same predictor with the same seed as", "gc"),
     )
     (twice / "comparator.json").write_text('{"comparator": 3}')
-    refused(run("report-table", "table6", twice, *out), 1, "is not a description of a comparator")
+    refused(run("report paper-table", "table6", twice, *out), 1, "is not a description of a comparator")
     fewer = promoter_comparator(tmp_path / "fewer", "gc", 2, 1.0, pairs=200)
-    refused(run("report-table", "table6", *promoters, fewer, *out), 1, "they can't be compared")
+    refused(run("report paper-table", "table6", *promoters, fewer, *out), 1, "they can't be compared")
     few = track_comparator(tmp_path / "few", "gc", 1, [0, 1], bins=50)
-    words = ("report-table", "table7", *directories, few, "--labels", labels, "--track-table", tracks)
+    words = ("report paper-table", "table7", *directories, few, "--labels", labels, "--track-table", tracks)
     refused(run(*words, *out), 1, "few: predicts 50 bins, the others 60")
     write_tracks(few / "tracks.tsv", [Track("a", "TF"), Track("x", "TF")])
     refused(run(*words, *out), 1, "few: predicts track 'x', which the data set hasn't got")

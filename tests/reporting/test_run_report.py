@@ -133,7 +133,7 @@ def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
 
 def test_the_command(tmp_path: Path, files: list[Path], run: Run) -> None:
     (tmp_path / "run.yaml").write_text("genome: {valid: [demo5], test: [demo6]}\n")
-    words = ("report-run", tmp_path / "run.yaml", *files)
+    words = ("report run", tmp_path / "run.yaml", *files)
     assert run(*words, "-o", tmp_path / "page.html").code == 0
     assert "<h2>Summary</h2>" in (tmp_path / "page.html").read_text()
     refused(run(*words, "-o", files[0]), 2, "is the input")

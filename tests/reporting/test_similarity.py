@@ -116,14 +116,22 @@ def test_tables_of_nearest_windows_that_will_not_do(
 
 def test_what_the_command_refuses(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     model, nearest = f"--predictions=genomic/model={files['model']}", f"--nearest=genomic={files['nearest']}"
-    command, out = "report-promoter-similarity", ("-o", tmp_path / "out")
-    result = run(command, model, nearest, *out, "--bounds", "0.5")
+    command, out = "evaluate promoters-by-similarity", ("-o", tmp_path / "out")
+    result = run(command, model, nearest, *out, "--similarity-bins", "0.5")
     assert (result.code, result.out) == (0, "") and "genomic, below 0.5: model AUROC 0." in result.err
     wrong = f"--predictions=genomic={files['model']}"
     refused(run(command, wrong, nearest, *out), 2, "--predictions genomic=", "expected SET/NAME=FILE")
     refused(run(command, model, f"--nearest=x={files['nearest']}", *out), 2, "set 'genomic': has no nearest")
-    refused(run(command, model, nearest, *out, "--bounds", "0.3;0.5"), 2, "--bounds '0.3;0.5': expected")
-    refused(run(command, model, nearest, *out, "--bounds", "0.5,0.3"), 2, "bounds 0.5, 0.3: there must be")
+    refused(
+        run(command, model, nearest, *out, "--similarity-bins", "0.3;0.5"),
+        2,
+        "--similarity-bins '0.3;0.5': expected",
+    )
+    refused(
+        run(command, model, nearest, *out, "--similarity-bins", "0.5,0.3"),
+        2,
+        "bounds 0.5, 0.3: there must be",
+    )
     refused(run(command, model, f"--nearest=genomic={tmp_path / 'no.tsv'}", *out), 1, "no.tsv: no such file")
 
 
@@ -161,7 +169,7 @@ def test_strata_of_bins_have_the_medians_of_their_tracks(bins: dict[str, Path], 
 def test_bins_that_do_not_belong_together(run: Run, bins: dict[str, Path], tmp_path: Path) -> None:
     np.save(tmp_path / "short.npy", np.zeros((199, 3), np.float32))
     command = [
-        "report-bin-similarity",
+        "evaluate bins-by-similarity",
         bins["nearest"],
         "--labels",
         bins["labels"],

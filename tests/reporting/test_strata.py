@@ -192,7 +192,7 @@ def test_curves_and_the_page_show_the_position_regression(files: dict[str, Path]
 
 
 def test_the_command(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
-    words = ["report-promoters", f"--predictions=genomic={files['model']}", "-o", tmp_path / "report"]
+    words = ["evaluate promoters", f"--predictions=genomic={files['model']}", "-o", tmp_path / "report"]
     outcome = run(*words, f"--position=genomic={files['position']}")
     assert outcome.code == 0
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")

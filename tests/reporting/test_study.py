@@ -121,7 +121,7 @@ def test_a_job_that_was_not_measured_is_not_spoken_of(tmp_path: Path, run: Run) 
     said = study_report(found, tmp_path / "report", benchmarks=benchmarks).sentences
     assert not any("Pretraining took" in sentence for sentence in said)
     (benchmarks / "pretrain.tsv").write_text("s\n1\n")
-    words = ("report-study", *found, "-o", tmp_path / "report")
+    words = ("experiment pretraining-study", *found, "-o", tmp_path / "report")
     refused(run(*words, "--benchmarks", benchmarks), 1, "pretrain.tsv: no column 'cpu_time'")
     refused(run(*words, "--benchmarks", found[0] / "config.json"), 2, "is not a directory")
 
@@ -175,7 +175,14 @@ def test_tracks_with_few_positives_have_no_part_in_the_median(tmp_path: Path, ru
     labels = toy_labels(8)
     labels[1:, :2] = 0  # one positive
     PackedLabels.from_dense(labels).save(tmp_path / "labels.npz")
-    words = ("report-study", *found, "--labels", tmp_path / "labels.npz", "-o", tmp_path / "report")
+    words = (
+        "experiment pretraining-study",
+        *found,
+        "--labels",
+        tmp_path / "labels.npz",
+        "-o",
+        tmp_path / "report",
+    )
     for least, counting in ((1, range(8)), (2, range(2, 8))):
         assert run(*words, "--min-positives", least).code == 0
         table = pd.read_csv(tmp_path / "report/study.tsv", sep="\t")
@@ -234,12 +241,12 @@ def test_another_pretraining_and_two_lengths_of_longer(tmp_path: Path) -> None:
 
 
 def test_the_command(models: list[Path], tmp_path: Path, run: Run) -> None:
-    result = silent(run)("report-study", *models[:9], "-o", tmp_path / "report")
+    result = silent(run)("experiment pretraining-study", *models[:9], "-o", tmp_path / "report")
     assert result.code == 0 and "pretrained weights do better at 5 %" in result.err
     names = {"study.tsv", "study.svg", "study_steps.svg", "study.txt"}
     assert names < {path.name for path in (tmp_path / "report").iterdir()}
     again = tmp_path / "again"
-    assert run("report-study", *models[:9], "-o", again).code == 0
+    assert run("experiment pretraining-study", *models[:9], "-o", again).code == 0
     assert all((again / name).read_bytes() == (tmp_path / "report" / name).read_bytes() for name in names)
 
 
@@ -259,18 +266,24 @@ def test_damaged_models(tmp_path: Path, run: Run, file: str, content: str | None
     (model / file).unlink()
     if content is not None:
         (model / file).write_text(content)
-    refused(run("report-study", model, "-o", tmp_path / "report"), 1, model, message)
+    refused(run("experiment pretraining-study", model, "-o", tmp_path / "report"), 1, model, message)
     assert not (tmp_path / "report").exists()
-    refused(run("report-study", tmp_path / "gone", "-o", tmp_path / "report"), 1, "no such model directory")
+    refused(
+        run("experiment pretraining-study", tmp_path / "gone", "-o", tmp_path / "report"),
+        1,
+        "no such model directory",
+    )
 
 
 def test_other_windows_are_not_compared(tmp_path: Path, run: Run) -> None:
     pair = [write_model(tmp_path / "one"), write_model(tmp_path / "other", start="random", pairs=200)]
-    refused(run("report-study", *pair, "-o", tmp_path / "report"), 1, "they can't be compared")
+    refused(
+        run("experiment pretraining-study", *pair, "-o", tmp_path / "report"), 1, "they can't be compared"
+    )
     labels = np.ones(600, int)
     for path in pair:
         write_predictions(path / "predictions.parquet", labels, np.full(600, 0.5))
-    refused(run("report-study", *pair, "-o", tmp_path / "report"), 1, "holds no negatives")
+    refused(run("experiment pretraining-study", *pair, "-o", tmp_path / "report"), 1, "holds no negatives")
 
 
 def test_probes_as_a_table(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Measurements of steps, as `measure-training` writes them."""
+"""Measurements of steps, as `experiment profile-training` writes them."""
 
 import json
 from pathlib import Path

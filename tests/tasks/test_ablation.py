@@ -41,7 +41,7 @@ def models(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     for name in ("window", "full"):
         found[f"{name}-1"] = home / name
         words = ("--set", f"encoder.attention={name}", "--set", "pretraining.steps=8")
-        invoke("pretrain", tiny_config, "-o", home / name, "--checkpoints", home / "checkpoints", *words)
+        invoke("pretrain", tiny_config, "-o", home / name, "--checkpoint-dir", home / "checkpoints", *words)
     return found
 
 
@@ -152,7 +152,7 @@ def test_the_same_step_has_the_same_steps_and_seconds_are_taken_as_said(tmp_path
     [
         ({"tokens": 128}, "has no measurement of inputs of 96 tokens"),
         ({"sequences": 8}, "was measured with 8 inputs of 96 tokens a step, not 4"),
-        ({"lengths": []}, "is not what measure-training writes"),
+        ({"lengths": []}, "is not what experiment profile-training writes"),
         ({"clock": None}, "doesn't say which attention was measured"),
     ],
 )
@@ -168,7 +168,7 @@ def test_measurements_of_other_steps_are_refused(
 
 def test_a_plan_needs_one_time(run: Run, tiny_config: Path, tmp_path: Path) -> None:
     cost = write_cost(tmp_path / "a.json", 0.5)
-    words = ("plan-same-time", tiny_config, cost, "-o", tmp_path / "plan.yaml")
+    words = ("experiment match-compute", tiny_config, cost, "-o", tmp_path / "plan.yaml")
     refused(run(*words), 2, "name either --reference or --seconds")
     refused(run(*words, "--seconds", "3", "--reference", cost), 2, "name either")
     refused(run(*words, "--seconds", "0"), 2, "--seconds 0: is not a time above 0")
@@ -200,7 +200,7 @@ def test_bits_of_causal_models_are_those_of_the_evaluation(
     tokens, words = results(tiny_config) / "tokens", ("--set", "encoder.causal=true")
     words += ("--set", "encoder.attention=full", "--set", "pretraining.steps=8")
     causal = tmp_path / "causal"
-    invoke("pretrain", tiny_config, "-o", causal, "--checkpoints", tmp_path / "checkpoints", *words)
+    invoke("pretrain", tiny_config, "-o", causal, "--checkpoint-dir", tmp_path / "checkpoints", *words)
     judge_models({"causal-1": causal}, tokens, tmp_path / "bits.npz", sequence_tokens=64, sequences=20)
     found = read_models_bits(tmp_path / "bits.npz")
     evaluate_pretraining(
@@ -224,9 +224,15 @@ def test_models_have_a_mechanism_and_a_seed(run: Run, tiny_config: Path, tmp_pat
         tmp_path / "bits.npz",
     )
     refused(
-        run("judge-models", "full=there", *words), 2, "'full' is not a mechanism and a seed, as bigbird-1"
+        run("experiment score-masked", "full=there", *words),
+        2,
+        "'full' is not a mechanism and a seed, as bigbird-1",
     )
-    refused(run("judge-models", "there", *words), 2, "judge-models 'there': expected NAME=FILE")
+    refused(
+        run("experiment score-masked", "there", *words),
+        2,
+        "experiment score-masked 'there': expected NAME=FILE",
+    )
 
 
 def test_models_that_see_other_tokens_are_refused(

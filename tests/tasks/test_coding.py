@@ -285,7 +285,7 @@ def test_intergenic_negatives_need_an_annotation(tiny_config: Path, tmp_path: Pa
         make(config, tmp_path / "windows", None)
     with pytest.raises(ConfigError, match=r"negative_sets: 'intergenic' needs .* promoters\.annotation"):
         config.check_targets()
-    outcome = run("prepare-windows", tiny_config, "--set", SETS, "-o", tmp_path / "windows")
+    outcome = run("prepare promoter-windows", tiny_config, "--set", SETS, "-o", tmp_path / "windows")
     assert outcome.code != 0 and "--annotation FILE" in outcome.err and not (tmp_path / "windows").exists()
 
 
@@ -296,7 +296,7 @@ def test_the_command_takes_the_file_of_the_option_or_of_the_configuration(
         ("option", ["--annotation", annotation]),
         ("key", ["--set", f"promoters.annotation={annotation}"]),
     ):
-        outcome = run("prepare-windows", tiny_config, "--set", SETS, *words, "-o", tmp_path / name)
+        outcome = run("prepare promoter-windows", tiny_config, "--set", SETS, *words, "-o", tmp_path / name)
         assert outcome.code == 0, outcome.err
         assert "genomic negatives more than half coding" in outcome.err
     one, other = ((tmp_path / name / "windows.parquet").read_bytes() for name in ("option", "key"))

@@ -69,7 +69,7 @@ def promoter(checkpoint: Path, tiny_config: Path) -> Path:
     invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
         *("--pretrained", home / "pretrained", "-o", home / "promoter"),
-        *("--checkpoints", home / "checkpoints"),
+        *("--checkpoint-dir", home / "checkpoints"),
         *(word for setting in settings for word in ("--set", setting)),
     )
     return home / "promoter"
@@ -150,15 +150,15 @@ def test_exported_it_gives_the_same_probabilities_there(promoter: Path, tmp_path
 
 def test_genome_commands_take_its_tokenizer(checkpoint: Path, tiny_config: Path, tmp_path: Path) -> None:
     file = checkpoint / "tokenizer.json"
-    invoke("tokenize", tiny_config, "--tokenizer", file, "-o", tmp_path / "tokens")
-    invoke("describe-tokens", tiny_config, "--tokenizer", file, "-o", tmp_path / "s.json")
+    invoke("prepare tokens", tiny_config, "--tokenizer", file, "-o", tmp_path / "tokens")
+    invoke("prepare token-stats", tiny_config, "--tokenizer", file, "-o", tmp_path / "s.json")
     found = json.loads((tmp_path / "s.json").read_text())
     genome = found["genome"]
     assert found["vocabulary"] == 120 and genome["bases"] == 54_000
     assert genome["unknown_rate"] == 0 and genome["bases_per_token"] > 1
     invoke(
         *("pretrain", tiny_config, "--tokens", tmp_path / "tokens", "--tokenizer", file),
-        *("-o", tmp_path / "model", "--checkpoints", tmp_path / "checkpoints"),
+        *("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints"),
         *("--set", "pretraining.next_sentence=false", "--set", "pretraining.steps=4"),
     )
     model = load(tmp_path / "model")

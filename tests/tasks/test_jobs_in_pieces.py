@@ -230,9 +230,9 @@ def test_precision_is_part_of_a_job_and_said(run: Run, home: Path, tmp_path: Pat
         refused(run(*words, "--precision", "float16"), 2, "precision float16: for GPUs; on a CPU choose")
         refused(run(*words, "--precision", "double"), 2, "precision 'double': choose one of float32")
     pieces = [tmp_path / "1", tmp_path / "2"]
-    assert run(*scan, "--piece", "1/2", "-o", pieces[0]).code == 0
-    assert run(*scan, "--piece", "2/2", "-o", pieces[1], "--precision", "bfloat16").code == 0
-    refused(run("merge-pieces", *pieces, "-o", tmp_path / "x.tsv"), 1, "2: is not of the same job", "command")
+    assert run(*scan, "--shard", "1/2", "-o", pieces[0]).code == 0
+    assert run(*scan, "--shard", "2/2", "-o", pieces[1], "--precision", "bfloat16").code == 0
+    refused(run("merge-shards", *pieces, "-o", tmp_path / "x.tsv"), 1, "2: is not of the same job", "command")
 
 
 def test_an_index_comes_with_the_merged_file_and_an_old_one_goes(home: Path, tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_standard_input_and_output(run: Run, home: Path, tmp_path: Path) -> None
     whole = run(*scan, stdin=fasta).out
     assert whole.count("\n") > 30
     for number in (1, 2):
-        assert run(*scan, "--piece", f"{number}/2", "-o", tmp_path / f"{number}", stdin=fasta).code == 0
-    result = run("merge-pieces", tmp_path / "2", tmp_path / "1")
+        assert run(*scan, "--shard", f"{number}/2", "-o", tmp_path / f"{number}", stdin=fasta).code == 0
+    result = run("merge-shards", tmp_path / "2", tmp_path / "1")
     assert result.out == whole and "2 pieces, " in result.err
 
 
@@ -269,7 +269,7 @@ def pieces(run: Run, home: Path, tmp_path: Path) -> list[Path]:
 
 
 def scan_piece(run: Run, home: Path, output: Path, piece: str, *more: object, model: str = "promoter") -> Any:
-    return run("score-promoters", home / model, home / "genome.fa", "--piece", piece, "-o", output, *more)
+    return run("score-promoters", home / model, home / "genome.fa", "--shard", piece, "-o", output, *more)
 
 
 def test_sets_that_are_not_all_of_one_job_are_refused(
@@ -279,7 +279,7 @@ def test_sets_that_are_not_all_of_one_job_are_refused(
     out = tmp_path / "out.tsv"
 
     def wrong(*paths: Path, code: int = 1) -> Callable[..., str]:
-        result = run("merge-pieces", *paths, "-o", out)
+        result = run("merge-shards", *paths, "-o", out)
         assert not out.exists()
         return lambda *parts: refused(result, code, *parts)
 
@@ -302,7 +302,7 @@ def test_sets_that_are_not_all_of_one_job_are_refused(
     wrong(first, tmp_path / "none")("none: no such file")
     # A piece of other work, and a result where a piece should be.
     words = (home / "x.vcf", "--reference", home / "genome.fa.gz", "--offsets", 1)
-    assert run("score-variants", home / "chromatin", *words, "--piece", "2/3", "-o", other).code == 0
+    assert run("score-variants", home / "chromatin", *words, "--shard", "2/3", "-o", other).code == 0
     wrong(first, other, third)("it has effects of variants, not scored windows")
 
 
@@ -310,18 +310,18 @@ def test_the_same_names_with_another_content_are_another_job(run: Run, home: Pat
     fasta, model = tmp_path / "genome.fa", tmp_path / "model"
     shutil.copy(home / "genome.fa", fasta)
     shutil.copytree(home / "promoter", model)
-    words = ("score-promoters", model, fasta, "--piece")
+    words = ("score-promoters", model, fasta, "--shard")
     assert run(*words, "1/2", "-o", tmp_path / "1").code == 0
     text = fasta.read_text()
     fasta.write_text(text.replace("ACGTA\n", "ACGTC\n"))  # as long as before
     assert run(*words, "2/2", "-o", tmp_path / "2").code == 0
-    result = run("merge-pieces", tmp_path / "1", tmp_path / "2")
+    result = run("merge-shards", tmp_path / "1", tmp_path / "2")
     refused(result, 1, "2: is not of the same job as", f"it differs in content ({fasta})")
     fasta.write_text(text)
     shutil.rmtree(model)
     shutil.copytree(home / "other", model)
     assert run(*words, "2/2", "-o", tmp_path / "2").code == 0
-    result = run("merge-pieces", tmp_path / "1", tmp_path / "2")
+    result = run("merge-shards", tmp_path / "1", tmp_path / "2")
     refused(result, 1, "2: is not of the same job as", "its model is ")
 
 
@@ -341,26 +341,26 @@ def test_damaged_pieces_are_refused(run: Run, pieces: list[Path], tmp_path: Path
     made += [packed(rows, number="2"), packed(rows, job=[]), packed(rows, job={}), packed(rows, number=7)]
     for data in [*faults.values(), *made]:
         pieces[1].write_bytes(data)
-        result = run("merge-pieces", *pieces, "-o", tmp_path / "out.tsv")
+        result = run("merge-shards", *pieces, "-o", tmp_path / "out.tsv")
         refused(result, 1, "2.piece: ")
         assert not (tmp_path / "out.tsv").exists()
     pieces[1].write_bytes(packed(rows, **{"bigbird-dna": "99.0"}))
-    refused(run("merge-pieces", *pieces), 1, "bigbird-dna 99.0 wrote it, not ")
-    refused(run("merge-pieces", pieces[1]), 1, "merge pieces with the version that wrote them")
+    refused(run("merge-shards", *pieces), 1, "bigbird-dna 99.0 wrote it, not ")
+    refused(run("merge-shards", pieces[1]), 1, "merge pieces with the version that wrote them")
 
 
 def test_options_that_make_no_sense_are_refused(
     run: Run, home: Path, pieces: list[Path], tmp_path: Path
 ) -> None:
     refused(scan_piece(run, home, tmp_path / "x", "4/3"), 2, "piece '4/3': say which one of how many")
-    words = ("score-promoters", home / "promoter", home / "genome.fa", "--piece", "1/3")
+    words = ("score-promoters", home / "promoter", home / "genome.fa", "--shard", "1/3")
     refused(run(*words), 2, "piece 1/3: ", "name a file for it with -o")
     refused(run(*words, "-o", tmp_path), 2, "is a directory")
     refused(
-        run("merge-pieces", *pieces, "-o", tmp_path / "x.bw"), 2, "its ending says bigwig", "--format tsv"
+        run("merge-shards", *pieces, "-o", tmp_path / "x.bw"), 2, "its ending says bigwig", "--format tsv"
     )
-    refused(run("merge-pieces", *pieces, "-o", pieces[0]), 2, "1.piece: is the input")
-    refused(run("merge-pieces", *pieces, "-o", tmp_path / "no/x.tsv"), 2, "there is no directory")
+    refused(run("merge-shards", *pieces, "-o", pieces[0]), 2, "1.piece: is the input")
+    refused(run("merge-shards", *pieces, "-o", tmp_path / "no/x.tsv"), 2, "there is no directory")
     assert {path.name for path in tmp_path.iterdir()} == {"1.piece", "2.piece", "3.piece"}
 
 
@@ -371,5 +371,5 @@ def test_a_bigwig_without_any_score_is_refused_when_it_is_merged(
     fasta.write_text(">n\n" + "N" * 200 + "\n")
     words = ("score-promoters", home / "promoter", fasta, "--format", "bigwig")
     said = refused(run(*words, "-o", tmp_path / "x.bw"), 1, "no window has a score")
-    assert run(*words, "--piece", "1/1", "-o", tmp_path / "1").code == 0
-    assert refused(run("merge-pieces", tmp_path / "1", "-o", tmp_path / "x.bw"), 1) == said
+    assert run(*words, "--shard", "1/1", "-o", tmp_path / "1").code == 0
+    assert refused(run("merge-shards", tmp_path / "1", "-o", tmp_path / "x.bw"), 1) == said

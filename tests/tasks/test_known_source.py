@@ -1,6 +1,6 @@
 """The measure itself: on a source whose entropy is known, nothing knows more of a hidden base than there is.
 
-A model that `pretrain` makes and all baselines are judged by `evaluate-pretraining`'s code on sequence of a
+A model that `pretrain` makes and all baselines are judged by `evaluate pretraining`'s code on sequence of a
 Markov source, a token for each base. The oracle is the source itself: the exact chances of the very same
 hidden bases, given those that are seen.
 """

@@ -363,9 +363,9 @@ def test_rivals_that_are_fitted_apart_make_the_same_table(
     path, again = tmp_path / "rivals.npz", tmp_path / "again.tsv"
     settings = ("pretraining.sequence_tokens=64", "pretraining.ngram_order=6")
     words = [word for setting in settings for word in ("--set", setting)]
-    invoke("fit-pretraining-baseline", tiny_config, *words, "--sequences", 30, "-o", path)
+    invoke("train baseline-language", tiny_config, *words, "--sequences", 30, "-o", path)
     words = ["--sequences", 30, "--sequence-tokens", 64, "--baselines", path, "--device", "cpu"]
-    invoke("evaluate-pretraining", model, "--tokens", tokens, *words, "-o", again)
+    invoke("evaluate pretraining", model, "--tokens", tokens, *words, "-o", again)
     assert again.read_bytes() == table.read_bytes()
     options: dict[str, Any] = {"sequence_tokens": 64, "sequences": 30, "baselines": path}
     for change in ({"sequences": 29}, {"sequence_tokens": 65}):
@@ -384,7 +384,7 @@ def test_rivals_that_are_fitted_apart_make_the_same_table(
 def test_a_model_judged_alone_has_the_same_figures(judged: tuple[Path, Path, Path], tmp_path: Path) -> None:
     model, tokens, table = judged
     words = [model, "--tokens", tokens, "--sequences", 30, "--sequence-tokens", 64, "--device", "cpu"]
-    invoke("evaluate-pretraining", *words, "--alone", "-o", tmp_path / "alone.tsv")
+    invoke("evaluate pretraining", *words, "--model-only", "-o", tmp_path / "alone.tsv")
     beside = read_bits(table)
     own = beside[beside["predictor"].isin(["model", "model" + TOLD])].reset_index(drop=True)
     alone = read_bits(tmp_path / "alone.tsv")
@@ -400,7 +400,7 @@ def test_what_can_t_be_judged_is_refused(
         evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", sequence_tokens=999)
     with pytest.raises(DataError, match="not a token store"):
         evaluate_pretraining(model, tmp_path, tmp_path / "bits.tsv")
-    with pytest.raises(UsageError, match="--alone goes without --baselines"):
+    with pytest.raises(UsageError, match="--model-only goes without --baselines"):
         evaluate_pretraining(model, tokens, tmp_path / "bits.tsv", baselines=tmp_path / "a.npz", alone=True)
     assert not (tmp_path / "bits.tsv").exists()
 

@@ -80,7 +80,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_command(tiny_config: Path, pretrained: Path, tmp_path: Path, run: Run) -> None:
-    words = ("probe-promoters", tiny_config, "--negative-set", "genomic", "--pretrained", pretrained)
+    words = ("evaluate probe", tiny_config, "--negative-set", "genomic", "--pretrained", pretrained)
     words += ("--set", "promoters.evaluation.baseline_kmer=3")
     result = run(*words, "-o", tmp_path / "one", "--batch-size", 5)
     assert result.code == 0 and result.out == "", result.err
@@ -106,7 +106,7 @@ def test_what_cannot_be_probed(tiny_config: Path, tmp_path: Path, run: Run) -> N
         vocabulary=small_tokenizer().vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=8
     )
     save(tmp_path / "two", random_model(small_tokenizer(), config, settings), {}, {}, {})
-    words = ("probe-promoters", tiny_config, "-o", tmp_path / "report", "--negative-set")
+    words = ("evaluate probe", tiny_config, "-o", tmp_path / "report", "--negative-set")
     refused(
         run(*words, "genomic", "--pretrained", tmp_path / "two"),
         1,

@@ -40,7 +40,7 @@ def model(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *SCRATCH),
-        *("-o", directory / "model", "--checkpoints", directory / "checkpoints"),
+        *("-o", directory / "model", "--checkpoint-dir", directory / "checkpoints"),
         *(word for setting in settings for word in ("--set", setting)),
     )
     assert not list((directory / "checkpoints").iterdir())
@@ -78,7 +78,7 @@ def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: 
     for number, name in ((2, "more"), (0, "none")):
         invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "permuted", *SCRATCH),
-            *("-o", tmp_path / name, "--checkpoints", tmp_path / "checkpoints"),
+            *("-o", tmp_path / name, "--checkpoint-dir", tmp_path / "checkpoints"),
             *("--windows", tmp_path / "windows", "--set", "promoters.training.steps=2"),
             *("--set", f"promoters.calibration.negatives={number}"),
         )
@@ -182,11 +182,13 @@ def test_views_are_of_one_length_and_reach_from_end_to_end(views: int, jitter: i
 def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: Path) -> None:
     invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", "--shuffle-labels", *SCRATCH),
-        *("-o", tmp_path / "control", "--checkpoints", tmp_path / "checkpoints"),
+        *("-o", tmp_path / "control", "--checkpoint-dir", tmp_path / "checkpoints"),
     )
     control = json.loads((tmp_path / "control/metrics.json").read_text())["test"]
     assert control["auroc_low"] <= 0.5 <= control["auroc_high"]
-    invoke("fit-promoter-baseline", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "kmer.parquet")
+    invoke(
+        "train baseline-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "kmer.parquet"
+    )
     kmer = pd.read_parquet(tmp_path / "kmer.parquet")
     mine = pd.read_parquet(tmp_path / "control/predictions.parquet")
     places = [column for column in COLUMNS if column != "probability"]
@@ -222,7 +224,7 @@ def test_a_pretrained_encoder_of_other_shapes_is_refused(
 
 
 def test_a_pretraining_that_saw_the_held_out_contigs_is_reported(tiny_config: Path, tmp_path: Path) -> None:
-    places = ("--checkpoints", tmp_path / "checkpoints")
+    places = ("--checkpoint-dir", tmp_path / "checkpoints")
     short = ("--set", "pretraining.steps=2", "--set", "promoters.training.steps=2")
     invoke("pretrain", tiny_config, *short, "-o", tmp_path / "pretrained", *places)
     provenance = tmp_path / "pretrained/provenance.json"
@@ -249,14 +251,14 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_training(
     tiny_config: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     (tmp_path / "model").write_text("a file")
-    places = ("-o", tmp_path / "model", "--checkpoints", tmp_path / "checkpoints")
+    places = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
     with pytest.raises(UsageError, match="is a file, a directory is to be written"):
         invoke(command[0], tiny_config, *command[1:], *SCRATCH, *places)
     assert not (tmp_path / "checkpoints").exists()
 
 
 def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: Path, tmp_path: Path) -> None:
-    places = ("--checkpoints", tmp_path / "checkpoints")
+    places = ("--checkpoint-dir", tmp_path / "checkpoints")
     invoke(
         *("pretrain", tiny_config, "--set", "pretraining.steps=1", *places), *("-o", tmp_path / "pretrained")
     )
@@ -282,7 +284,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
 
 
 def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path: Path) -> None:
-    settings = ("--checkpoints", tmp_path / "checkpoints", "--set", "encoder.position=rotary")
+    settings = ("--checkpoint-dir", tmp_path / "checkpoints", "--set", "encoder.position=rotary")
     invoke(
         *("pretrain", tiny_config, "--set", "pretraining.steps=1", *settings),
         *("-o", tmp_path / "pretrained"),

@@ -20,7 +20,7 @@ from tests.cli.command import Run, refused
 def test_predictions_are_those_of_the_regression(
     run: Run, tiny_config: Path, tmp_path: Path, baseline: str
 ) -> None:
-    words = ["fit-promoter-baseline", tiny_config, "--negative-set", "genomic"]
+    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic"]
     assert run(*words, "--baseline", baseline, "-o", tmp_path / "p.parquet").code == 0
     found = pd.read_parquet(tmp_path / "p.parquet")
     assert set(COLUMNS) <= set(found.columns) and set(found["split"]) == {"valid", "test"}
@@ -43,14 +43,14 @@ def test_predictions_are_those_of_the_regression(
 
 
 def test_k_mers_are_the_default(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    words = ["fit-promoter-baseline", tiny_config, "--negative-set", "genomic"]
+    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic"]
     assert run(*words, "-o", tmp_path / "a.parquet").code == 0
     assert run(*words, "--baseline", "k-mer", "-o", tmp_path / "b.parquet").code == 0
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
 def test_another_baseline_is_refused(run: Run, tiny_config: Path) -> None:
-    words = ["fit-promoter-baseline", tiny_config, "--negative-set", "genomic", "--baseline", "gc"]
+    words = ["train baseline-promoter", tiny_config, "--negative-set", "genomic", "--baseline", "gc"]
     refused(run(*words), 2, "baseline 'gc': choose one of k-mer, position")
 
 
@@ -66,16 +66,16 @@ def test_sequences_that_are_not_aligned_are_refused(
     (windows / "windows.json").write_text(json.dumps(described))
     common = ["--negative-set", "genomic", "--windows", windows, "-o", tmp_path / "out"]
     words = {
-        "baseline": ["fit-promoter-baseline", tiny_config, "--baseline", "position"],
-        "comparator": ["fit-promoter-comparator", tiny_config, "position"],
+        "baseline": ["train baseline-promoter", tiny_config, "--baseline", "position"],
+        "comparator": ["train comparator-promoter", tiny_config, "position"],
     }[command]
     told = "the baseline 'position' needs sequences that are aligned at the transcription start site"
     refused(run(*words, *common), 1, told)
     assert not (tmp_path / "out").exists()
     if command == "baseline":
-        assert run("fit-promoter-baseline", tiny_config, *common).code == 0
+        assert run("train baseline-promoter", tiny_config, *common).code == 0
 
 
 def test_bins_have_no_position(run: Run, tiny_config: Path, tmp_path: Path) -> None:
-    words = ["fit-chromatin-comparator", tiny_config, "position", "-o", tmp_path / "out"]
+    words = ["train comparator-chromatin", tiny_config, "position", "-o", tmp_path / "out"]
     refused(run(*words), 2, "position: is for promoters alone")

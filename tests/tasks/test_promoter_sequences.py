@@ -66,8 +66,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     positive, negative = fasta(home / "p.fa", promoters(240, 1)), fasta(home / "n.fa", others(360, 2))
     config = configuration(home, negatives="n.fa")
     results = home / "results"
-    invoke("prepare-sequences", positive, "--negatives", negative, "-o", results / "promoters")
-    invoke("train-tokenizer", config)
+    invoke("prepare sequences", positive, "--negatives", negative, "-o", results / "promoters")
+    invoke("prepare tokenizer", config)
     return config
 
 
@@ -87,15 +87,15 @@ def test_the_planted_motif_is_learnt_and_reported_with_the_shares_of_both_classe
     metrics = json.loads((model / "metrics.json").read_text())["test"]
     assert metrics["auroc"] > 0.8
     assert (metrics["n"], metrics["positives"]) == (60, 24)
-    invoke("fit-promoter-baseline", own, "--negative-set", "given", "-o", tmp_path / "kmer.parquet")
+    invoke("train baseline-promoter", own, "--negative-set", "given", "-o", tmp_path / "kmer.parquet")
     invoke(
-        *("report-promoters", f"--predictions=given={model / 'predictions.parquet'}"),
+        *("evaluate promoters", f"--predictions=given={model / 'predictions.parquet'}"),
         *(f"--baseline=given={tmp_path / 'kmer.parquet'}", "-o", tmp_path / "report"),
     )
     table = pd.read_csv(tmp_path / "report/promoters.tsv", sep="\t")
     assert list(table["model"]) == ["model", "k-mer"]
     assert list(table["n"]) == [60, 60] and list(table["positives"]) == [24, 24]
-    invoke("summarize", "--promoters", tmp_path / "report/promoters.tsv", "-o", tmp_path / "summary.tsv")
+    invoke("report summary", "--promoters", tmp_path / "report/promoters.tsv", "-o", tmp_path / "summary.tsv")
     assert "60 test windows, 40% positive" in (tmp_path / "summary.tsv").read_text()
 
 
@@ -152,11 +152,11 @@ def test_the_tokenizer_learns_from_no_held_out_sequence(own: Path, tmp_path: Pat
         changed = {key: text if table[key] == "train" else bases(rng) for key, text in records.items()}
         fasta(tmp_path / name, changed)
     invoke(
-        *("prepare-sequences", tmp_path / "p.fa", "--negatives", tmp_path / "n.fa", "-o", tmp_path / "data"),
+        *("prepare sequences", tmp_path / "p.fa", "--negatives", tmp_path / "n.fa", "-o", tmp_path / "data"),
         *("--splits", results / "promoters/splits.tsv"),
     )
     invoke(
-        *("train-tokenizer", home / "run.yaml", "--reference", tmp_path / "data/training.fa.gz"),
+        *("prepare tokenizer", home / "run.yaml", "--reference", tmp_path / "data/training.fa.gz"),
         *("-o", tmp_path / "tokenizer.model"),
     )
     assert (tmp_path / "tokenizer.model").read_bytes() == (results / "tokens/tokenizer.model").read_bytes()
@@ -164,8 +164,8 @@ def test_the_tokenizer_learns_from_no_held_out_sequence(own: Path, tmp_path: Pat
 
 def test_derived_negatives_are_made_of_the_positives_in_their_split(tmp_path: Path) -> None:
     fasta(tmp_path / "p.fa", promoters(60, 3))
-    command = ("prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data")
-    invoke(*command, "--derived", 3, "--upstream", UPSTREAM, "--seed", 5)
+    command = ("prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data")
+    invoke(*command, "--negatives-per-positive", 3, "--upstream", UPSTREAM, "--seed", 5)
     rows = read_windows(tmp_path / "data", "permuted").rows
     assert (rows.groupby("pair")["split"].nunique() == 1).all()
     counts = rows[rows["negative_set"] == "permuted"].groupby(["split", "pair"]).size()
@@ -174,7 +174,7 @@ def test_derived_negatives_are_made_of_the_positives_in_their_split(tmp_path: Pa
     origin = read_origin(tmp_path / "data")
     assert origin is not None and (origin.upstream, origin.downstream) == (60, 40)
     before = (tmp_path / "data/windows.parquet").read_bytes()
-    invoke(*command, "--derived", 3, "--upstream", UPSTREAM, "--seed", 5)
+    invoke(*command, "--negatives-per-positive", 3, "--upstream", UPSTREAM, "--seed", 5)
     assert (tmp_path / "data/windows.parquet").read_bytes() == before
 
 
@@ -182,7 +182,7 @@ def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) ->
     records = promoters(50, 4, motif="")
     records |= {f"{name}_copy": reverse_complement(text) for name, text in records.items()}
     records |= {f"{name}_like": text[20:] + text[:20] for name, text in promoters(50, 4, motif="").items()}
-    result = run("prepare-sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    result = run("prepare sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
     assert result.code == 0
     assert (
         "warning: 50 sequences are there twice in one file, on one strand or the other: 'p0_copy' of 'p0'"
@@ -197,7 +197,7 @@ def test_similar_sequences_and_copies_share_a_split(run: Run, tmp_path: Path) ->
     lines = "".join(f"{name}\t{split}\n" for name, split in moved.items())
     (tmp_path / "mine.tsv").write_text(lines)
     result = run(
-        *("prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "mine.tsv")
+        *("prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "mine.tsv")
     )
     held_out = sum(split != "train" for split in moved.values())
     assert f"warning: {held_out} of {held_out} held-out sequences are like one of the training" in result.err
@@ -209,7 +209,7 @@ def test_sequences_of_many_n_are_left_out_and_counted(run: Run, tmp_path: Path) 
     many, few = int(LENGTH * MAX_N) + 1, int(LENGTH * MAX_N)
     records["p3"] = "N" * many + records["p3"][many:]
     records["p4"] = "r" * few + records["p4"][few:]
-    result = run("prepare-sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    result = run("prepare sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
     assert "1 sequence holds too many N" in result.err and "10 IUPAC codes read as N" in result.err
     found = scan_fasta(tmp_path / "data/sequences.fa.gz")
     assert "p3" not in found and "p4" in found
@@ -220,7 +220,7 @@ def test_trimming_is_around_the_middle(tmp_path: Path) -> None:
     cores = {f"r{number}": bases(rng, 50) for number in range(40)}
     padded = {name: bases(rng, n) + text + bases(rng, n) for n, (name, text) in enumerate(cores.items())}
     fasta(tmp_path / "p.fa", padded)
-    invoke("prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--length", 50)
+    invoke("prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--length", 50)
     rows = read_windows(tmp_path / "data", "permuted").rows.query("negative_set == 'positive'")
     assert window_sequences(Reference(tmp_path / "data/sequences.fa.gz"), rows, 1) == [*cores.values()]
 
@@ -282,14 +282,14 @@ def test_mistakes_are_named_and_nothing_is_written(
         fasta(Path(f"{name}.fa"), content)
     for name, listed in {"some": names[:10], "more": [*names, "x"], "train": names}.items():
         Path(f"{name}.tsv").write_text("".join(f"{record}\ttrain\n" for record in listed))
-    refused(run("prepare-sequences", "p.fa", "-o", "data", *options), code, message, after_log=True)
+    refused(run("prepare sequences", "p.fa", "-o", "data", *options), code, message, after_log=True)
     assert not Path("data").exists()
 
 
 def test_sequences_that_are_all_alike_cannot_be_split(run: Run, tmp_path: Path) -> None:
     source = promoters(1, 8)["p0"]
     records = {f"p{i}": source[:i] + "ACGT"["ACGT".index(source[i]) - 1] + source[i + 1 :] for i in range(30)}
-    result = run("prepare-sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
+    result = run("prepare sequences", fasta(tmp_path / "p.fa", records), "-o", tmp_path / "data")
     refused(result, 1, "by groups of similar sequences: no positive is in split 'valid'", after_log=True)
 
 
@@ -320,7 +320,7 @@ def test_a_damaged_description_is_named(tmp_path: Path, window: object) -> None:
     with pytest.raises(DataError, match=r"windows\.json: has no window of whole numbers of bp"):
         read_origin(tmp_path)
     (tmp_path / "windows.json").write_text("[]")
-    with pytest.raises(DataError, match=r"windows\.json: not a file of prepare-windows"):
+    with pytest.raises(DataError, match=r"windows\.json: not a file of prepare promoter-windows"):
         read_origin(tmp_path)
 
 
@@ -334,13 +334,13 @@ def test_other_sequences_are_another_training(
     for number, seed in enumerate((1, 2, 2), start=1):
         fasta(tmp_path / "p.fa", promoters(40, seed))
         invoke(
-            "prepare-sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "s.tsv"
+            "prepare sequences", tmp_path / "p.fa", "-o", tmp_path / "data", "--splits", tmp_path / "s.tsv"
         )
         places.add((tmp_path / "data/windows.parquet").read_bytes())
         invoke(
             *("finetune-promoter", own, "--negative-set", "permuted", "--windows", tmp_path / "data"),
             *("--reference", tmp_path / "data/sequences.fa.gz", "-o", tmp_path / "model"),
-            *("--checkpoints", tmp_path / "checkpoints", "--set", "promoters.training.steps=1"),
+            *("--checkpoint-dir", tmp_path / "checkpoints", "--set", "promoters.training.steps=1"),
         )
         assert len([*(tmp_path / "checkpoints").iterdir()]) == min(number, 2)
     assert len(places) == 1
@@ -357,10 +357,10 @@ def test_promoters_of_different_lengths_have_no_base_positions(tmp_path: Path, r
         positive, negative = fasta(home / "p.fa", records), fasta(home / "n.fa", others(40, 6))
         config = configuration(home, negatives="n.fa", length=90)
         invoke(
-            *("prepare-sequences", positive, "--negatives", negative, "--length", "90"),
+            *("prepare sequences", positive, "--negatives", negative, "--length", "90"),
             *("-o", home / "results/promoters"),
         )
-        invoke("train-tokenizer", config)
+        invoke("prepare tokenizer", config)
         done = run(
             *("finetune-promoter", config, "--negative-set", "given"),
             *("--set", "promoters.training.steps=2"),

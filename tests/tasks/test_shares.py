@@ -64,7 +64,7 @@ def test_too_few_promoters_are_refused_before_anything_is_trained(
     tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:
     words = ("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", tmp_path / "model")
-    words += ("--set", "promoters.model.initial=random", "--checkpoints", tmp_path / "checkpoints")
+    words += ("--set", "promoters.model.initial=random", "--checkpoint-dir", tmp_path / "checkpoints")
     result = run(*words, "--set", "promoters.training.examples=0.02")
     refused(result, 2, "promoters.training.examples: a share of 0.02 of 98 training promoters leaves 2 of")
     assert not list(tmp_path.iterdir())
@@ -124,13 +124,13 @@ def study(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.cli.command import invoke
 
     home = tmp_path_factory.mktemp("study")
-    steps = ("--set", "pretraining.steps=4", "--checkpoints", home / "checkpoints")
+    steps = ("--set", "pretraining.steps=4", "--checkpoint-dir", home / "checkpoints")
     invoke("pretrain", tiny_config, *steps, "-o", home / "start")
     for start in ("pretrained", "random"):
         values = {"model.initial": start, "training.examples": 0.3, "training.seed": 5, "training.steps": 4}
         invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic", "-o", home / start / "model"),
-            *("--pretrained", home / "start", "--checkpoints", home / "checkpoints"),
+            *("--pretrained", home / "start", "--checkpoint-dir", home / "checkpoints"),
             *(word for key, value in values.items() for word in ("--set", f"promoters.{key}={value}")),
         )
     return home
@@ -138,7 +138,7 @@ def study(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_study_by_its_commands(study: Path, tmp_path: Path, run: Run) -> None:
     models = [study / "pretrained" / "model", study / "random" / "model"]
-    words = ("report-study", *models, "--pretrained", study / "start", "-o", tmp_path)
+    words = ("experiment pretraining-study", *models, "--pretrained", study / "start", "-o", tmp_path)
     result = run(*words)
     assert result.code == 0, result.err
     table = pd.read_csv(tmp_path / "study.tsv", sep="\t")

@@ -300,7 +300,14 @@ def compare(home: Path, run: Run, tmp_path: Path) -> Compare:
 
     def call(*models: str, genome: str = "genome", spans: int = 40) -> pd.DataFrame:
         result = run(
-            *("compare-pretraining", *(home / name for name in models), "--contig", "a", "--exclude", "b"),
+            *(
+                "evaluate across-tokenizers",
+                *(home / name for name in models),
+                "--contig",
+                "a",
+                "--exclude",
+                "b",
+            ),
             *("--reference", home / f"{genome}.fa.gz", "--spans", spans, "--span", 2, "--context", 20),
             *("-o", tmp_path / "out.tsv"),
         )
@@ -362,14 +369,26 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_told_in_a_sentence(name: str, home: Path, run: Run, tmp_path: Path) -> None:
     models, options, code, said = MISTAKES[name]
-    words = ["compare-pretraining", *(home / model for model in models), "--reference", home / "genome.fa.gz"]
+    words = [
+        "evaluate across-tokenizers",
+        *(home / model for model in models),
+        "--reference",
+        home / "genome.fa.gz",
+    ]
     words += ["--contig", "a", "--spans", 20, "--span", 2, "--context", 20, "-o", tmp_path / "out.tsv"]
     refused(run(*words, *options), code, *said)
     assert not [*tmp_path.iterdir()]
 
 
 def test_predictions_that_are_no_numbers_are_told(home: Path, run: Run, tmp_path: Path) -> None:
-    words = ["compare-pretraining", home / "broken", "--reference", home / "genome.fa.gz", "--contig", "a"]
+    words = [
+        "evaluate across-tokenizers",
+        home / "broken",
+        "--reference",
+        home / "genome.fa.gz",
+        "--contig",
+        "a",
+    ]
     result = run(*words, "--spans", 4, "--span", 1, "--context", 9, "-o", tmp_path / "out.tsv")
     refused(result, 1, "broken: its predictions are not finite", after_log=True)
     assert not [*tmp_path.iterdir()]

@@ -48,7 +48,7 @@ def test_a_damaged_store_is_refused(
     tokens = tmp_path / "tokens"
     shutil.copytree(tiny_config.parent / "results" / "tokens", tokens)
     damage(tokens / split / name)
-    written = ("-o", tmp_path / "model", "--checkpoints", tmp_path / "checkpoints")
+    written = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
     result = run("pretrain", tiny_config, "--tokens", tokens, *written)
     refused(result, 1, f"{tokens / split / name}: ", text)
     assert [path.name for path in tmp_path.iterdir()] == ["tokens"]

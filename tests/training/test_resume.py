@@ -34,7 +34,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _arguments(config: Path, output: Path, *more: str) -> list[str]:
-    return [str(config), "-o", str(output), "--checkpoints", str(output.parent / "checkpoints"), *more]
+    return [str(config), "-o", str(output), "--checkpoint-dir", str(output.parent / "checkpoints"), *more]
 
 
 def _weights(model: Path) -> bytes:

@@ -190,7 +190,7 @@ def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:
 def test_the_command_stops_in_time_and_goes_on_computed_otherwise(
     tiny_config: Path, tmp_path: Path, run: Run
 ) -> None:
-    words = ["pretrain", tiny_config, "--checkpoints", tmp_path / "checkpoints", "--threads", 1]
+    words = ["pretrain", tiny_config, "--checkpoint-dir", tmp_path / "checkpoints", "--threads", 1]
     words += ["--set", "encoder.dropout=0.0"]
     refused(run(*words, "-o", tmp_path / "m", "--time-limit", "soon"), 2, "--time-limit 'soon': expected")
     result = run(*words, "-o", tmp_path / "m", "--time-limit", "00:00:30")

@@ -34,7 +34,7 @@ COMMON = {
     "score_promoters": 2,
     "stage_config": 7,
     "summary": 1,
-    "tokenize": 1,
+    "prepare tokens": 1,
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
 }
@@ -64,10 +64,10 @@ CHROMATIN_ALONE = {
 SOURCE_JOBS = {
     "demo": {"simulate": 1},
     # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": {"fetch": 3, "finetune_promoter": 5, "promoter_baseline": 8},
+    "yeast": {"prepare fetch": 3, "finetune_promoter": 5, "promoter_baseline": 8},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 11}
+    "grch37": {"prepare fetch": 6, "unpack_deepsea": 1, "stage_config": 11}
     | CHROMATIN
     | {"chromatin_predictions": 1, "combine_chromatin": 1},
 }

@@ -45,15 +45,15 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
     assert jobs(text) == SEQUENCES
     data = "results/sequences/promoters"
     assert (
-        f"prepare-sequences '{tmp_path}/local data/promoters.fa'  --derived=4 --similarity=0.2 --seed=1"
+        f"prepare sequences '{tmp_path}/local data/promoters.fa'  --negatives-per-positive=4 --similarity=0.2 --seed=1"
         f" --negative-set=substituted --output {data}"
     ) in text
     assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text
     assert text.count(f"--windows {data} --reference {data}/sequences.fa.gz") == 4
     assert f"models/promoter-substituted {data}/test.fa.gz -o" in text and "--strand=+" in text
-    (summary,) = re.findall("bigbird-dna summarize .*", text)
+    (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--statistics" not in summary and "--pretraining" not in summary
-    for missing in ("simulated", "bedgraph", "draw-scores", "--pretrained"):
+    for missing in ("simulated", "bedgraph", "report plot-scores", "--pretrained"):
         assert missing not in text
 
 
@@ -71,16 +71,18 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
             },
         ),
     )
-    pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
+    pretraining = {"prepare_reference": 1, "prepare tokens": 1, "tokenizer_statistics": 1, "pretrain": 1}
     pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
     pretraining |= {"pretraining_report": 1, "stage_config": 6}
     # Sequences that are trimmed around their middle are not aligned at the start site.
     assert jobs(text) == SEQUENCES | pretraining | {"promoter_baseline": 1}
-    assert "--baseline k-mer" in text and "position" not in " ".join(re.findall("report-promoters .*", text))
+    assert "--baseline k-mer" in text and "position" not in " ".join(
+        re.findall("evaluate promoters .*", text)
+    )
     local = f"'{tmp_path}/local data"
     assert (
-        f"prepare-sequences {local}/promoters.fa' '--negatives={tmp_path}/local data/others.fa'"
-        f" '--splits={tmp_path}/local data/splits.tsv' --length=80 --upstream=60 --derived=4"
+        f"prepare sequences {local}/promoters.fa' '--negatives={tmp_path}/local data/others.fa'"
+        f" '--splits={tmp_path}/local data/splits.tsv' --length=80 --upstream=60 --negatives-per-positive=4"
         " --similarity=0.5 --seed=1 --negative-set=given --output"
     ) in text
     assert "--reference results/sequences/genome/reference.fa.gz -o results/sequences/tokens/tok" in text
@@ -107,10 +109,10 @@ def test_promoters_of_the_user_s_own(tmp_path: Path) -> None:
     changes = {"promoters": {"source": "my.sga"}, "chromatin": {"data": {"tracks": None}}}
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert jobs(text) == COMMON
-    assert f"prepare-promoters '{tmp_path}/local data/my.sga' " in text
+    assert f"prepare promoters '{tmp_path}/local data/my.sga' " in text
     assert "--promoters results/chr22/genome/promoters.tsv" in text
     # The example of scoring is the start of the test region.
-    assert "reference.fa.gz 22:20,500,001- --but=22:19,000,001-20,000,000 --assembly GRCh37" in text
+    assert "reference.fa.gz 22:20,500,001- --exclude=22:19,000,001-20,000,000 --assembly GRCh37" in text
 
 
 def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
@@ -130,13 +132,19 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     assert text.count("my-genome") == 7  # in the files of the stages that read the genome's section
     aliases = f"--aliases '{local}/names.tsv'"
     named = {name for name, words in commands.items() if aliases in words}
-    assert named == {"prepare-reference", "prepare-promoters", "extract", "score-variants"}
+    assert named == {"prepare reference", "prepare promoters", "prepare contig", "score-variants"}
     for name in named - {"score-variants"}:
         assert f"--assembly custom {aliases}" in commands[name]
-    assert "reference.fa.gz 'chr*' --but=chrM --but=chr2 " in commands["extract"]
+    assert "reference.fa.gz 'chr*' --exclude=chrM --exclude=chr2 " in commands["prepare contig"]
     override = f"""--set 'genome.aliases="{local}/names.tsv"'"""
     assert {name for name, words in commands.items() if override in words} == {
-        *("train-tokenizer", "tokenize", "describe-tokens", "prepare-windows", "prepare-chromatin")
+        *(
+            "prepare tokenizer",
+            "prepare tokens",
+            "prepare token-stats",
+            "prepare promoter-windows",
+            "prepare chromatin",
+        )
     }
     inputs = re.findall(r"^    input: (.*)$", text, re.MULTILINE)
     assert sum(f"{local}/names.tsv" in line for line in inputs) == len(named) + 5

@@ -44,7 +44,11 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
             r"^Shell command: (python -m bigbird_dna\.cli\.launch .*)$", job, re.MULTILINE
         ):
             words = shlex.split(launched[1])
-            (inside,) = (word.removeprefix("--inside=") for word in words if word.startswith("--inside="))
+            (inside,) = (
+                word.removeprefix("--container-command=")
+                for word in words
+                if word.startswith("--container-command=")
+            )
             assert shlex.split(inside) == expected
             found[job.split(":")[0]] = "--processes=2" in words
     assert set(found) == {name for name, rule in rules().items() if "{params.launch:q}" in rule}

@@ -23,7 +23,7 @@ from tests.workflow.dry_runs import (
 def test_chromatin_of_the_simulation(demo_run: str) -> None:
     # Variants on sequence that no training saw.
     assert "results/demo/simulated/variants.vcf.gz --contig=demo6 --reference" in demo_run
-    assert "report-variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
+    assert "evaluate variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
     report = "results/demo/report"
     assert (
         f"--groups={report}/chromatin/groups.tsv --tracks={report}/chromatin/tracks.tsv"
@@ -47,12 +47,12 @@ def test_chromatin_of_a_genome_of_the_user_s_own(tmp_path: Path) -> None:
     text = dry_run(tmp_path, *own_genome(tmp_path))
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1}
     local = f"'{tmp_path}/local data"
-    assert f"prepare-reference {local}/chr22_1-22000000.fa.gz' -o " in text
+    assert f"prepare reference {local}/chr22_1-22000000.fa.gz' -o " in text
     assert f"--tracks {local}/peaks'" in text
     assert f"{local}/chr22_17442913-17680545.1000G_sites.vcf.gz'  --reference" in text
     # Not the promoters of a run in the default directory.
     assert """--set 'results="results/chr22"' -o results/chr22/tokens/statistics.json""" in text
-    (summary,) = re.findall("bigbird-dna summarize .*", text)
+    (summary,) = re.findall("bigbird-dna report summary .*", text)
     assert "--pretraining" not in summary and "--promoters" not in summary
     assert "--statistics results/chr22/tokens/statistics.json" in summary
     assert "--groups=results/chr22/report/chromatin/groups.tsv" in summary
@@ -67,7 +67,7 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     }
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
-    pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
+    pretraining = {"prepare tokens": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
     pretraining |= {"pretraining_baseline": 1, "stage_config": 8}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
     assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
@@ -81,10 +81,10 @@ def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
         "bins": "allTFs.pos.bed.tar.gz",
         "tracks": "deepsea_metadata.tsv",
     }.items():
-        assert f"bigbird-dna fetch DeepSEA.{key} -o {downloads}/{file}" in text
+        assert f"bigbird-dna prepare fetch DeepSEA.{key} -o {downloads}/{file}" in text
     assert (
-        f"--tracks {downloads}/deepsea_metadata.tsv --bundle results/grch37/chromatin/bundle"
-        f" --bed {downloads}/allTFs.pos.bed.tar.gz"
+        f"--tracks {downloads}/deepsea_metadata.tsv --deepsea-bundle results/grch37/chromatin/bundle"
+        f" --deepsea-bins {downloads}/allTFs.pos.bed.tar.gz"
     ) in text
     assert "Would remove temporary output results/grch37/chromatin/bundle" in text
     assert "--published results/grch37/chromatin/data/tracks.tsv" in text
@@ -101,7 +101,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
         tmp_path,
         *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
         *("--config", f"local_data={local}", f"results={results}"),
-        *("--allowed-rules", "fetch", "stage_config", "unpack_deepsea", "chromatin_data"),
+        *("--allowed-rules", "prepare fetch", "stage_config", "unpack_deepsea", "chromatin_data"),
         *("--", results / "chromatin/data/bins.parquet"),
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

@@ -34,12 +34,12 @@ def test_the_jobs_of_a_run_in_pieces(tmp_path: Path) -> None:
     for name, (outputs, pieces, merge) in DIVIDED.items():
         assert expected.pop(name) == outputs
         expected |= {f"{name}_piece": outputs * pieces, merge: outputs}
-        assert f"--piece={pieces}/{pieces}" in text
+        assert f"--shard={pieces}/{pieces}" in text
     assert jobs(text) == expected
     assert "results/demo/scores/promoters.tsv.piece-2-of-2 --format tsv --stride 50" in text
     assert "-o results/demo/chromatin/data.piece-1-of-3 >" in text
     variants = [f"results/demo/chromatin/variants.vcf.gz.piece-{number}-of-5" for number in range(1, 6)]
-    assert f"merge-pieces {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz" in text
+    assert f"merge-shards {' '.join(variants)} -o results/demo/chromatin/variants.vcf.gz" in text
     assert all(f"Would remove temporary output {path}" in text for path in variants)
     # Pieces ask for what the whole job does.
     for name in ("score_promoters", "chromatin_predictions", "score_variants"):

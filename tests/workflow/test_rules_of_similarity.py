@@ -16,10 +16,10 @@ def test_the_jobs_that_the_section_splits_asks_for(tmp_path: Path) -> None:
     more = {"nearest_promoters": 3, "promoter_similarity_report": 1, "nearest_bins": 1}
     assert jobs(text) == before | more | {"bin_similarity_report": 1, "drop_similar_bins": 1}
     home = "results/demo/chromatin"
-    assert f"drop-similar-bins {home}/labelled --reference" in text
+    assert f"prepare filter-bins {home}/labelled --reference" in text
     assert f"--similarity 0.5 -o {home}/data >" in text
-    assert re.search(f"merge-pieces {home}/labelled.piece-1-of-2 .* -o {home}/labelled >", text)
-    assert text.count("--bounds=0.3,0.5 ") == 2
+    assert re.search(f"merge-shards {home}/labelled.piece-1-of-2 .* -o {home}/labelled >", text)
+    assert text.count("--similarity-bins=0.3,0.5 ") == 2
     assert "--predictions=genomic/nearest=results/demo/promoters/nearest-genomic.parquet" in text
     for name in ("similarity.svg", "similarity.tsv", "bin_similarity.tsv"):
-        assert f" results/demo/report/{name} " in text.split("bigbird-dna report-run")[1]
+        assert f" results/demo/report/{name} " in text.split("bigbird-dna report run")[1]

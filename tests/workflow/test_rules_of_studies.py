@@ -20,7 +20,9 @@ from tests.workflow.dry_runs import (
 
 def none_share_checkpoints(commands: Iterable[str]) -> int:
     """How many trainings there are; two may have the same settings, and would shut each other out."""
-    places = [one.split(" --checkpoints ")[1].split()[0] for one in commands if " --checkpoints " in one]
+    places = [
+        one.split(" --checkpoint-dir ")[1].split()[0] for one in commands if " --checkpoint-dir " in one
+    ]
     assert len({*places}) == len(places)
     return len(places)
 
@@ -49,8 +51,8 @@ def test_a_study_trains_a_model_for_each_start_share_and_seed(demo_run: str, stu
             sets = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
             assert sets == [f"{task}.{key}={value}" for key, value in said.items()]
             assert ("--pretrained" in words) == (start == "pretrained")
-            assert f"--checkpoints results/demo/checkpoints/study/{task}/{start}-{share}-{seed} " in own
-    (report,) = re.findall(r"bigbird-dna report-study (.*) > ", study_run)
+            assert f"--checkpoint-dir results/demo/checkpoints/study/{task}/{start}-{share}-{seed} " in own
+    (report,) = re.findall(r"bigbird-dna experiment pretraining-study (.*) > ", study_run)
     assert report.count("/model ") == 24
     assert (
         "--labels results/demo/chromatin/held-out/labels.npz --pretrained results/demo/models/pretrained"
@@ -114,7 +116,7 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     for words in ("batch_size=16", "sequence_tokens=256", "pretraining.steps=40", "attention=bigbird"):
         assert words in pretraining
     assert f"bits={home}" not in one("table5") and "--bits=bigbird-256=" in one("table5")
-    windows = one("prepare-windows", "/1000/")
+    windows = one("prepare promoter-windows", "/1000/")
     assert "downstream=250" in windows and "negative_sets=[genomic]" in windows
     network = one(f"-o {home}/promoters/400/permuted/cnnprom-7 ")
     assert "--steps=30" in network and "--seed 7" in network
@@ -123,9 +125,9 @@ def test_tables_have_a_model_for_each_start_and_seed_and_comparators(demo_run: s
     assert "--model=results/demo/models/pretrained --weights=random" in probe and "--window=" not in probe
     probe = one(f"-o {home}/chromatin/bins/bert-512-pretrained-probe-1 ")
     assert f"--model={home}/pretraining/bert-512/model" in probe and "--window=2000" in probe
-    scan = one("fit-chromatin-comparator", " motifs ")
+    scan = one("train comparator-chromatin", " motifs ")
     assert "--taxon=fungi" in scan and "chromatin.evaluation.test_bins=800" in scan
-    report = one("report-table table7")
+    report = one("report paper-table table7")
     assert report.count("/model ") == 8 and "--track-table results/demo/chromatin/data/tracks.tsv" in report
 
 
@@ -176,14 +178,14 @@ def test_an_ablation_trains_every_mechanism_for_the_same_steps_and_time(
     (far,) = (one for one in commands if f"--output {place}/deep/distance-7/model " in one)
     assert "--set encoder.layers=4 " in far and "chromatin.model.bin_layers=0" in far
     assert """--set 'chromatin.model.initial="random"'""" in far and "--pretrained" not in far
-    (report,) = (one for one in commands if one.startswith("report-ablation"))
+    (report,) = (one for one in commands if one.startswith("experiment ablation-report"))
     assert f"--steps={place}/steps.npz --time={place}/time.npz --length={place}/1024.npz" in report
     assert "--track=ACTIVE" in report and report.count("--predictions=") == 6
     held_out = "results/demo/chromatin/held-out"
     assert f"--labels {held_out}/labels.npz --bins {held_out}/bins.parquet --track-table" in report
-    assert "--min-positives=1" in report and "--altered" not in report
+    assert "--min-positives=1" in report and "--no-published" not in report
     assert none_share_checkpoints(commands) == trainings + 6
-    assert f"--checkpoints {place.replace('ablation', 'checkpoints/ablation')}/deep/4096-7 " in long
+    assert f"--checkpoint-dir {place.replace('ablation', 'checkpoints/ablation')}/deep/4096-7 " in long
 
 
 def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ def test_an_ablation_of_so_many_seconds_without_tracks(tmp_path: Path) -> None:
     assert (found["ablation_training"], found["ablation_plan"], found["ablation_bits"]) == (4, 2, 2)
     assert "ablation_distance" not in found and "chromatin_baseline" not in found
     assert text.count("--seconds=9.0 ") == 2
-    assert " --altered=bigbird --reference bigbird" in text
+    assert " --no-published=bigbird --reference bigbird" in text
 
 
 def test_an_ablation_is_looked_at_before_its_work(tmp_path: Path) -> None:
@@ -230,5 +232,5 @@ def test_classifiers_of_long_range_have_checkpoints_of_their_own(tmp_path: Path)
     """Two attentions may be the same under two names."""
     long_range = {"attentions": {"bigbird": {}, "again": {}}, "seeds": [1, 2]}
     text = dry_run(tmp_path, *overlay(tmp_path, {"long_range": long_range}), "--", "long_range")
-    commands = re.findall(r"^Shell command: bigbird-dna (train-long-range .*) > ", text, re.MULTILINE)
+    commands = re.findall(r"^Shell command: bigbird-dna (experiment lra-train .*) > ", text, re.MULTILINE)
     assert none_share_checkpoints(commands) == len(commands) == 2 * 2 * 2

@@ -145,7 +145,8 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     more = study | similarity if name == "yeast" else {}
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
     assert (
-        len(re.findall(rf"bigbird-dna fetch .* --local-data={tmp_path} ", text)) == SOURCE_JOBS[name]["fetch"]
+        len(re.findall(rf"bigbird-dna prepare fetch .* --local-data={tmp_path} ", text))
+        == SOURCE_JOBS[name]["prepare fetch"]
     )
     assert ("--from-assembly GRCh38" in text) == name.startswith("grch37")
     assert list(tmp_path.glob("results")) == []

@@ -66,7 +66,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def test_the_profile_names_the_rules_that_ask_for_gpus() -> None:
     site = site_keys()
     assert sorted(site["trainings"] + site["scorings"]) == sorted(asking())
-    training = {name for name, rule in rules().items() if "--checkpoints" in rule}
+    training = {name for name, rule in rules().items() if "--checkpoint-dir" in rule}
     # Language models of tables are fine-tuned by the rules of a study; those of text know their checkpoints.
     assert training | {"table_promoter", "table_chromatin", "nlp_train"} == {*site["trainings"]}
     profile = filled_in()
@@ -120,7 +120,7 @@ def test_the_table_of_the_documentation_is_the_plan(paper: Asked) -> None:
 
 def test_a_job_that_failed_gets_more_and_a_training_no_more_time(tmp_path: Path, paper: Asked) -> None:
     again = planned(tmp_path, filled_in(), *configured("grch37"), "--attempt", "2")
-    for rule in ("train_tokenizer", "tokenize", "promoter_windows", "chromatin_baseline", "summary"):
+    for rule in ("train_tokenizer", "prepare tokens", "promoter_windows", "chromatin_baseline", "summary"):
         for resource in ("mem_mb", "runtime"):
             assert int(again[rule][resource]) == round(1.5 * int(paper[rule][resource])), rule
     for rule in site_keys()["trainings"]:

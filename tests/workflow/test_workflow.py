@@ -67,7 +67,7 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str,
     }
     while more := {maker for maker, reader in before if reader in slow} - slow:
         slow |= more
-    assert {"simulate", "train_tokenizer", "tokenize", "chromatin_data", "promoter_windows"} < slow
+    assert {"simulate", "train_tokenizer", "prepare tokens", "chromatin_data", "promoter_windows"} < slow
     assert {name for name in slow if "VERSION" in rules[name]} == set()
     assert "VERSION" in rules["promoter_report"] and "promoter_report" not in slow
 
@@ -89,7 +89,7 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
     }
     text = dry_run(tmp_path, *overlay(tmp_path, changed))
     assert jobs(text)["finetune_promoter"] == 1 and jobs(text)["promoter_baseline"] == 2
-    assert "fit-promoter-baseline" in text and "--baseline position" in text
+    assert "train baseline-promoter" in text and "--baseline position" in text
     assert "--position=genomic=results/demo/promoters/position-genomic.parquet" in text
     assert "--shuffle-labels" not in text and "--pretrained" not in text
     for values in stage_configs(text).values():
@@ -188,7 +188,7 @@ def test_captions_exist() -> None:
 
 def test_the_page_of_the_run_shows_every_figure_of_the_reports(demo_run: str, study_run: str) -> None:
     for text, parts in ((study_run, PARTS), (demo_run, {**PARTS, "What pretraining buys": ()})):
-        (command,) = re.findall("bigbird-dna report-run (.*) --benchmarks", text)
+        (command,) = re.findall("bigbird-dna report run (.*) --benchmarks", text)
         config, *shown = command.split()
         assert config == "results/demo/config/report.yaml"
         names = [Path(path).name for path in shown]

@@ -27,7 +27,7 @@ rule ablation_cost:
         batch=f"--batch-tokens={ABLATION.batch_tokens}",
         device=DEVICE,
     shell:
-        "bigbird-dna measure-training {input.config:q} {params.settings:q}"
+        "bigbird-dna experiment profile-training {input.config:q} {params.settings:q}"
         " --tokenizer {input.tokenizer:q} {params.lengths:q} {params.batch:q} -o {output:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
@@ -54,7 +54,7 @@ rule ablation_plan:
             else [f"--seconds={ABLATION.seconds}"]
         ),
     shell:
-        "bigbird-dna plan-same-time {input.config:q} {input.cost:q} {params.settings:q}"
+        "bigbird-dna experiment match-compute {input.config:q} {input.cost:q} {params.settings:q}"
         " {params.time:q} -o {output:q} > {log:q} 2>&1"
 
 
@@ -93,7 +93,7 @@ rule ablation_training:
     shell:
         "{params.launch:q} pretrain {input.config:q} {params.settings:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -119,7 +119,7 @@ rule ablation_bits:
         length=lambda wildcards: ABLATION.training(wildcards.part)["sequence_tokens"],
         device=DEVICE,
     shell:
-        "bigbird-dna judge-models {params.models:q} --tokens {params.tokens:q}"
+        "bigbird-dna experiment score-masked {params.models:q} --tokens {params.tokens:q}"
         " --sequence-tokens {params.length:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -179,7 +179,7 @@ rule ablation_distance:
         "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -231,10 +231,10 @@ rule ablation:
             else []
         ),
         # With keys of its own a mechanism isn't what was published of its name. Measurements know its options.
-        altered=[f"--altered={one.name}" for one in ABLATION.mechanisms if one.encoder],
+        altered=[f"--no-published={one.name}" for one in ABLATION.mechanisms if one.encoder],
         reference=ABLATION.reference,
         directory=subpath(output[0], parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-ablation {params.bits:q} {params.costs:q} {params.tracks:q}"
+        "bigbird-dna experiment ablation-report {params.bits:q} {params.costs:q} {params.tracks:q}"
         " {params.altered:q} --reference {params.reference:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -17,14 +17,14 @@ rule unpack_deepsea:
         # Several GB, wanted once; the archive stays.
         temp(directory(PATHS.deepsea_bundle)),
     log:
-        PATHS.log("unpack-deepsea"),
+        PATHS.log("prepare-deepsea"),
     benchmark:
-        PATHS.benchmark("unpack-deepsea")
+        PATHS.benchmark("prepare-deepsea")
     resources:
         mem_mb=growing(1000),
         runtime=growing(60),
     shell:
-        "bigbird-dna unpack-deepsea {input:q} -o {output:q} > {log:q} 2>&1"
+        "bigbird-dna prepare deepsea {input:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule chromatin_data:
@@ -49,7 +49,7 @@ rule chromatin_data:
         runtime=growing(240),
     params:
         bundle=lambda wildcards, input: (
-            ["--bundle", *input.bundle, "--bed", input.bins] if input.bundle else []
+            ["--deepsea-bundle", *input.bundle, "--deepsea-bins", input.bins] if input.bundle else []
         ),
         blacklist=lambda wildcards, input: (
             ["--blacklist", input.blacklist] if input.blacklist else []
@@ -58,7 +58,7 @@ rule chromatin_data:
         piece=[],
         aliases=SET_ALIASES,
     shell:
-        "bigbird-dna prepare-chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
+        "bigbird-dna prepare chromatin {input.config:q} --tracks {input.tracks:q} {params.bundle:q}"
         " {params.blacklist:q} {params.aliases:q} {params.piece:q}"
         " --reference {input.reference:q} -o {params.target:q} > {log:q} 2>&1"
 
@@ -102,9 +102,9 @@ rule finetune_chromatin:
         device=DEVICE,
     shell:
         "{params.launch:q} finetune-chromatin {input.config:q} --window {wildcards.window:q}"
-        " --member {wildcards.member:q} --data {params.data:q} --reference {input.reference:q}"
+        " --ensemble-index {wildcards.member:q} --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -121,7 +121,7 @@ rule combine_chromatin:
     benchmark:
         PATHS.benchmark("combine-chromatin")
     shell:
-        "bigbird-dna combine-models {input:q} -o {output:q} > {log:q} 2>&1"
+        "bigbird-dna model ensemble {input:q} -o {output:q} > {log:q} 2>&1"
 
 
 # A directory of its own: Snakemake removes what a rule makes before it runs again, and with it what others
@@ -141,9 +141,9 @@ rule calibrate_chromatin:
     output:
         directory(PATHS.calibrated_chromatin),
     log:
-        PATHS.log("calibrate-chromatin"),
+        PATHS.log("model-calibrate-chromatin"),
     benchmark:
-        PATHS.benchmark("calibrate-chromatin")
+        PATHS.benchmark("model-calibrate-chromatin")
     threads: 1
     resources:
         gpu=1,
@@ -153,7 +153,7 @@ rule calibrate_chromatin:
         data=subpath(input.bins, parent=True),
         device=DEVICE,
     shell:
-        "bigbird-dna calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
+        "bigbird-dna model calibrate-chromatin {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -184,7 +184,7 @@ rule chromatin_predictions:
         piece=[],
         device=DEVICE,
     shell:
-        "bigbird-dna predict-bins {input.config:q} {input.models:q} --data {params.data:q}"
+        "bigbird-dna evaluate test-bins {input.config:q} {input.models:q} --data {params.data:q}"
         " --reference {input.reference:q} {params.piece:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -213,7 +213,7 @@ rule chromatin_baseline:
         held_out=subpath(output.labels, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna fit-chromatin-baseline {input.config:q} --data {params.data:q}"
+        "bigbird-dna train baseline-chromatin {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output.predictions:q}"
         " --labels {params.held_out:q} --threads {threads} > {log:q} 2>&1"
 
@@ -352,4 +352,4 @@ rule variant_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-variants {input:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna evaluate variants {input:q} -o {params.directory:q} > {log:q} 2>&1"

@@ -102,12 +102,12 @@ def LAUNCH(wildcards, threads, resources):
     if counts["processes"] == counts["nodes"] == 1 and not INSIDE:
         return ["bigbird-dna"]
     options = [f"--{name}={count}" for name, count in counts.items()]
-    options += [f"--inside={INSIDE}"] if INSIDE else []
+    options += [f"--container-command={INSIDE}"] if INSIDE else []
     return ["python", "-m", "bigbird_dna.cli.launch", *options, "--"]
 
 
 def sequence_options():
-    """The options of prepare-sequences that the configuration says."""
+    """The options of prepare sequences that the configuration says."""
     if not SEQUENCES:
         return []
     windows = CONFIG.promoters.windows
@@ -124,7 +124,7 @@ def sequence_options():
 
 def piece_option(of):
     """The option that says to a command which piece it makes."""
-    return lambda wildcards: [f"--piece={wildcards.piece}/{of}"]
+    return lambda wildcards: [f"--shard={wildcards.piece}/{of}"]
 
 
 def pieces_of(file, of):

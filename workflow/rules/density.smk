@@ -22,5 +22,5 @@ rule density:
         limit=LIMIT,
         device=DEVICE,
     shell:
-        "bigbird-dna train-density {input.config:q} -o {output:q} --checkpoints {params.checkpoints:q}"
+        "bigbird-dna experiment byte-lm {input.config:q} -o {output:q} --checkpoint-dir {params.checkpoints:q}"
         " --threads {threads} {params.limit:q} --device {params.device:q} > {log:q} 2>&1"

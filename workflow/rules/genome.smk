@@ -39,7 +39,7 @@ rule fetch:
     params:
         key=lambda wildcards: INPUTS.keys[wildcards.file],
     shell:
-        "bigbird-dna fetch {params.key:q} -o {output:q} {resources.local_data} > {log:q} 2>&1"
+        "bigbird-dna prepare fetch {params.key:q} -o {output:q} {resources.local_data} > {log:q} 2>&1"
 
 
 rule prepare_reference:
@@ -59,7 +59,7 @@ rule prepare_reference:
     params:
         naming=NAMING,
     shell:
-        "bigbird-dna prepare-reference {input.genome:q} -o {output.fasta:q}"
+        "bigbird-dna prepare reference {input.genome:q} -o {output.fasta:q}"
         " {params.naming:q} > {log:q} 2>&1"
 
 
@@ -88,5 +88,5 @@ rule prepare_promoters:
             else []
         ),
     shell:
-        "bigbird-dna prepare-promoters {input.promoters:q} --reference {input.reference:q}"
+        "bigbird-dna prepare promoters {input.promoters:q} --reference {input.reference:q}"
         " {params.naming:q} {params.lift:q} -o {output.loci:q} > {log:q} 2>&1"

@@ -18,7 +18,7 @@ rule long_range_data:
         mem_mb=growing(4000),
         runtime=growing(240),
     shell:
-        "bigbird-dna make-long-range {input.config:q} {wildcards.task:q} -o {output:q} > {log:q} 2>&1"
+        "bigbird-dna experiment lra-data {input.config:q} {wildcards.task:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule long_range_model:
@@ -45,9 +45,9 @@ rule long_range_model:
         limit=LIMIT,
         device=DEVICE,
     shell:
-        "bigbird-dna train-long-range {input.config:q} {wildcards.task:q} {wildcards.attention:q}"
+        "bigbird-dna experiment lra-train {input.config:q} {wildcards.task:q} {wildcards.attention:q}"
         " --seed {wildcards.seed:q} --data {input.data:q} -o {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {threads} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {threads} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -72,4 +72,4 @@ rule long_range:
         directory=subpath(output[0], parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-long-range {input:q} -o {params.directory:q} > {log:q} 2>&1"
+        "bigbird-dna experiment lra-report {input:q} -o {params.directory:q} > {log:q} 2>&1"

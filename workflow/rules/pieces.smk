@@ -37,7 +37,7 @@ if CONFIG.scoring.pieces > 1:
         params:
             version=VERSION,
         shell:
-            "bigbird-dna merge-pieces {input:q} -o {output:q} > {log:q} 2>&1"
+            "bigbird-dna merge-shards {input:q} -o {output:q} > {log:q} 2>&1"
 
     ruleorder: merge_promoter_scores > score_promoters
 
@@ -74,7 +74,7 @@ if CHROMATIN.pieces.data > 1:
             directory=subpath(output.bins, parent=True),
             version=VERSION,
         shell:
-            "bigbird-dna merge-pieces {input:q} -o {params.directory:q} > {log:q} 2>&1"
+            "bigbird-dna merge-shards {input:q} -o {params.directory:q} > {log:q} 2>&1"
 
     ruleorder: merge_chromatin_data > chromatin_data
 
@@ -112,7 +112,7 @@ if CHROMATIN.pieces.predictions > 1:
         params:
             version=VERSION,
         shell:
-            "bigbird-dna merge-pieces {input:q} -o {output:q} > {log:q} 2>&1"
+            "bigbird-dna merge-shards {input:q} -o {output:q} > {log:q} 2>&1"
 
     ruleorder: merge_chromatin_predictions > chromatin_predictions
 
@@ -147,6 +147,6 @@ if CHROMATIN.pieces.variants > 1:
         params:
             version=VERSION,
         shell:
-            "bigbird-dna merge-pieces {input:q} -o {output:q} > {log:q} 2>&1"
+            "bigbird-dna merge-shards {input:q} -o {output:q} > {log:q} 2>&1"
 
     ruleorder: merge_variants > score_variants

@@ -31,7 +31,7 @@ rule pretrain:
     shell:
         "{params.launch:q} pretrain {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -53,7 +53,7 @@ rule pretraining_baseline:
     params:
         tokens=subpath(input.tokenizer, parent=True),
     shell:
-        "bigbird-dna fit-pretraining-baseline {input.config:q} --tokens {params.tokens:q}"
+        "bigbird-dna train baseline-language {input.config:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} -o {output:q} > {log:q} 2>&1"
 
 
@@ -79,6 +79,6 @@ rule evaluate_pretraining:
         predictors=lambda wildcards, input: ["--baselines", input.baselines],
         device=DEVICE,
     shell:
-        "bigbird-dna evaluate-pretraining {input.model:q} --tokens {params.tokens:q}"
+        "bigbird-dna evaluate pretraining {input.model:q} --tokens {params.tokens:q}"
         " --sequence-tokens {params.length:q} {params.predictors:q} -o {output:q}"
         " --device {params.device:q} > {log:q} 2>&1"

@@ -27,7 +27,7 @@ rule promoter_windows:
             ["--annotation", input.annotation] if input.annotation else []
         ),
     shell:
-        "bigbird-dna prepare-windows {input.config:q} {params.aliases:q} --reference {input.reference:q}"
+        "bigbird-dna prepare promoter-windows {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --promoters {input.promoters:q} {params.annotation:q} --output {params.directory:q}"
         " > {log:q} 2>&1"
 
@@ -69,7 +69,7 @@ rule promoter_sequences:
         ],
         options=sequence_options(),
     shell:
-        "bigbird-dna prepare-sequences {input.positives:q} {params.files:q} {params.options:q}"
+        "bigbird-dna prepare sequences {input.positives:q} {params.files:q} {params.options:q}"
         " --output {params.directory:q} > {log:q} 2>&1"
 
 
@@ -117,7 +117,7 @@ rule finetune_promoter:
         "{params.launch:q} finetune-promoter {input.config:q} {params.task:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -144,7 +144,7 @@ rule promoter_baseline:
         windows=subpath(input.windows, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna fit-promoter-baseline {input.config:q} --negative-set {wildcards.negative_set:q}"
+        "bigbird-dna train baseline-promoter {input.config:q} --negative-set {wildcards.negative_set:q}"
         " --baseline {params.baseline:q} --windows {params.windows:q} --reference {input.reference:q}"
         " --output {output:q}"
         " > {log:q} 2>&1"

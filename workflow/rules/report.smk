@@ -45,7 +45,7 @@ rule pretraining_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-pretraining {input.model:q} --bits-per-base {input.bits:q}"
+        "bigbird-dna report pretraining {input.model:q} --bits-per-base {input.bits:q}"
         " -o {params.directory:q} > {log:q} 2>&1"
 
 
@@ -116,7 +116,7 @@ rule promoter_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-promoters {params.models:q} {params.baselines:q} {params.positions:q}"
+        "bigbird-dna evaluate promoters {params.models:q} {params.baselines:q} {params.positions:q}"
         " {params.control:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
@@ -143,7 +143,7 @@ rule finetuning_figure:
         ],
         version=VERSION,
     shell:
-        "bigbird-dna draw-loss {params.logs:q} -o {output:q} > {log:q} 2>&1"
+        "bigbird-dna report plot-loss {params.logs:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule score_figure:
@@ -168,7 +168,7 @@ rule score_figure:
         upstream=CONFIG.promoters.windows.upstream,
         version=VERSION,
     shell:
-        "bigbird-dna draw-scores {input.scores:q} --promoters {input.promoters:q}"
+        "bigbird-dna report plot-scores {input.scores:q} --promoters {input.promoters:q}"
         " --upstream {params.upstream:q} -o {output:q} > {log:q} 2>&1"
 
 
@@ -200,7 +200,7 @@ rule attention_figure:
     params:
         version=VERSION,
     shell:
-        "bigbird-dna draw-attention {input:q} -o {output:q} > {log:q} 2>&1"
+        "bigbird-dna report plot-attention {input:q} -o {output:q} > {log:q} 2>&1"
 
 
 rule summary:
@@ -247,7 +247,7 @@ rule summary:
         report=str(PATHS.report_page),
         version=VERSION,
     shell:
-        "bigbird-dna summarize {params.pretrained:q} {params.statistics:q} {params.tables:q}"
+        "bigbird-dna report summary {params.pretrained:q} {params.statistics:q} {params.tables:q}"
         " --report {params.report:q} -o {output.table:q} > {output.text:q} 2> {log:q}"
 
 
@@ -278,5 +278,5 @@ rule run_report:
         benchmarks=str(Path(PATHS.benchmark("run-report")).parent),
         version=VERSION,
     shell:
-        "bigbird-dna report-run {input.config:q} {input.figures:q}"
+        "bigbird-dna report run {input.config:q} {input.figures:q}"
         " --benchmarks {params.benchmarks:q} -o {output:q} > {log:q} 2>&1"

@@ -19,12 +19,12 @@ rule extract_contig:
         contig=CONFIG.genome.test[:1],
         # Of a pattern the first contig that isn't held out otherwise.
         but=lambda wildcards: [
-            f"--but={name}" for name in [*CONFIG.genome.exclude, *CONFIG.genome.valid]
+            f"--exclude={name}" for name in [*CONFIG.genome.exclude, *CONFIG.genome.valid]
         ],
         naming=NAMING,
         megabases=CONFIG.scoring.max_megabases,
     shell:
-        "bigbird-dna extract {input.reference:q} {params.contig:q} {params.but:q} {params.naming:q}"
+        "bigbird-dna prepare contig {input.reference:q} {params.contig:q} {params.but:q} {params.naming:q}"
         " --megabases {params.megabases:q} -o {output:q} > {log:q} 2>&1"
 
 

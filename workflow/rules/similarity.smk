@@ -1,6 +1,6 @@
 """How like held-out windows are to the training: figures by that, and training without what is like them."""
 
-STRATA = [f"--bounds={','.join(map(str, CONFIG.splits.strata))}"]
+STRATA = [f"--similarity-bins={','.join(map(str, CONFIG.splits.strata))}"]
 
 
 rule nearest_promoters:
@@ -24,7 +24,7 @@ rule nearest_promoters:
         windows=subpath(input.windows, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna find-nearest-promoters {input.config:q} --negative-set {wildcards.negative_set:q}"
+        "bigbird-dna evaluate nearest-promoters {input.config:q} --negative-set {wildcards.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q} -o {output.table:q}"
         " --predictions {output.predictions:q} > {log:q} 2>&1"
 
@@ -70,7 +70,7 @@ rule promoter_similarity_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-promoter-similarity {params.files:q} {params.strata:q}"
+        "bigbird-dna evaluate promoters-by-similarity {params.files:q} {params.strata:q}"
         " -o {params.directory:q} > {log:q} 2>&1"
 
 
@@ -95,7 +95,7 @@ rule nearest_bins:
         data=subpath(input.bins, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna find-nearest-bins {input.config:q} --data {params.data:q}"
+        "bigbird-dna evaluate nearest-bins {input.config:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output.table:q} --predictions {output.predictions:q}"
         " > {log:q} 2>&1"
 
@@ -127,7 +127,7 @@ rule bin_similarity_report:
         strata=STRATA,
         version=VERSION,
     shell:
-        "bigbird-dna report-bin-similarity {input.nearest:q} --labels {input.labels:q}"
+        "bigbird-dna evaluate bins-by-similarity {input.nearest:q} --labels {input.labels:q}"
         " --predictions model={input.model:q} --predictions k-mer={input.kmers:q}"
         " --predictions nearest={input.predictions:q} --tracks {input.tracks:q}"
         " --min-positives {params.least:q} {params.strata:q} -o {output:q} > {log:q} 2>&1"
@@ -144,9 +144,9 @@ if CONFIG.splits.similarity is not None:
         output:
             **DATA_FILES,
         log:
-            PATHS.log("drop-similar-bins"),
+            PATHS.log("prepare-filter-bins"),
         benchmark:
-            PATHS.benchmark("drop-similar-bins")
+            PATHS.benchmark("prepare-filter-bins")
         resources:
             mem_mb=growing(16000),
             runtime=growing(480),
@@ -155,7 +155,7 @@ if CONFIG.splits.similarity is not None:
             directory=subpath(output.bins, parent=True),
             similarity=CONFIG.splits.similarity,
         shell:
-            "bigbird-dna drop-similar-bins {params.labelled:q} --reference {input.reference:q}"
+            "bigbird-dna prepare filter-bins {params.labelled:q} --reference {input.reference:q}"
             " --similarity {params.similarity:q} -o {params.directory:q} > {log:q} 2>&1"
 
 

@@ -49,7 +49,7 @@ rule study_promoter:
         "{params.launch:q} finetune-promoter {input.config:q} --negative-set {params.negative_set:q}"
         " {params.settings:q} --windows {params.windows:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -93,7 +93,7 @@ rule study_chromatin:
         "{params.launch:q} finetune-chromatin {input.config:q} {params.settings:q}"
         " --data {params.data:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.start:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -120,7 +120,7 @@ rule study_predictions:
         data=subpath(input.bins, parent=True),
         device=DEVICE,
     shell:
-        "bigbird-dna predict-bins {input.config:q} {input.model:q} --data {params.data:q}"
+        "bigbird-dna evaluate test-bins {input.config:q} {input.model:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
@@ -172,7 +172,7 @@ rule study_report:
         directory=subpath(output.table, parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-study {input.models:q} {params.labels:q} {params.pretrained:q}"
+        "bigbird-dna experiment pretraining-study {input.models:q} {params.labels:q} {params.pretrained:q}"
         " --benchmarks {params.benchmarks:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
@@ -198,9 +198,9 @@ rule probe_promoters:
             labels={"figure": "probes, table"},
         ),
     log:
-        PATHS.log("probe-promoters"),
+        PATHS.log("evaluate-probe"),
     benchmark:
-        PATHS.benchmark("probe-promoters")
+        PATHS.benchmark("evaluate-probe")
     threads: 1
     resources:
         gpu=1,
@@ -212,7 +212,7 @@ rule probe_promoters:
         directory=subpath(output.table, parent=True),
         device=DEVICE,
     shell:
-        "bigbird-dna probe-promoters {input.config:q} --negative-set {params.negative_set:q}"
+        "bigbird-dna evaluate probe {input.config:q} --negative-set {params.negative_set:q}"
         " --windows {params.windows:q} --reference {input.reference:q}"
         " --pretrained {input.pretrained:q} -o {params.directory:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"

@@ -51,7 +51,7 @@ rule table_pretrain:
     shell:
         "{params.launch:q} pretrain {input.config:q} {params.settings:q} --tokens {params.tokens:q}"
         " --tokenizer {input.tokenizer:q} --output {output:q}"
-        " --checkpoints {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
+        " --checkpoint-dir {params.checkpoints:q} --threads {params.threads:q} {params.limit:q}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -72,7 +72,7 @@ use rule evaluate_pretraining as table_bits with:
         tokens=subpath(input.tokenizer, parent=True),
         length=lambda wildcards: TABLE_MODELS[wildcards.lm].tokens,
         # Table 5 has the run's own predictors, of inputs of the run's length; these are of others.
-        predictors="--alone",
+        predictors="--model-only",
         device=DEVICE,
 
 
@@ -132,10 +132,10 @@ rule promoter_comparator:
         checkpoints=f"{TABLE_CHECKPOINTS}/promoters/{{bases}}-{{negative_set}}-{{comparator}}-{{seed}}",
         device=DEVICE,
     shell:
-        "bigbird-dna fit-promoter-comparator {input.config:q} {wildcards.comparator:q}"
+        "bigbird-dna train comparator-promoter {input.config:q} {wildcards.comparator:q}"
         " --negative-set {wildcards.negative_set:q} {params.settings:q} {params.options:q}"
         " --seed {wildcards.seed:q} --windows {params.windows:q} --reference {input.reference:q}"
-        " -o {output:q} --checkpoints {params.checkpoints:q} --threads {threads}"
+        " -o {output:q} --checkpoint-dir {params.checkpoints:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -170,7 +170,7 @@ rule promoter_probe:
         windows=subpath(input.windows, parent=True),
         device=DEVICE,
     shell:
-        "bigbird-dna fit-promoter-comparator {input.config:q} probe"
+        "bigbird-dna train comparator-promoter {input.config:q} probe"
         " --negative-set {wildcards.negative_set:q} {params.settings:q} {params.options:q}"
         " --seed {wildcards.seed:q} --windows {params.windows:q} --reference {input.reference:q}"
         " -o {output:q} --threads {threads} --device {params.device:q} > {log:q} 2>&1"
@@ -247,9 +247,9 @@ rule chromatin_comparator:
         checkpoints=f"{TABLE_CHECKPOINTS}/chromatin/{{comparator}}-{{seed}}",
         device=DEVICE,
     shell:
-        "bigbird-dna fit-chromatin-comparator {input.config:q} {wildcards.comparator:q}"
+        "bigbird-dna train comparator-chromatin {input.config:q} {wildcards.comparator:q}"
         " {params.settings:q} {params.options:q} --seed {wildcards.seed:q} --data {params.data:q}"
-        " --reference {input.reference:q} -o {output:q} --checkpoints {params.checkpoints:q}"
+        " --reference {input.reference:q} -o {output:q} --checkpoint-dir {params.checkpoints:q}"
         " --threads {threads} --device {params.device:q} > {log:q} 2>&1"
 
 
@@ -282,7 +282,7 @@ rule chromatin_probe:
         data=subpath(input.bins, parent=True),
         device=DEVICE,
     shell:
-        "bigbird-dna fit-chromatin-comparator {input.config:q} probe {params.settings:q}"
+        "bigbird-dna train comparator-chromatin {input.config:q} probe {params.settings:q}"
         " {params.options:q} --seed {wildcards.seed:q} --data {params.data:q}"
         " --reference {input.reference:q} -o {output:q} --threads {threads}"
         " --device {params.device:q} > {log:q} 2>&1"
@@ -306,7 +306,7 @@ rule table5:
         directory=subpath(output[0], parent=True),
         version=VERSION,
     shell:
-        "bigbird-dna report-table table5 {input.own:q} {params.others:q} -o {params.directory:q}"
+        "bigbird-dna report paper-table table5 {input.own:q} {params.others:q} -o {params.directory:q}"
         " > {log:q} 2>&1"
 
 
@@ -333,7 +333,7 @@ if CONFIG.has_promoters and not SEQUENCES:
             directory=subpath(output[0], parent=True),
             version=VERSION,
         shell:
-            "bigbird-dna report-table table6 {input:q} -o {params.directory:q} > {log:q} 2>&1"
+            "bigbird-dna report paper-table table6 {input:q} -o {params.directory:q} > {log:q} 2>&1"
 
 
 if CONFIG.has_chromatin:
@@ -362,6 +362,6 @@ if CONFIG.has_chromatin:
             least=CHROMATIN.report_positives,
             version=VERSION,
         shell:
-            "bigbird-dna report-table table7 {input.directories:q} --labels {input.labels:q}"
+            "bigbird-dna report paper-table table7 {input.directories:q} --labels {input.labels:q}"
             " --track-table {input.tracks:q} --min-positives {params.least:q}"
             " -o {params.directory:q} > {log:q} 2>&1"

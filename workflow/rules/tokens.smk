@@ -10,9 +10,9 @@ rule train_tokenizer:
     output:
         PATHS.tokenizer,
     log:
-        PATHS.log("train-tokenizer"),
+        PATHS.log("prepare-tokenizer"),
     benchmark:
-        PATHS.benchmark("train-tokenizer")
+        PATHS.benchmark("prepare-tokenizer")
     resources:
         # SentencePiece holds the whole corpus, about 80 MB a megabase.
         mem_mb=growing(round(1000 + 100 * CONFIG.tokens.corpus_megabases)),
@@ -20,7 +20,7 @@ rule train_tokenizer:
     params:
         aliases=SET_ALIASES,
     shell:
-        "bigbird-dna train-tokenizer {input.config:q} {params.aliases:q} --reference {input.reference:q}"
+        "bigbird-dna prepare tokenizer {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " -o {output:q} > {log:q} 2>&1"
 
 
@@ -45,7 +45,7 @@ rule tokenize:
         directory=subpath(input.tokenizer, parent=True),
         aliases=SET_ALIASES,
     shell:
-        "bigbird-dna tokenize {input.config:q} {params.aliases:q} --reference {input.reference:q}"
+        "bigbird-dna prepare tokens {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} -o {params.directory:q} --threads {threads} > {log:q} 2>&1"
 
 
@@ -79,6 +79,6 @@ rule tokenizer_statistics:
         aliases=SET_ALIASES,
         version=VERSION,
     shell:
-        "bigbird-dna describe-tokens {input.config:q} {params.aliases:q} --reference {input.reference:q}"
+        "bigbird-dna prepare token-stats {input.config:q} {params.aliases:q} --reference {input.reference:q}"
         " --tokenizer {input.tokenizer:q} {params.promoters:q} -o {output:q}"
         " --threads {threads} > {log:q} 2>&1"

@@ -279,7 +279,7 @@ class Inputs:
 
     @property
     def keys(self) -> dict[str, str]:
-        """The key that `fetch` takes, by the name of the file."""
+        """The key that `prepare fetch` takes, by the name of the file."""
         return {source.file: source.key for source in self.sources.values()}
 
 

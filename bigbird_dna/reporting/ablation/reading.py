@@ -38,7 +38,7 @@ class CostAt(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What `measure-training` wrote."""
+    """What `experiment profile-training` wrote."""
 
     attention: str
     clock: str  # processor, wall
@@ -66,7 +66,7 @@ class Cost(NamedTuple):
 
 
 class Bits(NamedTuple):
-    """What `judge-models` wrote: models on the same hidden tokens."""
+    """What `experiment score-masked` wrote: models on the same hidden tokens."""
 
     path: Path
     sequence_tokens: int  # of an input
@@ -93,7 +93,7 @@ def read_cost(path: Path) -> Cost:
     rows, options = values.get("lengths"), values.get("attention_options")
     told = [values.get(key) for key in ("attention", "clock", "device")]
     if values.get("format") != FORMAT or not (isinstance(rows, list) and rows):
-        raise DataError(f"{path}: is not what measure-training writes")
+        raise DataError(f"{path}: is not what experiment profile-training writes")
     if not all(isinstance(text, str) for text in told) or not isinstance(options, dict):
         raise DataError(f"{path}: doesn't say which attention was measured, and how")
     lengths: dict[int, CostAt] = {}
@@ -127,7 +127,10 @@ def _within(values: Any, key: str, path: Path, bounds: tuple[float, float], *, w
 
 def read_models_bits(path: Path) -> Bits:
     """Read what models make of hidden tokens; `DataError` where the file isn't such a one."""
-    with reading(path, "damaged, or not what judge-models writes", Exception), open_npz(path) as file:
+    with (
+        reading(path, "damaged, or not what experiment score-masked writes", Exception),
+        open_npz(path) as file,
+    ):
         texts, bits, seconds = (file.read(key) for key in ("names", "bits", "seconds"))
         steps, bases, blocks, tokens = (
             file.read(key) for key in ("steps", "bases", "blocks", "sequence_tokens")

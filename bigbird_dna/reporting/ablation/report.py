@@ -51,11 +51,11 @@ def ablation_report(
     Parameters
     ----------
     steps, time, lengths
-        What `judge-models` wrote of trainings of the same steps, of the same time, and on longer inputs.
+        What `experiment score-masked` wrote of trainings of the same steps, of the same time, and on longer inputs.
     reference
         The mechanism that others are compared with.
     costs
-        By mechanism what `measure-training` wrote.
+        By mechanism what `experiment profile-training` wrote.
     altered
         Mechanisms whose encoders differ by more than their attention: no published figures stand beside them.
 
@@ -69,7 +69,7 @@ def ablation_report(
     """
     first = read_models_bits(steps)
     for name in altered:
-        _check_name(f"--altered {name}", name, first, by_mechanism(first.names, steps))
+        _check_name(f"--no-published {name}", name, first, by_mechanism(first.names, steps))
     found = replace(_found(first, reference, time, lengths, costs or {}, tracks), altered=altered)
     table, longer = ablation_table(found), length_table(found)
     inputs = [steps, *([time] if time else []), *lengths, *(costs or {}).values()]

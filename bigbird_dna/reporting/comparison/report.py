@@ -53,7 +53,7 @@ def table_report(
     name
         table5, table6 or table7.
     inputs
-        Table 5: the table of bits per base that `evaluate-pretraining` wrote. Others: directories of
+        Table 5: the table of bits per base that `evaluate pretraining` wrote. Others: directories of
         fine-tuned models and of comparators.
     labels, tracks
         Of the test bins that chromatin models predict, for Table 7.

@@ -1,4 +1,4 @@
-"""Tables of bits per base that `evaluate-pretraining` wrote."""
+"""Tables of bits per base that `evaluate pretraining` wrote."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFram
     model_dir
         A pretrained model's directory: `training.jsonl` is read.
     bits
-        The table of `evaluate-pretraining`. The figure has its test contigs, or the validation ones where
+        The table of `evaluate pretraining`. The figure has its test contigs, or the validation ones where
         there are no others; the curves over training are those of validation.
 
     Returns

@@ -58,7 +58,7 @@ def bin_similarity_report(
     predictions
         Predictor → probabilities of the bins (rows × tracks).
     labels, nearest
-        Of the same bins in the same order; `nearest` is what `find-nearest-bins` wrote.
+        Of the same bins in the same order; `nearest` is what `evaluate nearest-bins` wrote.
     tracks
         The table of tracks, with their groups.
     min_positives

@@ -44,7 +44,7 @@ def promoter_similarity_report(
     predictions
         Negative set → predictor → its predictions (Parquet); all predictors of a set have the same windows.
     nearest
-        Negative set → what `find-nearest-promoters` wrote of it.
+        Negative set → what `evaluate nearest-promoters` wrote of it.
     bounds
         Between the strata of similarity.
 

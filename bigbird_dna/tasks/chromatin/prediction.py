@@ -244,7 +244,11 @@ class _Request:
         options: dict[str, object | None] = {"--reference": reference.path, "--aliases": reference.aliases}
         options |= {"--tracks": self.tracks}
         options |= {"--format": None if self.format == "tsv" else self.format, "--summary": self.summary}
-        options |= {"--middle": self.middle or None, "--contig": list(self.contigs), "--max-n": self.max_n}
+        options |= {
+            "--center-fraction": self.middle or None,
+            "--contig": list(self.contigs),
+            "--max-n": self.max_n,
+        }
         options |= said_precision(self.precision)
         flags = {"--calibrated": self.calibrated}
         return command_line("predict-tracks", [model.path, regions], options, flags)

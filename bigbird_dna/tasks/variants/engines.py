@@ -122,7 +122,7 @@ def choose_engine(
         if stride is not None and sites is not None:
             raise UsageError("stride and sites: sites that are given have no stride")
         step = STRIDE if stride is None else int(stride)
-        options: dict[str, Any] = {"--sites": sites} if sites is not None else {"--stride": step}
+        options: dict[str, Any] = {"--tss": sites} if sites is not None else {"--stride": step}
         options |= {"--prior": prior}
         path = None if sites is None else Path(sites)
         return Engine(

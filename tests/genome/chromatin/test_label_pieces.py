@@ -57,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def label(run: Run, home: Path) -> Any:
     def call(output: Path, *more: object) -> Any:
         words = ("--reference", home / "reference.fa.gz", "--blacklist", home / "bad.bed", "-o", output)
-        return run("prepare-chromatin", home / "config.yaml", *words, *more)
+        return run("prepare chromatin", home / "config.yaml", *words, *more)
 
     return call
 
@@ -73,48 +73,48 @@ def test_labels_of_any_number_of_pieces(run: Run, label: Any, tmp_path: Path) ->
     for of in (1, 2, 3, 7):
         pieces = [tmp_path / f"{number}.piece" for number in range(1, of + 1)]
         for number, path in enumerate(pieces, start=1):
-            assert label(path, "--piece", f"{number}/{of}").code == 0
-        result = run("merge-pieces", *pieces[::-1], "-o", tmp_path / "merged")
+            assert label(path, "--shard", f"{number}/{of}").code == 0
+        result = run("merge-shards", *pieces[::-1], "-o", tmp_path / "merged")
         assert result.code == 0, result.err
         assert files(tmp_path / "merged") == whole, of
         shutil.rmtree(tmp_path / "merged")
-    assert label(tmp_path / "empty", "--piece", "1/600").code == 0  # of fewer bins
+    assert label(tmp_path / "empty", "--shard", "1/600").code == 0  # of fewer bins
 
 
 def test_predictions_of_test_bins(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
     assert label(tmp_path / "data").code == 0
     models = home / "first", home / "second"
     inputs = ("--data", tmp_path / "data", "--reference", home / "reference.fa.gz")
-    words = ("predict-bins", home / "config.yaml", *models, *inputs, "-o")
+    words = ("evaluate test-bins", home / "config.yaml", *models, *inputs, "-o")
     assert run(*words, tmp_path / "whole.npy").code == 0
     for of in (2, 7):
         pieces = [tmp_path / f"{number}.piece" for number in range(1, of + 1)]
         for number, path in enumerate(pieces, start=1):
-            assert run(*words, path, "--piece", f"{number}/{of}", "--batch-size", number).code == 0
-        assert run("merge-pieces", *pieces, "-o", tmp_path / "merged.npy").code == 0
+            assert run(*words, path, "--shard", f"{number}/{of}", "--batch-size", number).code == 0
+        assert run("merge-shards", *pieces, "-o", tmp_path / "merged.npy").code == 0
         assert (tmp_path / "merged.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes(), of
-    assert run(*words, tmp_path / "empty", "--piece", "1/60").code == 0  # of fewer bins
-    refused(run("merge-pieces", *pieces), 2, "predicted bins can't go to standard output")
-    result = run(*words, pieces[0], "--piece", "1/7", "--labels", tmp_path / "x")
+    assert run(*words, tmp_path / "empty", "--shard", "1/60").code == 0  # of fewer bins
+    refused(run("merge-shards", *pieces), 2, "predicted bins can't go to standard output")
+    result = run(*words, pieces[0], "--shard", "1/7", "--labels", tmp_path / "x")
     refused(result, 2, "the labels of all bins go")
-    assert run(*words, pieces[1], "--piece", "2/7", "--set", "chromatin.evaluation.seed=3").code == 0
-    result = run("merge-pieces", *pieces, "-o", tmp_path / "merged.npy")
+    assert run(*words, pieces[1], "--shard", "2/7", "--set", "chromatin.evaluation.seed=3").code == 0
+    result = run("merge-shards", *pieces, "-o", tmp_path / "merged.npy")
     refused(result, 1, "2.piece: is not of the same job", "it differs in evaluation (seed)")
-    assert run(*words, pieces[1], "--piece", "2/7", "--precision", "bfloat16").code == 0
-    result = run("merge-pieces", *pieces, "-o", tmp_path / "merged.npy")
+    assert run(*words, pieces[1], "--shard", "2/7", "--precision", "bfloat16").code == 0
+    result = run("merge-shards", *pieces, "-o", tmp_path / "merged.npy")
     refused(result, 1, "2.piece: is not of the same job", "it differs in evaluation (precision)")
     refused(run(*words, tmp_path / "x.npy", "--precision", "float16"), 2, "precision float16: for GPUs")
     assert not (tmp_path / "x.npy").exists()
 
 
 def test_pieces_of_other_labels_are_refused(run: Run, label: Any, home: Path, tmp_path: Path) -> None:
-    assert label(tmp_path / "1", "--piece", "1/2").code == 0
+    assert label(tmp_path / "1", "--shard", "1/2").code == 0
     pieces = tmp_path / "1", tmp_path / "2"
 
     def told(*more: object) -> str:
-        result = label(tmp_path / "2", "--piece", "2/2", *more)
+        result = label(tmp_path / "2", "--shard", "2/2", *more)
         assert result.code == 0, result.err
-        return refused(run("merge-pieces", *pieces, "-o", tmp_path / "out"), 1, "2: is not of the same job")
+        return refused(run("merge-shards", *pieces, "-o", tmp_path / "out"), 1, "2: is not of the same job")
 
     assert "it differs in labelling (seed)" in told("--set", "seed=8")
     assert "it differs in regions (test)" in told("--set", "genome.test=[d, b]")
@@ -124,10 +124,12 @@ def test_pieces_of_other_labels_are_refused(run: Run, label: Any, home: Path, tm
     assert "it differs in sources (tracks)" in told()
     peaks.write_text(before)
     assert not (tmp_path / "out").exists()
-    refused(label(tmp_path / "2", "--piece", "3/2"), 2, "piece '3/2'")
-    words = ("prepare-chromatin", home / "config.yaml", "--piece", "1/2")
-    refused(run(*words), 2, "--piece: name a file for it with -o")
-    result = run(*words, "--set", "chromatin.data=null", "--bundle", home / "none", "-o", tmp_path / "2")
+    refused(label(tmp_path / "2", "--shard", "3/2"), 2, "piece '3/2'")
+    words = ("prepare chromatin", home / "config.yaml", "--shard", "1/2")
+    refused(run(*words), 2, "--shard: name a file for it with -o")
+    result = run(
+        *words, "--set", "chromatin.data=null", "--deepsea-bundle", home / "none", "-o", tmp_path / "2"
+    )
     assert result.code == 2
 
 
@@ -135,8 +137,8 @@ def test_published_labels_are_not_made_in_pieces(run: Run, home: Path, tmp_path:
     (tmp_path / "deepsea.yaml").write_text(
         yaml.safe_dump({"genome": {"assembly": "GRCh37"}, "chromatin": {"data": {"tracks": "deepsea"}}})
     )
-    words = ("prepare-chromatin", tmp_path / "deepsea.yaml", "--reference", home / "reference.fa.gz")
-    result = run(*words, "--piece", "1/2", "-o", tmp_path / "1")
+    words = ("prepare chromatin", tmp_path / "deepsea.yaml", "--reference", home / "reference.fa.gz")
+    result = run(*words, "--shard", "1/2", "-o", tmp_path / "1")
     refused(result, 2, "piece 1/2: DeepSEA's labels are taken as published")
     result = run(*words, "--set", "chromatin.pieces.data=2", "-o", tmp_path / "1")
     refused(result, 2, "pieces.data must be 1")

@@ -149,7 +149,7 @@ def test_the_command_on_images(run: Run, tmp_path: Path) -> None:
     config = configured(
         tmp_path, format="cifar10", train=[str(tmp_path / "train.bin")], test=[str(tmp_path / "test.bin")]
     )
-    result = run("train-density", config, "--threads", 1, "--device", "cpu")
+    result = run("experiment byte-lm", config, "--threads", 1, "--device", "cpu")
     assert (result.code, result.out) == (0, "")
     found = json.loads((tmp_path / "results/density/result.json").read_text())
     assert found["bits_per_byte"] == pytest.approx(8, abs=0.5)  # noise
@@ -164,7 +164,7 @@ def test_the_command_on_text(run: Run, tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(form.wiki40b(["to be or not to be, " * 10]))
     files = {"train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]}
     config = configured(tmp_path, format="wiki40b", sequence_bytes=48, **files)
-    assert run("train-density", config, "--threads", 1, "--device", "cpu").code == 0
+    assert run("experiment byte-lm", config, "--threads", 1, "--device", "cpu").code == 0
     found = json.loads((tmp_path / "results/density/result.json").read_text())
     assert (found["test_bytes"], found["input_symbols"], found["test_inputs"]) == (200, 48, 5)
     assert found["by_frequency_after_a_byte"] < found["by_frequency"] < found["bits_per_byte"]
@@ -181,7 +181,7 @@ def test_a_broken_off_training_goes_on_to_the_same_weights(
         **{"format": "c4", "train": [str(tmp_path / "a")], "test": [str(tmp_path / "b")]},
         **{"sequence_bytes": 32, "training": training},
     )
-    words = ("train-density", config, "--threads", 1, "--device", "cpu", "-o")
+    words = ("experiment byte-lm", config, "--threads", 1, "--device", "cpu", "-o")
     assert run(*words, tmp_path / "undisturbed").code == 0
     usual = NextSymbol.batch
 
@@ -203,13 +203,15 @@ def test_a_broken_off_training_goes_on_to_the_same_weights(
 
 def test_what_the_command_refuses(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("seed: 1\n")
-    refused(run("train-density", tmp_path / "run.yaml"), 2, "density: is missing: it names format and files")
+    refused(
+        run("experiment byte-lm", tmp_path / "run.yaml"), 2, "density: is missing: it names format and files"
+    )
     config = configured(tmp_path, format="c4", train=["none.json.gz"], test=["other.json.gz"])
-    refused(run("train-density", config), 1, "none.json.gz: no such file")
+    refused(run("experiment byte-lm", config), 1, "none.json.gz: no such file")
     (tmp_path / "a").write_bytes(form.c4(["text"]))
     (tmp_path / "b").write_bytes(form.c4(["more"]))
     config = configured(tmp_path, format="c4", train=[str(tmp_path / "a")], test=[str(tmp_path / "b")])
-    wrong = run("train-density", config, "--set", "density.encoder.attention=reformer")
+    wrong = run("experiment byte-lm", config, "--set", "density.encoder.attention=reformer")
     refused(wrong, 2, "encoder.attention: reformer has no causal form")
     assert not (tmp_path / "results/density").exists()
 

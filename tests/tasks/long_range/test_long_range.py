@@ -43,10 +43,10 @@ def config(tmp_path: Path) -> Path:
 def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
     made = []
     for task in ("listops", "pathfinder"):
-        assert run("make-long-range", config, task).code == 0
+        assert run("experiment lra-data", config, task).code == 0
         more = (("full", 2), ("combiner", 1)) if task == "listops" else ()
         for attention, seed in (("full", 1), *more):
-            words = ("train-long-range", config, task, attention, "--seed", seed, "--threads", 1)
+            words = ("experiment lra-train", config, task, attention, "--seed", seed, "--threads", 1)
             result = run(*words, "--device", "cpu")
             assert (result.code, result.out) == (0, "")
             made.append(tmp_path / f"results/long_range/{task}/{attention}-{seed}")
@@ -54,7 +54,7 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
         *("result.json", "encoder.json", "training.jsonl", "weights.safetensors")
     }
     assert not [*(tmp_path / "results/checkpoints/long_range").glob("*")]
-    assert run("report-long-range", *made, "-o", tmp_path / "report").code == 0
+    assert run("experiment lra-report", *made, "-o", tmp_path / "report").code == 0
     header, *rows = (tmp_path / "report/long_range.tsv").read_text().splitlines()
     names = header.split("\t")
     table = [dict(zip(names, row.split("\t"), strict=True)) for row in rows]
@@ -71,24 +71,28 @@ def test_from_data_to_table(run: Run, config: Path, tmp_path: Path) -> None:
 
 
 def test_a_seed_has_one_result(run: Run, config: Path, tmp_path: Path) -> None:
-    run("make-long-range", config, "listops")
+    run("experiment lra-data", config, "listops")
     for name in ("one", "two"):
-        words = ("train-long-range", config, "listops", "full", "-o", tmp_path / name)
+        words = ("experiment lra-train", config, "listops", "full", "-o", tmp_path / name)
         assert run(*words, "--threads", 1, "--device", "cpu").code == 0
     for file in ("result.json", "weights.safetensors"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
-    refused(run("make-long-range", config, "images"), 2, "task 'images': choose one of listops, pathfinder")
-    words = ("train-long-range", config, "listops")
+    refused(
+        run("experiment lra-data", config, "images"), 2, "task 'images': choose one of listops, pathfinder"
+    )
+    words = ("experiment lra-train", config, "listops")
     refused(run(*words, "bigbird"), 2, "attention 'bigbird': choose one of combiner, full")
     refused(run(*words, "full"), 1, "results/long_range/data/listops/train.tsv.gz: no such file")
     for seed in (2**32, 2**64):
         refused(run(*words, "full", "--seed", seed), 2, f"seed {seed}: must be from 0 to 4294967295")
-    refused(run("report-long-range", tmp_path, "-o", tmp_path / "x"), 1, "result.json: no such file")
+    refused(run("experiment lra-report", tmp_path, "-o", tmp_path / "x"), 1, "result.json: no such file")
     (tmp_path / "result.json").write_text('{"task": "listops"}')
-    refused(run("report-long-range", tmp_path, "-o", tmp_path / "x"), 1, "result.json: has no 'attention'")
+    refused(
+        run("experiment lra-report", tmp_path, "-o", tmp_path / "x"), 1, "result.json: has no 'attention'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,10 +143,10 @@ def test_results_of_other_data_are_not_averaged(run: Run, tmp_path: Path) -> Non
         text = json.dumps(values | {"seed": seed, "data": {"test": sums}})
         (tmp_path / name / "result.json").write_text(text)
     words = ("-o", tmp_path / "report")
-    assert run("report-long-range", tmp_path / "one", tmp_path / "two", *words).code == 0
-    wrong = run("report-long-range", tmp_path / "one", tmp_path / "three", *words)
+    assert run("experiment lra-report", tmp_path / "one", tmp_path / "two", *words).code == 0
+    wrong = run("experiment lra-report", tmp_path / "one", tmp_path / "three", *words)
     refused(wrong, 1, "three/result.json: is of other data")
-    wrong = run("report-long-range", tmp_path / "one", tmp_path / "four", *words)
+    wrong = run("experiment lra-report", tmp_path / "one", tmp_path / "four", *words)
     refused(wrong, 1, "two results are of one seed")
 
 
@@ -166,7 +170,7 @@ def test_the_shipped_configuration_asks_for_a_model_a_task_and_attention(tmp_pat
     text = dry_run(tmp_path, "--configfile", *files, "--", "long_range")
     expected = {"long_range": 1, "long_range_data": 2, "long_range_model": 6, "stage_config": 1}
     assert jobs(text) == expected
-    assert "train-long-range results/long_range/config/long-range.yaml listops bigbird --seed 1" in text
+    assert "experiment lra-train results/long_range/config/long-range.yaml listops bigbird --seed 1" in text
     section = yaml.safe_load(files[1].read_text())["long_range"]
     config = parse_config({"long_range": section}).long_range
     assert isinstance(config, LongRangeConfig)
@@ -183,7 +187,7 @@ def test_short_listops_are_learnt(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     section = yaml.safe_load((REPOSITORY / "workflow/config/long_range.yaml").read_text())["long_range"]
     path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "long_range": section}))
-    assert run("make-long-range", path, "listops").code == 0
-    assert run("train-long-range", path, "listops", "full", "--threads", 1, "--device", "cpu").code == 0
+    assert run("experiment lra-data", path, "listops").code == 0
+    assert run("experiment lra-train", path, "listops", "full", "--threads", 1, "--device", "cpu").code == 0
     result = json.loads((tmp_path / "results/long_range/listops/full-1/result.json").read_text())
     assert result["accuracy_low"] > result["baseline"] + 0.12
