@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, TRAIN, add_command
 from bigbird_dna.cli.options import (
     TRACK_TABLE,
     Config,
@@ -31,14 +28,6 @@ Altered = Annotated[
         "--no-published",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, measure_training, TRAIN)
-    add_command(app, plan_same_time, TRAIN)
-    add_command(app, judge_models, TRAIN)
-    add_command(app, report_ablation, LOOK)
 
 
 def measure_training(

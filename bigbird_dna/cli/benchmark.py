@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 import bigbird_dna
-from bigbird_dna.cli.naming import LOOK
 from bigbird_dna.cli.options import Device, Threads, option, output
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import check_writable, write_json
@@ -31,16 +30,6 @@ Memory = Annotated[bool, option(None, "Measure peak memory; on a CPU each time i
 Output = Annotated[
     Path | None, output("DIR", "Directory for benchmark.json, benchmark.md and benchmark.svg.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    group = typer.Typer(no_args_is_help=True, help="Time and memory, side by side with peers.")
-    group.command()(attention)
-    group.command()(encoder)
-    group.command()(models)
-    group.command()(batches)
-    app.add_typer(group, name="benchmark", rich_help_panel=LOOK)
 
 
 def attention(

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, PREPARE, TRAIN, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     TRACK_TABLE,
@@ -36,16 +33,6 @@ Array = Annotated[Path, output("FILE", "Probabilities to write, bins × tracks (
 HeldOut = Annotated[
     Path | None, option("DIR", "Also write the bins and their labels to this directory.", "", "--labels")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, unpack_deepsea, PREPARE)
-    add_command(app, prepare_chromatin, PREPARE, formerly="chromatin-data")
-    add_command(app, finetune_chromatin, TRAIN)
-    add_command(app, calibrate_chromatin, TRAIN)
-    add_command(app, predict_bins, LOOK, formerly="chromatin-predictions")
-    add_command(app, fit_chromatin_baseline, TRAIN, formerly="chromatin-baseline")
 
 
 def unpack_deepsea(

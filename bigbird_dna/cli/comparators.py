@@ -3,10 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from bigbird_dna.baselines.comparators.names import NAMES, TAXA, WEIGHTS
-from bigbird_dna.cli.naming import TRAIN, add_command
 from bigbird_dna.cli.options import (
     Checkpoints,
     ChromatinData,
@@ -36,12 +33,6 @@ ProbedWeights = Annotated[
     str | None, option("NAME", f"Its weights: {', '.join(WEIGHTS)}.", WEIGHTS[0], "--weights")
 ]
 Results = Annotated[Path, output("DIR", "Directory for the predictions and what is known of them.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, fit_promoter_comparator, TRAIN)
-    add_command(app, fit_chromatin_comparator, TRAIN)
 
 
 def fit_promoter_comparator(

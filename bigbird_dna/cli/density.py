@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import TRAIN, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     Checkpoints,
@@ -18,11 +15,6 @@ from bigbird_dna.cli.options import (
     read_run,
 )
 from bigbird_dna.errors import ConfigError
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, train_density, TRAIN)
 
 
 def train_density(

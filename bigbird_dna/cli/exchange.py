@@ -3,20 +3,11 @@
 from pathlib import Path
 from typing import Annotated, cast
 
-import typer
-
 from bigbird_dna.checks import check_choice
-from bigbird_dna.cli.naming import EXCHANGE, add_command
 from bigbird_dna.cli.options import ModelDirectory, NewModel, NewModelArgument, argument, option
 from bigbird_dna.console import log
 
 COMPATIBILITIES = ("huggingface", "none")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    for command in (import_hf, export_hf, extend_positions, combine_models):
-        add_command(app, command, EXCHANGE)
 
 
 def import_hf(

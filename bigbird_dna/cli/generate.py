@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, USE, add_command
 from bigbird_dna.cli.options import (
     Device,
     Directory,
@@ -31,12 +28,6 @@ RightFlanks = Annotated[
         "--right-flank",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, generate, USE)
-    add_command(app, report_samples, LOOK)
 
 
 def generate(

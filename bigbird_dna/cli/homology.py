@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, PREPARE, add_command
 from bigbird_dna.cli.options import (
     TRACK_TABLE,
     ChromatinData,
@@ -35,16 +32,6 @@ Bounds = Annotated[
     str, option("S,S,…", "Between the strata of similarity, rising.", "0.3,0.5,0.8", "--similarity-bins")
 ]
 Table = Annotated[Path, output("FILE", "Table to write (TSV).")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, find_nearest, LOOK)
-    add_command(app, find_nearest_promoters, LOOK)
-    add_command(app, find_nearest_bins, LOOK)
-    add_command(app, report_promoter_similarity, LOOK)
-    add_command(app, report_bin_similarity, LOOK)
-    add_command(app, drop_similar_bins, PREPARE)
 
 
 def find_nearest(

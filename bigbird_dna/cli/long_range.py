@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, PREPARE, TRAIN, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     Checkpoints,
@@ -23,13 +20,6 @@ from bigbird_dna.cli.options import (
 from bigbird_dna.console import log
 
 TASKS = "listops or pathfinder."
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, report_long_range, LOOK)
-    add_command(app, make_long_range, PREPARE)
-    add_command(app, train_long_range, TRAIN)
 
 
 def make_long_range(

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import TEXT
 from bigbird_dna.cli.options import BatchSize, Device, Set, Threads, TimeLimit, argument, option, output
 
 TextConfig = Annotated[
@@ -20,14 +17,6 @@ TextCheckpoints = Annotated[
     Path | None, option("DIR", "Of the running training.", "RESULTS/NAME/checkpoints", "--checkpoint-dir")
 ]
 TextModel = Annotated[Path | None, option("MODEL_DIR", "The task's model.", "RESULTS/NAME/model", "--model")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application, as one command with commands of its own."""
-    group = typer.Typer(no_args_is_help=True, help="Pretrain and fine-tune on text, with the extra nlp.")
-    for command in (prepare, pretrain, finetune, predict, evaluate, report):
-        group.command(command.__name__)(command)
-    app.add_typer(group, name="nlp", rich_help_panel=TEXT)
 
 
 def prepare(

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from bigbird_dna.cli.naming import LOOK, add_command
 from bigbird_dna.cli.options import (
     TRACK_TABLE,
     Config,
@@ -20,15 +19,6 @@ from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.errors import UsageError
 
 Figure = Annotated[Path, output("FILE", "Figure: .svg, .png or .pdf.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, draw_loss, LOOK, formerly="loss-figure")
-    add_command(app, draw_scores, LOOK, formerly="score-figure")
-    add_command(app, draw_attention, LOOK, formerly="attention-figure")
-    add_command(app, summarize, LOOK, formerly="summary")
-    add_command(app, report_run, LOOK)
 
 
 def draw_loss(

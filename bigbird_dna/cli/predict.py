@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import USE, add_command
 from bigbird_dna.cli.options import (
     Aliases,
     BatchSize,
@@ -287,9 +284,3 @@ def merge_pieces(
 
     counts = merge(pieces, output)
     log(f"{counts.pieces:,} pieces, {counts.rows:,} {counts.kind}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    for command in (score_promoters, predict_tracks, score_variants, choose_threshold, merge_pieces):
-        add_command(app, command, USE)

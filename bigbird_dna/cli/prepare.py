@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import PREPARE, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     Aliases,
@@ -21,13 +18,6 @@ from bigbird_dna.cli.options import (
 )
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    for command in (simulate, fetch, prepare_reference, prepare_promoters, prepare_sequences, extract):
-        add_command(app, command, PREPARE)
-    add_command(app, prepare_windows, PREPARE, formerly="promoter-windows")
 
 
 def simulate(

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from bigbird_dna.cli.naming import EXCHANGE, add_command
 from bigbird_dna.cli.options import ModelDirectory, NewModel, argument, option, output
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
@@ -14,12 +13,6 @@ Catalogue = Annotated[
     Path | None,
     option("FILE", "List of models in the form of the package's; docs/formats.md has it.", "the package's"),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    for command in (fetch_model, compact_model, publish_model):
-        add_command(app, command, EXCHANGE)
 
 
 def fetch_model(

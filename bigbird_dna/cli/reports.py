@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigbird_dna.cli.naming import LOOK, add_command
 from bigbird_dna.cli.options import TRACK_TABLE, Directory, Threads, argument, named_files, option, output
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import command_line
@@ -29,14 +28,6 @@ Labels = Annotated[
         "The same rows and tracks; 0 or 1, -1 or NaN where not measured. Also labels.npz of a data set."
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, auc_report, LOOK)
-    add_command(app, report_promoters, LOOK, formerly="promoter-report")
-    add_command(app, report_variants, LOOK, formerly="variant-report")
-    add_command(app, report_pretraining, LOOK, formerly="pretraining-report")
 
 
 def auc_report(

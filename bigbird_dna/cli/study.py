@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     BatchSize,
@@ -24,12 +21,6 @@ from bigbird_dna.cli.options import (
     read_run,
 )
 from bigbird_dna.console import log
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, report_study, LOOK)
-    add_command(app, probe_promoters, LOOK)
 
 
 def report_study(

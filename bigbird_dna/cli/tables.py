@@ -3,16 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, add_command
 from bigbird_dna.cli.options import TRACK_TABLE, Directory, argument, named_files, option
 from bigbird_dna.console import log
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, report_table, LOOK)
 
 
 def report_table(

@@ -3,16 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import LOOK, add_command
 from bigbird_dna.cli.options import ResultFile, argument, option
 from bigbird_dna.disk.outputs import check_output, named_output, open_text, text_destination
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, show_reach, LOOK)
 
 
 def show_reach(

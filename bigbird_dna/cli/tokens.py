@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import PREPARE, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     Config,
@@ -19,13 +16,6 @@ from bigbird_dna.cli.options import (
     read_run,
 )
 from bigbird_dna.console import log
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, train_tokenizer, PREPARE)
-    add_command(app, tokenize, PREPARE)
-    add_command(app, describe_tokens, PREPARE, formerly="tokenizer-statistics")
 
 
 def train_tokenizer(

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bigbird_dna.cli.naming import TRAIN, add_command
 from bigbird_dna.cli.options import (
     RESULTS,
     CalibratedModel,
@@ -33,17 +30,6 @@ from bigbird_dna.cli.options import (
 TokenStores = Annotated[
     Path | None, option("DIR", "Directory of the token stores.", RESULTS.tokens, "--tokens")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands to the application."""
-    add_command(app, pretrain, TRAIN)
-    add_command(app, fit_pretraining_baseline, TRAIN)
-    add_command(app, evaluate_pretraining, TRAIN)
-    add_command(app, compare_pretraining, TRAIN)
-    add_command(app, finetune_promoter, TRAIN)
-    add_command(app, calibrate_promoter, TRAIN)
-    add_command(app, fit_promoter_baseline, TRAIN, formerly="promoter-baseline")
 
 
 def pretrain(
