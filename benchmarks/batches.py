@@ -57,7 +57,7 @@ def batches(values: Mapping[str, Any]) -> dict[str, Any]:
     with cpu_threads(values["threads"]), TemporaryDirectory() as home:
         reference, name = _reference(values["reference"], Path(home))
         tokenizer = _tokenizer(reference, values["tokenizer"], values["vocabulary"], Path(home))
-        names = ("windows", "shift", "steps", "step_windows", "repeats", "threads")
+        names = ("windows", "shift", "steps", "training_batch_size", "repeats", "threads")
         return {
             "benchmark": "batches",
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,7 +121,7 @@ def _objective(
     config = ChromatinConfig.model_validate(
         {
             "data": {"bin": BIN, "window": window, "shift": values["shift"]},
-            "training": {"batch_size": values["step_windows"]},
+            "training": {"batch_size": values["training_batch_size"]},
         }
     )
     here = World(0, 1, torch.device("cpu"))
@@ -135,7 +135,7 @@ def _measure(
     """Let both ways take turns, each with the same steps; seconds are those of a window."""
     objective = _objective(reference, tokenizer, window, values)
     plain = PlainBatches(objective, reference)
-    size, steps = values["step_windows"], -(-values["steps"] // values["repeats"])
+    size, steps = values["training_batch_size"], -(-values["steps"] // values["repeats"])
     began = perf_counter()
     objective.batch(values["steps"], 0, size)  # opens, or compiles, what encodes
     opening = perf_counter() - began
@@ -184,7 +184,7 @@ def batches_page(result: Mapping[str, Any]) -> str:
     machine, of = result["machine"], result["settings"]
     lines = [
         f"Batches of chromatin training on {machine['cpu']}; {result['reference']}, vocabulary "
-        f"{result['vocabulary']:,}, {of['step_windows']} windows a step, moved by up to {of['shift']} bp, "
+        f"{result['vocabulary']:,}, {of['training_batch_size']} windows a step, moved by up to {of['shift']} bp, "
         f"{TRACKS} tracks; {result['date'][:10]}.",
         "",
         f"| window | tokens | plain | {machine['threads']} threads | times as fast | CPU time | times less |",

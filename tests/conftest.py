@@ -16,7 +16,7 @@ from bigbird_dna.cli.main import main
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.simulate.writing import simulate
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import Result, Run
+from tests.cli.command import Result, Run, line
 from tests.toys import MEGABASES, Demo, lines, random_dna
 
 # What a shell starts in the background ignores Ctrl-C, and so do its children: those of tests shall hear it.
@@ -96,10 +96,11 @@ def _handlers_kept() -> Iterator[None]:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run `bigbird-dna` with these words; what C libraries print is caught as well."""
+    """Run `bigbird-dna` with a command (its group and name, a blank between) and its words; what C libraries
+    print is caught as well."""
 
     def call(*words: object, stdin: bytes = b"") -> Result:
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *line(*words)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with _handlers_kept(), pytest.raises(SystemExit) as caught:
             main()

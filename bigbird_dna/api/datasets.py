@@ -1,4 +1,5 @@
-"""The data sets of `prepare chromatin` and `prepare promoter-windows` as torch data sets, for training elsewhere.
+"""The data sets of `prepare chromatin` and `prepare promoter-windows` as torch data sets, for training
+elsewhere.
 
 A data set can be pickled and sent to the workers of a `DataLoader`; each opens the reference by itself.
 """

@@ -16,8 +16,8 @@ def load(path: Path | str, *, positions: int | None = None, extend: Extension = 
     Parameters
     ----------
     path
-        The directory, as training, `import-hf` or `model extend-context` writes it; or the name of a model that
-        is bundled with the package, where there is no directory of that name.
+        The directory, as training, `import-hf` or `model extend-context` writes it; or the name of a model
+        that is bundled with the package, where there is no directory of that name.
     positions
         Longest input in tokens, if that is to be more than the model was made for; None: as it was saved.
     extend

@@ -131,7 +131,7 @@ def batches(
     ] = None,
     tokenizer: Annotated[Path | None, option("FILE", "Tokenizer of DNA.", "learnt from the genome")] = None,
     vocabulary: Annotated[int, option(None, "Pieces of one that is learnt.", least=11)] = 4096,
-    step_windows: Annotated[int, option(None, "Windows of a step.", least=1)] = 16,
+    training_batch_size: Annotated[int, option(None, "Windows per training step.", least=1)] = 16,
     shift: Annotated[int, option("BP", "How far a window is moved, at random.", least=0)] = 100,
     steps: Annotated[int, option(None, "Steps in all.", least=1)] = 1000,
     repeats: Repeats = 5,

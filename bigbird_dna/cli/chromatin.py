@@ -106,7 +106,9 @@ def finetune_chromatin(
     window: Annotated[
         int | None, option("BP", "Sequence that the model sees.", "chromatin.data.window")
     ] = None,
-    member: Annotated[int, option(None, "Number in an ensemble: another seed for each.", least=0)] = 0,
+    ensemble_index: Annotated[
+        int, option(None, "Number in an ensemble: another seed for each.", least=0)
+    ] = 0,
     data: ChromatinData = None,
     reference: RunReference = None,
     tokenizer: RunTokenizer = None,
@@ -136,7 +138,7 @@ def finetune_chromatin(
         train(
             settings,
             window=size,
-            member=member,
+            member=ensemble_index,
             data=data or paths.chromatin_data,
             reference=Reference(reference or paths.reference),
             tokenizer_path=tokenizer or paths.tokenizer,

@@ -24,7 +24,7 @@ from bigbird_dna.cli.options import (
 Name = Annotated[str, argument(f"One of {', '.join(NAMES)}.", "NAME")]
 Seed = Annotated[int | None, option("N", "Of weights, order and samples.", "the configuration's", least=0)]
 Steps = Annotated[int | None, option("N", "Steps of a network's training.", 2000)]
-StepWindows = Annotated[int | None, option("N", "Windows of one.", 64)]
+StepWindows = Annotated[int | None, option("N", "Windows per training step.", 64)]
 LearningRate = Annotated[float | None, option("RATE", "Of a network, after its warm-up.", 0.001)]
 ProbedModel = Annotated[
     Path | None, option("MODEL_DIR", "The language model that the comparator probe reads.", "", "--model")
@@ -45,7 +45,7 @@ def fit_promoter_comparator(
     reference: RunReference = None,
     seed: Seed = None,
     steps: Steps = None,
-    step_windows: StepWindows = None,
+    training_batch_size: StepWindows = None,
     learning_rate: LearningRate = None,
     model: ProbedModel = None,
     weights: ProbedWeights = None,
@@ -72,7 +72,7 @@ def fit_promoter_comparator(
             reference=Reference(reference or promoter_reference(settings)),
             output=output,
             checkpoints=checkpoints or paths.checkpoints,
-            options=Options(seed, steps, step_windows, learning_rate, model=model, weights=weights),
+            options=Options(seed, steps, training_batch_size, learning_rate, model=model, weights=weights),
             device=device,
         )
 
@@ -97,7 +97,7 @@ def fit_chromatin_comparator(
     ] = None,
     seed: Seed = None,
     steps: Steps = None,
-    step_windows: StepWindows = None,
+    training_batch_size: StepWindows = None,
     learning_rate: LearningRate = None,
     model: ProbedModel = None,
     weights: ProbedWeights = None,
@@ -123,7 +123,7 @@ def fit_chromatin_comparator(
             reference=reference or paths.reference,
             output=output,
             checkpoints=checkpoints or paths.checkpoints,
-            options=Options(seed, steps, step_windows, learning_rate, motifs, taxon, model, weights),
+            options=Options(seed, steps, training_batch_size, learning_rate, motifs, taxon, model, weights),
             window=window,
             device=device,
         )

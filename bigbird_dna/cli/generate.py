@@ -33,7 +33,7 @@ RightFlanks = Annotated[
 def generate(
     model_dir: ModelDirectory,
     output: ResultFile = None,
-    number: Annotated[int, option("N", "Samples, of each flank if there are several.", least=1)] = 10,
+    num_samples: Annotated[int, option("N", "Samples, of each flank if there are several.", least=1)] = 10,
     length: Annotated[int, option("BP", "Of a sample.", least=1)] = 1000,
     left: LeftFlanks = None,
     right: RightFlanks = None,
@@ -45,7 +45,7 @@ def generate(
         float | None,
         option("SHARE", "Draw from the fewest likeliest pieces that have this share together.", "all"),
     ] = None,
-    rounds: Annotated[
+    iterations: Annotated[
         int, option("N", "Rounds in which a gap is filled; not of a causal model.", least=1)
     ] = 30,
     seed: Annotated[int, option("N", "Of the samples: the same one, the same bytes.", least=0)] = 1,
@@ -54,10 +54,10 @@ def generate(
 ) -> None:
     """Write new DNA, drawn from what a pretrained model says, as FASTA.
 
-    A causal model (pretrained with encoder.causal) continues each record of --left-flank, or begins anew. A model
-    of masked tokens fills a gap of that length between --left-flank and --right-flank. Flanks are not part of samples.
-    Every sample has exactly that many bases: the last piece is cut. On a CPU a sample is the same however
-    many are asked for, and with any --threads.
+    A causal model (pretrained with encoder.causal) continues each record of --left-flank, or begins anew. A
+    model of masked tokens fills a gap of that length between --left-flank and --right-flank. Flanks are not
+    part of samples. Every sample has exactly that many bases: the last piece is cut. On a CPU a sample is the
+    same however many are asked for, and with any --threads.
     """
     from bigbird_dna.model.decoding import Sampling
     from bigbird_dna.tasks.generation import generate_samples
@@ -65,12 +65,12 @@ def generate(
     count = generate_samples(
         model_dir,
         output,
-        number=number,
+        number=num_samples,
         length=length,
         left=left,
         right=right,
         sampling=Sampling(temperature, top_k, top_p),
-        rounds=rounds,
+        rounds=iterations,
         seed=seed,
         device=device,
         threads=threads,
@@ -88,7 +88,7 @@ def report_samples(
     exclude: Annotated[
         list[str], option("NAME", "Contig that Markov chains don't learn from either; repeatable.", "none")
     ] = [],  # noqa: B006
-    longest: Annotated[int, option("K", "Of k-mers, from 1 on.", least=1)] = 6,
+    max_k: Annotated[int, option("K", "Of k-mers, from 1 on.", least=1)] = 6,
     seed: Annotated[int, option("N", "Of drawn sequence and of Markov chains.", least=0)] = 1,
 ) -> None:
     """Compare samples with held-out contigs: how often each k-mer stands there, and GC.
@@ -99,4 +99,4 @@ def report_samples(
     """
     from bigbird_dna.reporting.samples.report import report_samples as report
 
-    report(samples, reference, contig, output, exclude=exclude, longest=longest, seed=seed)
+    report(samples, reference, contig, output, exclude=exclude, longest=max_k, seed=seed)

@@ -67,8 +67,8 @@ def find_nearest_promoters(
     """Find the most similar training window of each promoter window of validation and test.
 
     Compared with are the training promoters and their negatives of the set; similarity is as of
-    evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that is
-    similar.
+    evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that
+    is similar.
     """
     from bigbird_dna.data.similar import find_nearest_promoters as find
 
@@ -97,8 +97,8 @@ def find_nearest_bins(
 ) -> None:
     """Find the most similar training window of the window around each test bin.
 
-    The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta. The
-    predictions are a baseline: the labels of the nearest window, as surely as that is similar.
+    The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta.
+    The predictions are a baseline: the labels of the nearest window, as surely as that is similar.
     """
     from bigbird_dna.data.similar import find_nearest_bins as find
 
@@ -124,8 +124,8 @@ def drop_similar_bins(
 ) -> None:
     """Write a chromatin data set without the training bins that are like a held-out one.
 
-    Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can be
-    compared. In the workflow the key splits.similarity does this.
+    Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can
+    be compared. In the workflow the key splits.similarity does this.
     """
     from bigbird_dna.data.similar import drop_similar_bins as drop
 

@@ -6,8 +6,8 @@ One process is the command itself. Several on one node are started by `torchrun`
 of Slurm that has them, `srun` starts one `torchrun` on each, and these meet on the node of the first. What is
 started takes the place of this process: it gets the signals, and its exit code is the job's.
 
-With `--container-command "apptainer exec IMAGE"` this process stays outside, where `srun` is, and the training is inside
-the container: on several nodes each of them enters it for itself.
+With `--container-command "apptainer exec IMAGE"` this process stays outside, where `srun` is, and the
+training is inside the container: on several nodes each of them enters it for itself.
 """
 
 import argparse

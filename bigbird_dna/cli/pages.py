@@ -113,7 +113,7 @@ def summarize(
         Path | None, option("TSV", "Table of evaluate pretraining.", "", "--bits-per-base")
     ] = None,
     promoters: Annotated[Path | None, option(None, "promoters.tsv of evaluate promoters.")] = None,
-    loci: Annotated[Path | None, option(None, "promoters.json of prepare promoters.")] = None,
+    promoter_counts: Annotated[Path | None, option(None, "promoters.json of prepare promoters.")] = None,
     statistics: Annotated[Path | None, option(None, "statistics.json of prepare token-stats.")] = None,
     groups: Annotated[Path | None, option(None, "groups.tsv of auc-report.")] = None,
     tracks: Annotated[Path | None, option(None, "tracks.tsv of auc-report.", "", *TRACK_TABLE)] = None,
@@ -128,7 +128,7 @@ def summarize(
     from bigbird_dna.reporting.summary import summarise
 
     text = summarise(
-        loci=loci,
+        loci=promoter_counts,
         statistics=statistics,
         pretraining=pretraining,
         bits=bits,

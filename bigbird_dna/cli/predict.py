@@ -102,13 +102,13 @@ def predict_tracks(
     summary: Annotated[
         str, option("max|mean", "Of the bins of a region longer than the model's bin.")
     ] = "max",
-    middle: Annotated[
+    center_fraction: Annotated[
         float,
         option(
             "FRACTION",
-            "Predict all bins in this middle part of a window at once: many times as fast where regions "
+            "Predict all bins in this central fraction of a window at once: many times as fast where regions "
             "are close, but bins see less on one side.",
-            "each in the middle of its own window",
+            "each in the center of its own window",
         ),
     ] = 0.0,
     max_n: MaxN = 0.25,
@@ -138,7 +138,7 @@ def predict_tracks(
         contigs=contig,
         format=format,
         summary=summary,
-        middle=middle,
+        middle=center_fraction,
         max_n=max_n,
         calibrated=calibrated,
         piece=piece,
@@ -170,7 +170,7 @@ def score_variants(
     stride: Annotated[
         int | None, option("BP", "Promoter models: distance between the TSS positions looked at.", "20")
     ] = None,
-    sites: Annotated[
+    tss: Annotated[
         Path | None, option("BED", "Promoter models: TSS positions to look at instead, 5' ends of the lines.")
     ] = None,
     max_n: MaxN = 0.25,
@@ -208,7 +208,7 @@ def score_variants(
         format=format,
         offsets=offsets,
         stride=stride,
-        sites=sites,
+        sites=tss,
         max_n=max_n,
         calibrated=calibrated,
         prior=prior,
@@ -274,8 +274,8 @@ def merge_pieces(
         Path | None, result("FILE|DIR", "What the job would have written.", "standard output")
     ] = None,
 ) -> None:
-    """Put together what score-promoters, predict-tracks, score-variants, evaluate test-bins or prepare chromatin
-    wrote with --shard, to the bytes that the whole job would have written.
+    """Put together what score-promoters, predict-tracks, score-variants, evaluate test-bins or prepare
+    chromatin wrote with --shard, to the bytes that the whole job would have written.
 
     The format is the one that the pieces were made for (--format there). Refused are pieces of different
     jobs (another model, reference, option or number of pieces), and sets that lack one or have one twice.

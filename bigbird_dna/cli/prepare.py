@@ -115,7 +115,7 @@ def prepare_sequences(
         list[str] | None,
         option("NAME", "given, substituted or permuted; repeatable.", "given, or else the other two"),
     ] = None,
-    derived: Annotated[
+    negatives_per_positive: Annotated[
         int, option("N", "Negatives a training promoter has of substituted and permuted each.", least=1)
     ] = 1,
     length: Annotated[
@@ -132,14 +132,16 @@ def prepare_sequences(
 ) -> None:
     """Build the promoter data set from sequences of one's own; no genome is needed.
 
-    DIR gets what prepare promoter-windows writes, for --windows of finetune-promoter and train baseline-promoter;
-    sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences of one split; and
-    splits.tsv with each record's split and group of similar ones.
+    DIR gets what prepare promoter-windows writes, for --windows of finetune-promoter and train
+    baseline-promoter; sequences.fa.gz for their --reference; training.fa.gz and test.fa.gz with the sequences
+    of one split; and splits.tsv with each record's split and group of similar ones.
     """
     from bigbird_dna.data.custom_sequences import SequenceOptions
     from bigbird_dna.data.custom_sequences import prepare_sequences as build
 
-    options = SequenceOptions(tuple(negative_set or ()), derived, length, upstream, similarity, seed)
+    options = SequenceOptions(
+        tuple(negative_set or ()), negatives_per_positive, length, upstream, similarity, seed
+    )
     build(positives, output, options, negatives=negatives, splits=splits)
 
 
@@ -152,7 +154,7 @@ def extract(
     megabases: Annotated[
         float | None, option("F", "Only the contig's start, up to F Mb after the N that it may begin with.")
     ] = None,
-    but: Annotated[
+    exclude: Annotated[
         list[str], option("NAME", "Contig, or pattern of contigs, that is passed over; repeatable.", "none")
     ] = [],  # noqa: B006
     assembly: Assembly = "custom",
@@ -166,7 +168,7 @@ def extract(
     from bigbird_dna.genome.assembly import open_assembly
     from bigbird_dna.genome.sources.extract import extract_contig
 
-    extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, but)
+    extract_contig(reference, contig, output, open_assembly(assembly, aliases), megabases, exclude)
 
 
 def prepare_windows(

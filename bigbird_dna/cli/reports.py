@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from bigbird_dna.cli.options import TRACK_TABLE, Directory, Threads, argument, named_files, option, output
 from bigbird_dna.console import log
 from bigbird_dna.disk.outputs import command_line
@@ -111,7 +109,6 @@ def report_promoters(
     control: Annotated[
         Path | None, option("FILE", "Predictions of the model that was trained on shuffled labels.")
     ] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", hidden=True)] = None,
 ) -> None:
     """Compare promoter models with their baselines on the test windows.
 
@@ -125,12 +122,9 @@ def report_promoters(
     from bigbird_dna.reporting.promoters.predictions import ALL
     from bigbird_dna.reporting.promoters.table import promoter_report
 
-    if sets:
-        log("--set is called --predictions here; version 0.2 will not know the old name")
-    given = [*(predictions or ()), *(sets or ())]
-    if not given:
+    if not predictions:
         raise UsageError("--predictions NAME=FILE: name the predictions of one negative set at least")
-    files = named_files("--predictions", given)
+    files = named_files("--predictions", predictions)
     others = {
         name: named_files(name, values or ())
         for name, values in (("--baseline", baselines), ("--position", positions))
@@ -158,7 +152,9 @@ def report_variants(
         str, option("KEY", "INFO key of the effect: gain, loss, none, or another word.")
     ] = "EFFECT",
     track_field: Annotated[str, option("KEY", "INFO key of the track that the effect is on.")] = "TRACK",
-    place_field: Annotated[str, option("KEY", "INFO key of the kind of variant; may be missing.")] = "PLACE",
+    category_field: Annotated[
+        str, option("KEY", "INFO key of the kind of variant; may be missing.")
+    ] = "PLACE",
     track: Annotated[
         str | None, option("NAME", "The track that all effects are on, in place of --track-field.")
     ] = None,
@@ -183,7 +179,7 @@ def report_variants(
         scored,
         output,
         truth=truth,
-        fields=Fields(effect_field, track_field, place_field),
+        fields=Fields(effect_field, track_field, category_field),
         track=track,
         no_effect=no_effect,
         held_out=held_out or [],

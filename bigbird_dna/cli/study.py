@@ -37,7 +37,7 @@ def report_study(
         Path | None,
         option(
             "FILE",
-            "Labels of the test bins, for chromatin models. What evaluate test-bins says of these bins has to lie "
+            "Labels of the test bins, for chromatin models. What evaluate test-bins wrote has to be "
             "beside each model's directory, as predictions.npy.",
             "",
             "--labels",

@@ -286,7 +286,7 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
     for needed in (path, directory / "labels.npz"):
         if not needed.is_file():
             raise DataError(
-                f"{needed}: no such file; `bigbird-dna prepare promoter-windows` or `prepare sequences` makes it"
+                f"{needed}: no such file; `prepare promoter-windows` or `prepare sequences` makes it"
             )
     rows = read_frame(path)
     with (

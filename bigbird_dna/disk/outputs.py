@@ -227,7 +227,7 @@ def command_line(
     `options` are those that decide the result and no others, so that the same result has the same bytes;
     one that is None was not given, and a list was given once for each of its values. `flags` have no value.
     """
-    words = ["bigbird-dna", command, *arguments]
+    words = ["bigbird-dna", *command.split(), *arguments]
     for option, value in options.items():
         for one in value if isinstance(value, list) else [value]:
             words += [] if one is None else [option, one]

@@ -103,7 +103,8 @@ class Reference:
     Parameters
     ----------
     aliases
-        A file of contigs' other names, for files that use them (see `aliases`); `prepare fetch` takes the FASTA's.
+        A file of contigs' other names, for files that use them (see `aliases`); `prepare fetch` takes the
+        FASTA's.
 
     Raises
     ------

@@ -6,8 +6,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from bigbird_dna.cli import naming
-from bigbird_dna.cli.app import app
+from bigbird_dna.cli.app import BELOW, TOP, app
 
 from .markdown import code, escaped, paragraphs, table
 
@@ -30,8 +29,6 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def _below(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
-        if command.hidden:
-            continue
         if hasattr(command, "commands"):
             yield from _below(command, f"{prefix}{name} ")
         else:
@@ -40,13 +37,13 @@ def _below(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def page() -> str:
     """The page as Markdown."""
-    top = get_command(app).commands
-    known = [naming.USE, naming.LOOK, naming.PREPARE, naming.TRAIN, naming.EXCHANGE, naming.TEXT]
-    panels: dict[str, list[str]] = {panel: [] for panel in known}
-    for name, command in commands():
-        panel = getattr(top[name.split()[0]], "rich_help_panel", None)
-        panels.setdefault(panel if isinstance(panel, str) else "Other", []).append(_section(name, command))
-    parts = [f"## {panel}\n\n" + "\n\n".join(made) for panel, made in panels.items() if made]
+    known = dict(commands())
+    parts = []
+    for title, names in TOP.items():
+        parts.append(f"## {title}\n\n" + "\n\n".join(_section(name, known[name]) for name in names))
+    for group, (text, names) in BELOW.items():
+        sections = [_section(name, known[name]) for name in (f"{group} {below}" for below in names)]
+        parts.append(f"## {group}\n\n{text}\n\n" + "\n\n".join(sections))
     return "\n\n".join([_INTRODUCTION.rstrip(), *parts]) + "\n"
 
 

@@ -116,7 +116,7 @@ def test_models_train_and_score(tmp_path: Path) -> None:
 def test_batches_of_both_ways(tmp_path: Path, reference: Reference, tokenizer: DnaTokenizer) -> None:
     tokenizer.save(tmp_path / "tokenizer.model")
     options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
-    options += ["--windows", "1000,400", "--steps", "4", "--batch-size", "3", "--repeats", "2"]
+    options += ["--windows", "1000,400", "--steps", "4", "--training-batch-size", "3", "--repeats", "2"]
     text = run("batches", *options, "-o", str(tmp_path / "out"))
     result = json.loads((tmp_path / "out/benchmark.json").read_text())
     assert (tmp_path / "out/benchmark.md").read_text() == text
@@ -136,7 +136,18 @@ def test_batches_that_differ_are_no_result(
     monkeypatch.setattr("bigbird_dna.tasks.chromatin.finetuning.turn", lambda letters: letters)
     options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
     with pytest.raises(RuntimeError, match="the batches of step 0 differ"):
-        run("batches", *options, "--windows", "400", "--steps", "1", "--batch-size", "16", "--repeats", "1")
+        run(
+            "batches",
+            *options,
+            "--windows",
+            "400",
+            "--steps",
+            "1",
+            "--training-batch-size",
+            "16",
+            "--repeats",
+            "1",
+        )
 
 
 @pytest.mark.parametrize(

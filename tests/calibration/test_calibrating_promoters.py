@@ -1,4 +1,4 @@
-"""`model calibrate-promoter` and `evaluate promoter-threshold`, on models whose predictions come from a known source."""
+"""Calibration of promoter models, and thresholds, on models whose predictions come from a known source."""
 
 import json
 import shutil

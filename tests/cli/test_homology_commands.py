@@ -1,4 +1,4 @@
-"""`evaluate nearest-fasta` and its kin from the command line: what they write, and what they refuse in one sentence."""
+"""`evaluate nearest-fasta` and its kin: what they write, and what they refuse in one sentence."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Commands and options: their names, the former ones, and what the help says of all of them."""
+"""Commands and options: their names, and what the help says of all of them."""
 
 import re
 
@@ -6,58 +6,21 @@ import click
 import pytest
 import typer
 
-from bigbird_dna.cli.app import app
-from bigbird_dna.cli.naming import EXCHANGE, LOOK, PREPARE, TEXT, TRAIN, USE
+from bigbird_dna.cli.app import BELOW, TOP, app
+from bigbird_dna.cli.app import GROUPS as GROUPS_PANEL
 from tests.cli.command import Run
 
 COMMANDS = typer.main.get_command(app).commands
 GROUPS = {name: list(one.commands.items()) for name, one in COMMANDS.items() if hasattr(one, "commands")}
 ALL = [*COMMANDS.items(), *(pair for pairs in GROUPS.values() for pair in pairs)]
-RENAMED = {
-    "promoter-windows": "prepare promoter-windows",
-    "chromatin-data": "prepare chromatin",
-    "promoter-baseline": "train baseline-promoter",
-    "chromatin-baseline": "train baseline-chromatin",
-    "chromatin-predictions": "evaluate test-bins",
-    "tokenizer-statistics": "prepare token-stats",
-    "promoter-report": "evaluate promoters",
-    "variant-report": "evaluate variants",
-    "pretraining-report": "report pretraining",
-    "loss-figure": "report plot-loss",
-    "score-figure": "report plot-scores",
-    "attention-figure": "report plot-attention",
-    "summary": "report summary",
-}
 
 
 def test_the_help_has_panels_by_purpose_in_their_order(run: Run) -> None:
     text = run("--help").out
     panels = re.findall(r"^╭─ (.*?) ─+╮", text, re.MULTILINE)
-    assert panels == ["Options", USE, LOOK, PREPARE, TRAIN, EXCHANGE, TEXT]
-    for name, command in COMMANDS.items():
-        assert (f"│ {name} " in text) != command.hidden, name
-
-
-def test_former_names_are_hidden_and_lead_to_the_new_ones() -> None:
-    assert {name for name, command in COMMANDS.items() if command.hidden} == set(RENAMED)
-    for old, new in RENAMED.items():
-        assert [p.name for p in COMMANDS[old].params] == [p.name for p in COMMANDS[new].params]
-
-
-def test_a_former_name_works_and_names_the_new_one(run: Run, tmp_path) -> None:
-    log = tmp_path / "training.jsonl"
-    log.write_text('{"step": 1, "loss": 2.0, "learning_rate": 0.1, "tokens_per_second": 1}\n' * 2)
-    results = [
-        run(name, f"run={log}", "-o", tmp_path / f"{name}.svg")
-        for name in ("report plot-loss", "loss-figure")
-    ]
-    assert [result.code for result in results] == [0, 0]
-    assert results[0].err == ""
-    assert (
-        "loss-figure is called report plot-loss now" in results[1].err
-        and len(results[1].err.splitlines()) == 1
-    )
-    assert (tmp_path / "draw-loss.svg").read_bytes() == (tmp_path / "loss-figure.svg").read_bytes()
+    assert panels == ["Options", *TOP, GROUPS_PANEL]
+    assert all(f"│ {name} " in text for name in COMMANDS)
+    assert {*COMMANDS} == {name for panel in TOP.values() for name in panel} | {*BELOW}
 
 
 @pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
@@ -65,7 +28,7 @@ def test_every_option_says_what_it_does_and_nothing_is_swallowed(
     run: Run, name: str, command: click.Command
 ) -> None:
     """Words in brackets are markup to the help's renderer: what stands in them vanishes."""
-    assert command.help or command.hidden, name
+    assert command.help, name
     for parameter in command.params:
         text = getattr(parameter, "help", None)
         if parameter.name not in ("help", "context") and not getattr(parameter, "hidden", False):

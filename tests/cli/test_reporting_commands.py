@@ -14,6 +14,7 @@ from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from tests.cli.command import line
 from tests.toys import predictions
 
 STATISTICS = {
@@ -31,7 +32,7 @@ METRICS = {
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, line(*arguments))
     if result.exception is not None:
         raise result.exception
     return result.stdout

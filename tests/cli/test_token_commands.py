@@ -130,7 +130,7 @@ def test_help_is_light(command: str) -> None:
     code = f"""
 import sys
 from bigbird_dna.cli.main import main
-sys.argv = ["bigbird-dna", {command!r}, "--help"]
+sys.argv = ["bigbird-dna", *{command!r}.split(), "--help"]
 try:
     main()
 finally:

@@ -130,7 +130,7 @@ def _be(order: Mapping[str, Any]) -> None:
     sys.stdin = open(0)  # noqa: SIM115
     os.environ.update({"TMPDIR": order["home"], **order["environment"]})
     tempfile.tempdir = os.environ["TMPDIR"]
-    sys.argv = ["bigbird-dna", *order["words"]]
+    sys.argv = ["bigbird-dna", *order["words"][0].split(), *order["words"][1:]]
     try:
         main()
     except SystemExit as end:

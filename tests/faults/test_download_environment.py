@@ -34,7 +34,7 @@ from bigbird_dna.genome.sources.catalogue import Source
 url, checksum, output = sys.argv[1:]
 source = Source("one", "file.txt", "demo", (url,), checksum or None, 1, "free", "us")
 public.load_sources = lambda: {"one": source}
-sys.argv = ["bigbird-dna", "prepare fetch", "one", "-o", output]
+sys.argv = ["bigbird-dna", "prepare", "fetch", "one", "-o", output]
 main.main()
 """
 

@@ -22,7 +22,8 @@ def write_model(
     window: int = 3000,
     tracks: int = 4,
 ) -> Path:
-    """A model directory as `experiment pretraining-study` reads it; test promoters score `lift` deviations above negatives.
+    """A model directory as `experiment pretraining-study` reads it; test promoters score `lift` deviations
+    above negatives.
 
     `changed` are further keys of the task's section. A chromatin model has predictions of 60 bins × `tracks`
     beside it.

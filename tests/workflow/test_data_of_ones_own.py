@@ -45,7 +45,8 @@ def test_promoters_as_sequences_without_a_genome(tmp_path: Path) -> None:
     assert jobs(text) == SEQUENCES
     data = "results/sequences/promoters"
     assert (
-        f"prepare sequences '{tmp_path}/local data/promoters.fa'  --negatives-per-positive=4 --similarity=0.2 --seed=1"
+        f"prepare sequences '{tmp_path}/local data/promoters.fa'  "
+        "--negatives-per-positive=4 --similarity=0.2 --seed=1"
         f" --negative-set=substituted --output {data}"
     ) in text
     assert f"--reference {data}/training.fa.gz -o results/sequences/tokens/tokenizer.model" in text

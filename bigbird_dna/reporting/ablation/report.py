@@ -51,7 +51,8 @@ def ablation_report(
     Parameters
     ----------
     steps, time, lengths
-        What `experiment score-masked` wrote of trainings of the same steps, of the same time, and on longer inputs.
+        What `experiment score-masked` wrote of trainings of the same steps, of the same time, and on longer
+        inputs.
     reference
         The mechanism that others are compared with.
     costs

@@ -34,7 +34,7 @@ class Options:
         check_name(name)
         networks = {
             "--steps": self.steps,
-            "--batch-size": self.step_windows,
+            "--training-batch-size": self.step_windows,
             "--learning-rate": self.learning_rate,
         }
         scans = {"--motifs": self.motifs, "--taxon": self.taxon}
