@@ -16,7 +16,7 @@ from bigbird_dna.cli.main import main
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.simulate.writing import simulate
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import Result, Run, line
+from tests.cli.command import Result, Run, words_of_command
 from tests.toys import MEGABASES, Demo, lines, random_dna
 
 # What a shell starts in the background ignores Ctrl-C, and so do its children: those of tests shall hear it.
@@ -100,7 +100,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
     print is caught as well."""
 
     def call(*words: object, stdin: bytes = b"") -> Result:
-        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *line(*words)])
+        monkeypatch.setattr(sys, "argv", ["bigbird-dna", *words_of_command(*words)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with _handlers_kept(), pytest.raises(SystemExit) as caught:
             main()

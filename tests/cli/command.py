@@ -19,14 +19,14 @@ class Result(NamedTuple):
 Run = Callable[..., Result]
 
 
-def line(*words: object) -> list[str]:
+def words_of_command(*words: object) -> list[str]:
     """The words of a command whose first is its group and name, with a blank between."""
     return [*str(words[0]).split(), *map(str, words[1:])]
 
 
 def invoke(*words: object) -> None:
     """Run a command that must succeed, where no fixture can be had; an error of its is the test's."""
-    outcome = CliRunner().invoke(app, line(*words))
+    outcome = CliRunner().invoke(app, words_of_command(*words))
     if outcome.exception and not isinstance(outcome.exception, SystemExit):
         raise outcome.exception
     assert outcome.exit_code == 0, outcome.output

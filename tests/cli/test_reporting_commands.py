@@ -14,7 +14,7 @@ from bigbird_dna.cli.app import app
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError, UsageError
-from tests.cli.command import line
+from tests.cli.command import words_of_command
 from tests.toys import predictions
 
 STATISTICS = {
@@ -32,7 +32,7 @@ METRICS = {
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, line(*arguments))
+    result = CliRunner().invoke(app, words_of_command(*arguments))
     if result.exception is not None:
         raise result.exception
     return result.stdout

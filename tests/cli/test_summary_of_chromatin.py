@@ -13,7 +13,7 @@ from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.reporting.variants.table import KnownEffect, variant_table
-from tests.cli.command import line
+from tests.cli.command import words_of_command
 
 Summary = Callable[..., tuple[str, pd.DataFrame]]
 # Track: group, and how much the wide and the narrow window see of it.
@@ -41,7 +41,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["auc-report", home / "wide.npy", home / "labels.npy", "--tracks", home / "tracks.tsv"]
     words += ["--compare", f"window_1000={home / 'narrow.npy'}", "--min-positives", 20]
     words += ["--compare", f"kmers={home / 'kmers.npy'}", "-o", home / "chromatin"]
-    result = CliRunner().invoke(app, line(*words))
+    result = CliRunner().invoke(app, words_of_command(*words))
     assert result.exit_code == 0, result.output
     variants = [
         KnownEffect(f"c{n % 2}", "NEAR", "", ("loss", "none")[n < 6], (-1) ** n * n / 20, n)
@@ -57,7 +57,7 @@ def summary(tmp_path: Path) -> Summary:
 
     def run(*words: object) -> tuple[str, pd.DataFrame]:
         out = tmp_path / "summary.tsv"
-        result = CliRunner().invoke(app, line("report summary", *words, "-o", out))
+        result = CliRunner().invoke(app, words_of_command("report summary", *words, "-o", out))
         if result.exception is not None:
             raise result.exception
         table = pd.read_csv(out, sep="\t", dtype={"note": str}).set_index(["section", "figure"])

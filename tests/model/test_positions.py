@@ -19,7 +19,7 @@ from bigbird_dna.model.longer_inputs import Extension, extend_positions, extende
 from bigbird_dna.model.rotary import rotation
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
-from tests.cli.command import line
+from tests.cli.command import words_of_command
 from tests.model.test_encoder import SMALL
 from tests.toys import random_model, uneven_loss
 
@@ -156,7 +156,7 @@ def test_loading_extends_on_request(saved: Path) -> None:
 
 
 def _extend(*words: object) -> None:
-    outcome = CliRunner().invoke(app, line("model extend-context", *words))
+    outcome = CliRunner().invoke(app, words_of_command("model extend-context", *words))
     if outcome.exception and not isinstance(outcome.exception, SystemExit):
         raise outcome.exception
     assert outcome.exit_code == 0, outcome.output
