@@ -184,8 +184,8 @@ def batches_page(result: Mapping[str, Any]) -> str:
     machine, of = result["machine"], result["settings"]
     lines = [
         f"Batches of chromatin training on {machine['cpu']}; {result['reference']}, vocabulary "
-        f"{result['vocabulary']:,}, {of['training_batch_size']} windows a step, moved by up to {of['shift']} bp, "
-        f"{TRACKS} tracks; {result['date'][:10]}.",
+        f"{result['vocabulary']:,}, {of['training_batch_size']} windows per step, moved by up to "
+        f"{of['shift']} bp, {TRACKS} tracks; {result['date'][:10]}.",
         "",
         f"| window | tokens | plain | {machine['threads']} threads | times as fast | CPU time | times less |",
         "| --: | --: | --: | --: | --: | --: | --: |",
