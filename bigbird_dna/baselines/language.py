@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.markov import LARGEST_ORDER, Markov
 from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.baselines.tokens import (
-    HeldOut,
+    MaskedTokens,
     PieceBases,
     TokenModels,
     evenly,
@@ -58,7 +58,7 @@ Ids = NDArray[np.integer]
 Bits = NDArray[np.float64]
 
 
-class Judged(NamedTuple):
+class MaskedTokenBits(NamedTuple):
     """Bits of hidden tokens, document after document."""
 
     bits: dict[str, Bits]  # by predictor, (M,)
@@ -74,7 +74,7 @@ class BaseModel(NamedTuple):
 
     def bits(
         self,
-        held_out: HeldOut,
+        held_out: MaskedTokens,
         order: int,
         *,
         both: bool,
@@ -106,7 +106,7 @@ class LanguageBaselines:
     base_orders: dict[tuple[bool, bool], int]  # by whether they are told the rest, and see both sides
     both_strands: bool
 
-    def judge(self, held_out: HeldOut) -> Judged:
+    def judge(self, held_out: MaskedTokens) -> MaskedTokenBits:
         """Bits of hidden tokens.
 
         Raises
@@ -123,7 +123,7 @@ class LanguageBaselines:
             for both, name in ((False, BASES_LEFT), (True, BASES_BOTH)):
                 order = self.base_orders[told, both]
                 bits[name + rest] = self.bases.bits(held_out, order, both=both, told=told)
-        return Judged(bits, bases, self.notes())
+        return MaskedTokenBits(bits, bases, self.notes())
 
     def notes(self) -> dict[str, str]:
         """What was chosen, by predictor."""
@@ -143,15 +143,15 @@ class LanguageBaselines:
 
 def language_baselines(
     training: Sequence[Ids],
-    validation: HeldOut,
-    judged: HeldOut,
+    validation: MaskedTokens,
+    judged: MaskedTokens,
     tokenizer: Tokenizer,
     *,
     token_order: int = 6,
     base_order: int = LARGEST_ORDER,
     both_strands: bool = True,
     memory: int = MEMORY,
-) -> Judged:
+) -> MaskedTokenBits:
     """Fit the baselines, choose on validation tokens, and judge others (or the same: it favours them)."""
     fitted = fit_language_baselines(
         training,
@@ -167,7 +167,7 @@ def language_baselines(
 
 def fit_language_baselines(
     training: Sequence[Ids],
-    validation: HeldOut,
+    validation: MaskedTokens,
     tokenizer: Tokenizer,
     *,
     token_order: int = 6,
@@ -207,7 +207,7 @@ def fit_language_baselines(
 
 def best_base_order(
     bases: BaseModel,
-    validation: HeldOut,
+    validation: MaskedTokens,
     chosen: NDArray[np.integer],
     largest: int,
     *,
@@ -223,7 +223,7 @@ def best_base_order(
 
 
 def fit_bases(
-    training: Sequence[Ids], validation: HeldOut, pieces: PieceBases, order: int, both_strands: bool
+    training: Sequence[Ids], validation: MaskedTokens, pieces: PieceBases, order: int, both_strands: bool
 ) -> BaseModel:
     """Markov models over bases, counted in training documents and mixed on validation ones."""
     log(f"Markov models over bases: counting in {len(training):,} documents")
@@ -248,7 +248,7 @@ class LeftBaselines:
     base_order: int
     both_strands: bool
 
-    def judge(self, held_out: HeldOut) -> Judged:
+    def judge(self, held_out: MaskedTokens) -> MaskedTokenBits:
         """Bits of tokens; `ValueError` for one that is not made of A, C, G and T alone."""
         ids = [document[places] for document, places in zip(*held_out, strict=True)]
         bases = self.bases.pieces.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
@@ -258,7 +258,7 @@ class LeftBaselines:
             TOKENS_LEFT: left_bits(self.tokens, held_out, told=True),
             BASES_LEFT: self.bases.bits(held_out, self.base_order, both=False, told=True),
         }
-        return Judged(bits, bases, self.notes())
+        return MaskedTokenBits(bits, bases, self.notes())
 
     def notes(self) -> dict[str, str]:
         """What was chosen, by predictor."""
@@ -273,7 +273,7 @@ class LeftBaselines:
 
 def fit_left_baselines(
     training: Sequence[Ids],
-    validation: HeldOut,
+    validation: MaskedTokens,
     tokenizer: Tokenizer,
     *,
     token_order: int = 6,

@@ -85,7 +85,7 @@ Bits = NDArray[np.float64]
 T = TypeVar("T")
 
 
-class HeldOut(NamedTuple):
+class MaskedTokens(NamedTuple):
     """Documents, and which of their tokens are hidden."""
 
     documents: Sequence[Ids]  # token ids of whole documents, each (n,)
@@ -103,16 +103,16 @@ class TokenModels(NamedTuple):
         """The longer of the two."""
         return max(self.left.order, self.both.forward.order)
 
-    def left_bits(self, held_out: HeldOut, *, told: bool) -> Bits:
+    def left_bits(self, held_out: MaskedTokens, *, told: bool) -> Bits:
         """Bits (M,) of hidden tokens given those on the left; `told`: other hidden ones too."""
         return left_bits(self.left, held_out, told=told)
 
-    def both_bits(self, held_out: HeldOut, *, told: bool) -> Bits:
+    def both_bits(self, held_out: MaskedTokens, *, told: bool) -> Bits:
         """Bits (M,) of hidden tokens given those on both sides; `told`: other hidden ones too."""
         return self.both.bits(self.both.ask(*held_out, seen=told))
 
 
-def left_bits(model: KneserNey, held_out: HeldOut, *, told: bool) -> Bits:
+def left_bits(model: KneserNey, held_out: MaskedTokens, *, told: bool) -> Bits:
     """Bits (M,) of hidden tokens given those on the left; `told`: other hidden ones too."""
     bits = [np.zeros(0)]
     for document, places in zip(*held_out, strict=True):
@@ -123,7 +123,7 @@ def left_bits(model: KneserNey, held_out: HeldOut, *, told: bool) -> Bits:
 
 def fit_token_models(
     training: Sequence[Ids],
-    validation: HeldOut,
+    validation: MaskedTokens,
     chosen: NDArray[np.integer],
     tokenizer: Tokenizer,
     longest: int,
@@ -151,7 +151,7 @@ def fit_token_models(
 
 def fit_left_model(
     training: Sequence[Ids],
-    validation: HeldOut,
+    validation: MaskedTokens,
     chosen: NDArray[np.integer],
     tokenizer: Tokenizer,
     longest: int,
@@ -159,7 +159,7 @@ def fit_left_model(
 ) -> tuple[KneserNey, KneserNey]:
     """The best n-gram from the left, told all tokens there, and the unigram; arguments as above."""
     used = _affordable(training, sum(map(len, training)), longest, memory)
-    best = _Best[KneserNey]()
+    best = _BestOffered[KneserNey]()
     unigram: KneserNey | None = None
     for model in KneserNey(longest, tokenizer.vocabulary).fitted_orders(used):
         unigram = unigram or model
@@ -190,7 +190,7 @@ def _affordable(training: Sequence[Ids], total: int, order: int, memory: int) ->
 
 def _choose(
     training: Sequence[Ids],
-    validation: HeldOut,
+    validation: MaskedTokens,
     chosen: NDArray[np.integer],
     tokenizer: Tokenizer,
     longest: int,
@@ -198,7 +198,7 @@ def _choose(
 ) -> dict[bool, TokenModels]:
     """Fit one order after the other, in both directions; `orders` are those to keep, None: the best."""
     candidates = tokenizer.hidden_ids.astype(np.int64)
-    best = {told: (_Best[KneserNey](), _Best[Product]()) for told in (False, True)}
+    best = {told: (_BestOffered[KneserNey](), _BestOffered[Product]()) for told in (False, True)}
     unigram: KneserNey | None = None
     for forward, backward in zip(*_both_ways(training, tokenizer.vocabulary, longest), strict=True):
         unigram = unigram or forward
@@ -232,7 +232,7 @@ def _orders(models: TokenModels) -> str:
     return f"{models.left.order} from the left and {models.both.forward.order} of both sides"
 
 
-class _Best(Generic[T]):
+class _BestOffered(Generic[T]):
     """The best of what has been offered."""
 
     def __init__(self) -> None:

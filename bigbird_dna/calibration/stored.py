@@ -30,11 +30,11 @@ Finish = Callable[[NDArray[Any]], Floats32]
 """From a model's probabilities (…, T), or (N,) of a model with one output, to calibrated ones."""
 
 
-class _Part(BaseModel):
+class _StoredPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class CalibratedTrack(_Part):
+class CalibratedTrack(_StoredPart):
     """The map of one output; `track` is None of a promoter model."""
 
     track: str | None = None
@@ -49,7 +49,7 @@ class CalibratedTrack(_Part):
         return self.positives / (self.positives + self.negatives)
 
 
-class Calibration(_Part):
+class Calibration(_StoredPart):
     """The maps of all outputs of a model, in their order, and what they were fitted on."""
 
     format: Literal[1] = 1

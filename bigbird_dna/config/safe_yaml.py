@@ -28,7 +28,7 @@ _UNFIT = {"Cc", "Cs", "Zl", "Zp"}
 _NO_YAML = "\ufffe\uffff"
 
 
-class _Shown(reprlib.Repr):
+class _ShownValue(reprlib.Repr):
     """Values as messages have them: of a bounded length, however large they are."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class _Shown(reprlib.Repr):
 
 def shown(value: object) -> str:
     """A value as a message has it: on one line, and shortened in its middle."""
-    return shortened(" ".join(_Shown().repr(value).split()))
+    return shortened(" ".join(_ShownValue().repr(value).split()))
 
 
 def shortened(text: str, longest: int = 160) -> str:

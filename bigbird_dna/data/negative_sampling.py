@@ -13,8 +13,8 @@ from bigbird_dna.config import PromoterWindowsConfig
 from bigbird_dna.data.coding import CodingRegions
 from bigbird_dna.data.negatives import (
     CANDIDATES_PER_NEGATIVE,
-    Candidates,
     FreeStarts,
+    NegativeRegions,
     draw_candidates,
     find_free_starts,
     find_upstream,
@@ -32,7 +32,7 @@ MAX_N = 0.1
 
 
 @dataclass(frozen=True)
-class Place:
+class PromoterGenome:
     """A genome with its promoters, for whose windows negatives are found.
 
     Parameters
@@ -161,7 +161,7 @@ class Place:
         *,
         count: int,
         rng: np.random.Generator,
-    ) -> Candidates:
+    ) -> NegativeRegions:
         """Windows of a stretch that may serve as negatives."""
         upstream, downstream = config.sides
         sequence = self.reference.fetch(stretch)

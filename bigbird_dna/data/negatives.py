@@ -114,7 +114,7 @@ class FreeStarts:
         return np.asarray(self.ends[runs] - (sums[runs] - ranks), np.int64)
 
 
-class Candidates(NamedTuple):
+class NegativeRegions(NamedTuple):
     """Windows that may serve as negatives, and their GC fractions."""
 
     windows: list[Interval]
@@ -133,7 +133,7 @@ def draw_candidates(
     count: int,
     rng: np.random.Generator,
     free: FreeStarts | None = None,
-) -> Candidates:
+) -> NegativeRegions:
     """Up to `count` windows at random places of a stretch of a contig, on random strands.
 
     The stretch begins at `start` and has this `sequence`. Left out are windows that hold an N and those
@@ -145,7 +145,7 @@ def draw_candidates(
     letters = np.frombuffer(sequence.encode(), dtype=np.uint8)
     size = upstream + downstream
     if len(letters) < size or count == 0:
-        return Candidates([], np.empty(0))
+        return NegativeRegions([], np.empty(0))
     masked = _prefix_sum(letters == ord("N"))
     if free is not None:
         starts = free.draw(count, rng)
@@ -163,7 +163,7 @@ def draw_candidates(
         Interval(contig, start + first, start + first + size, "+" if plus else "-")
         for first, plus in zip(starts.tolist(), forward.tolist(), strict=True)
     ]
-    return Candidates(windows, (strong[starts + size] - strong[starts]) / size)
+    return NegativeRegions(windows, (strong[starts + size] - strong[starts]) / size)
 
 
 def find_free_starts(

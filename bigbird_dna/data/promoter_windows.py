@@ -20,7 +20,7 @@ from bigbird_dna.config import PLACED_SETS, Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.data.coding import COLUMN, check_fractions, coding_counts, open_coding
-from bigbird_dna.data.negative_sampling import MAX_N, Place, check_coding
+from bigbird_dna.data.negative_sampling import MAX_N, PromoterGenome, check_coding
 from bigbird_dna.data.negatives import FURTHEST, permute, shuffle_dinucleotides, substitute
 from bigbird_dna.data.similarity_filter import without_similar
 from bigbird_dna.disk.atomic import checksum, read_json, reading, write_json
@@ -101,7 +101,7 @@ def prepare_windows(
     ]
     more = [pair for pair in held_out for _ in range(config.promoters.calibration.negatives)]
     windows, owner_splits = [one.window for one in positives], [one.split for one in positives]
-    place = Place(genome, loci, windows, owner_splits, splits, coding)
+    place = PromoterGenome(genome, loci, windows, owner_splits, splits, coding)
     rows = _rows(place.windows, positives, range(len(positives)), POSITIVE)
     for negative_set in settings.negative_sets:
         stream, further_stream = _STREAMS.get(negative_set, _USUAL_STREAMS)

@@ -29,7 +29,7 @@ from bigbird_dna.finetuning.evaluation import BASELINE_WINDOW, held_out_rows
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset
 from bigbird_dna.genome.records import read_records
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.similarity import Windows, aligned_pairs
+from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.tasks.homology.tables import nearest_table, say_similarities
 from bigbird_dna.tasks.promoters.finetuning import write_predictions
@@ -51,7 +51,7 @@ def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
     check_output(output, [held_out, training])
     queries, others = read_records(held_out).sequences, read_records(training).sequences
     texts = list(queries.values())
-    found = aligned_pairs(texts, Windows.of(list(others.values()))).nearest(len(texts))
+    found = aligned_pairs(texts, SequenceWindows.of(list(others.values()))).nearest(len(texts))
     table = nearest_table(pd.DataFrame({"name": [*queries]}), {"nearest": [*others]}, found)
     write_tsv(output, table)
     say_similarities(f"records of {held_out.name}", table)
@@ -239,7 +239,7 @@ def drop_similar_bins(
     held_out = np.flatnonzero((bins.bins["split"] != "train").to_numpy())
     texts = BinWindows(bins, genome, length, held_out).sequences(np.arange(len(held_out)))
     windows = BinWindows(bins, genome, length, training)
-    similar = similar_rows(texts, Windows(len(training), length, windows.sequences), similarity)
+    similar = similar_rows(texts, SequenceWindows(len(training), length, windows.sequences), similarity)
     if similar.all():
         raise DataError(
             f"{data}: all {len(training):,} training bins are like a held-out one: nothing is left to train "

@@ -10,13 +10,13 @@ import pandas as pd
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.similarity import Windows, aligned_pairs
+from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
 from bigbird_dna.reporting.promoters.predictions import POSITIVE
 
 Flags = npt.NDArray[np.bool_]
 
 
-def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -> Flags:
+def similar_rows(held_out: Sequence[str], training: SequenceWindows, threshold: float) -> Flags:
     """Which training windows (N,) a held-out window has at least this similarity to.
 
     What is left is compared again until nothing more is found: no nearest training window of a held-out one,
@@ -31,7 +31,7 @@ def similar_rows(held_out: Sequence[str], training: Windows, threshold: float) -
         def read(numbers: npt.NDArray[np.intp], rows: npt.NDArray[np.intp] = rows) -> list[str]:
             return training.read(rows[numbers])
 
-        windows = Windows(len(rows), training.length, read)
+        windows = SequenceWindows(len(rows), training.length, read)
         first = not similar.any()
         pairs = aligned_pairs(held_out, windows, threshold=threshold if first else None, asked=asked)
         close = pairs.similarities >= threshold
@@ -92,7 +92,7 @@ def _similar(sequences: Sequence[str], held_out: Flags, training: Flags, thresho
     """Which rows (N,) of `training` one of `held_out` is like."""
     texts = [sequences[row] for row in np.flatnonzero(held_out).tolist()]
     learnt = np.flatnonzero(training)
-    similar = similar_rows(texts, Windows.of([sequences[row] for row in learnt.tolist()]), threshold)
+    similar = similar_rows(texts, SequenceWindows.of([sequences[row] for row in learnt.tolist()]), threshold)
     found = np.zeros(len(training), np.bool_)
     found[learnt[similar]] = True
     return found

@@ -17,7 +17,7 @@ _COUNT = r"[0-9]{1,20}|[0-9]{1,3}(?:,[0-9]{3}){1,6}"
 _NAME = re.compile(rf"(?P<contig>.+):(?P<first>{_COUNT})-(?P<last>{_COUNT})")
 
 
-class Piece(NamedTuple):
+class ContigFragment(NamedTuple):
     """Bases `[start, end)` of a contig, 0-based, that are a record of a file."""
 
     contig: str
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     end: int
 
 
-def read_piece(name: str) -> Piece | None:
+def read_piece(name: str) -> ContigFragment | None:
     """The piece that a record's name tells, counted from 1 with both ends; None if it tells none."""
     match = _NAME.fullmatch(name)
     if match is None:
@@ -33,10 +33,10 @@ def read_piece(name: str) -> Piece | None:
     first, last = (whole_number(match[end].replace(",", "")) for end in ("first", "last"))
     if first is None or last is None or not 1 <= first <= last:
         return None
-    return Piece(match["contig"], first - 1, last)
+    return ContigFragment(match["contig"], first - 1, last)
 
 
-class Pieces:
+class ContigFragments:
     """The records of a file, of which some may be pieces of contigs.
 
     `contigs` are those that were made of pieces, with the bp that the pieces have; it is complete once all
@@ -69,7 +69,7 @@ class Pieces:
         DataError
             Pieces of a contig overlap or are out of order, or a record of the same contig stands beside them.
         """
-        plan: dict[str, Piece] | None = None
+        plan: dict[str, ContigFragment] | None = None
         filling: _Filling | None = None
         for chunk in chunks:
             if plan is None and read_piece(chunk.contig) is not None:
@@ -88,7 +88,7 @@ class Pieces:
         if filling is not None:
             yield from filling.finish()
 
-    def _plan(self, lengths: Mapping[str, int]) -> dict[str, Piece]:
+    def _plan(self, lengths: Mapping[str, int]) -> dict[str, ContigFragment]:
         """The records that are pieces, once their order was found to be right."""
         plan = {}
         for name, length in lengths.items():
@@ -107,7 +107,7 @@ class Pieces:
             self.contigs[piece.contig] = self.contigs.get(piece.contig, 0) + piece.end - piece.start
         return plan
 
-    def _check_order(self, names: Iterable[str], plan: Mapping[str, Piece]) -> None:
+    def _check_order(self, names: Iterable[str], plan: Mapping[str, ContigFragment]) -> None:
         ended: dict[str, str] = {}  # name of the last record of a contig
         before: str | None = None
         for name in names:

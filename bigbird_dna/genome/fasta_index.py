@@ -28,7 +28,7 @@ from bigbird_dna.genome.compression import BlockIndex, BlockStream
 from bigbird_dna.genome.fasta import parse_fasta
 
 
-class Row(NamedTuple):
+class FaiRecord(NamedTuple):
     """A record, as a line of a `.fai` file has it."""
 
     length: int  # bp
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 class FastaIndex(NamedTuple):
     """The index of one FASTA file, and the checksum that the file had."""
 
-    rows: dict[str, Row]  # by contig, in file order
+    rows: dict[str, FaiRecord]  # by contig, in file order
     blocks: BlockIndex | None  # None: the file is plain
     sha256: str  # of the file's bytes
 
@@ -159,7 +159,7 @@ class _Layout:
                 place = end
         self._position += len(data)
 
-    def row(self, place: int, name: str, length: int) -> Row:
+    def row(self, place: int, name: str, length: int) -> FaiRecord:
         """Record `place`, which is called `name` and has `length` bp."""
         found = self._found[place]
         if found.returns not in (0, found.newlines):
@@ -168,8 +168,8 @@ class _Layout:
                 f"with `bigbird-dna prepare reference {self._path} -o reference.fa.gz`"
             )
         if not found.is_complete:
-            return Row(length, found.offset, length, length + 1)
-        return Row(length, found.offset, found.width - 1 - (found.returns > 0), found.width)
+            return FaiRecord(length, found.offset, length, length + 1)
+        return FaiRecord(length, found.offset, found.width - 1 - (found.returns > 0), found.width)
 
     def _read_lines(self, found: _Found, text: bytes) -> None:
         found.newlines += text.count(b"\n")
@@ -215,7 +215,7 @@ def recall(path: Path, identity: Identity) -> FastaIndex | None:
         if proof["identity"] != list(identity):
             return None
         blocks = None if proof["gzi"] is None else BlockIndex.from_bytes(base64.b64decode(proof["gzi"]))
-        rows = {name: Row(*numbers) for name, *numbers in proof["rows"]}
+        rows = {name: FaiRecord(*numbers) for name, *numbers in proof["rows"]}
         return FastaIndex(rows, blocks, proof["file_sha256"])
     except (ValueError, LookupError, TypeError, RecursionError):  # not written by this version, or damaged
         return None

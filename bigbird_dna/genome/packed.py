@@ -23,7 +23,7 @@ _COMPLEMENT = np.arange(256, dtype=np.uint8)
 _COMPLEMENT[[*b"ACGT"]] = [*b"TGCA"]
 
 
-class _Block:
+class _PackedBlock:
     """Some bases in a row; which of them are N is kept where there are any."""
 
     def __init__(self, sequence: str) -> None:
@@ -61,7 +61,7 @@ class PackedReference:
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
         self.contigs = reference.contigs
-        self._blocks: dict[tuple[str, int], _Block] = {}
+        self._blocks: dict[tuple[str, int], _PackedBlock] = {}
 
     def fetch(self, interval: Interval) -> str:
         """What `Reference.fetch` returns, and raises."""
@@ -96,10 +96,10 @@ class PackedReference:
             block.read(first - number * BLOCK, end - number * BLOCK, into[first - start : end - start])
             first = end
 
-    def _load(self, contig: str, number: int) -> _Block:
+    def _load(self, contig: str, number: int) -> _PackedBlock:
         start = number * BLOCK
         interval = Interval(contig, start, min(start + BLOCK, self.contigs[contig]))
-        block = self._blocks[contig, number] = _Block(self.reference.fetch(interval))
+        block = self._blocks[contig, number] = _PackedBlock(self.reference.fetch(interval))
         return block
 
 

@@ -39,7 +39,7 @@ _INTERVAL = "the 5' end of the interval"
 _THICK = "the 5' end of the interval's thick part (EPD's BED)"
 
 
-class _Site(NamedTuple):
+class _StartSite(NamedTuple):
     """A start site, and the rule that found it."""
 
     locus: Locus
@@ -78,7 +78,7 @@ def read_promoters(path: Path) -> list[Locus]:
     return loci
 
 
-def _read_sites(path: Path, parse: Callable[[str], _Site | None]) -> Iterator[tuple[int, Locus, str]]:
+def _read_sites(path: Path, parse: Callable[[str], _StartSite | None]) -> Iterator[tuple[int, Locus, str]]:
     for number, line in read_lines(path):
         try:
             found = parse(line)
@@ -88,14 +88,14 @@ def _read_sites(path: Path, parse: Callable[[str], _Site | None]) -> Iterator[tu
             yield number, *found
 
 
-def _parse_sga(line: str) -> _Site | None:
+def _parse_sga(line: str) -> _StartSite | None:
     if not line.strip() or line.startswith("#"):
         return None
     contig, feature, place, sense, _count, *name = split_columns(line, 5)
-    return _Site(Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN)
+    return _StartSite(Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN)
 
 
-def _parse_bed(line: str) -> _Site | None:
+def _parse_bed(line: str) -> _StartSite | None:
     if not line.strip() or line.startswith(("#", "track", "browser")):
         return None
     contig, first, last, name, _score, sense, *rest = split_columns(line, 6)
@@ -108,10 +108,10 @@ def _parse_bed(line: str) -> _Site | None:
             raise ValueError(f"thick part {thick_start}-{thick_end} is not inside {start}-{end}")
         start, end, rule = thick_start, thick_end, _THICK
     own = strand(sense)
-    return _Site(Locus(contig, start if own == "+" else end - 1, own, name), rule)
+    return _StartSite(Locus(contig, start if own == "+" else end - 1, own, name), rule)
 
 
-def _parse_fps(line: str) -> _Site | None:
+def _parse_fps(line: str) -> _StartSite | None:
     if not line.startswith("FP"):
         if re.match(r"[A-Z]{2}(\s|$)|//|\s*$", line):  # other lines of the format's family
             return None
@@ -120,11 +120,11 @@ def _parse_fps(line: str) -> _Site | None:
     if entry is None:
         raise ValueError(f"not an FPS entry: {quoted(line, 40)}")
     contig, name = entry["contig"], entry["name"].strip()
-    return _Site(Locus(contig, site(entry["position"]), strand(entry["strand"]), name), _GIVEN)
+    return _StartSite(Locus(contig, site(entry["position"]), strand(entry["strand"]), name), _GIVEN)
 
 
 _ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
-_PARSERS: dict[str, Callable[[str], _Site | None]] = {
+_PARSERS: dict[str, Callable[[str], _StartSite | None]] = {
     ".sga": _parse_sga,
     ".bed": _parse_bed,
     ".fps": _parse_fps,
@@ -134,7 +134,7 @@ _PARSERS: dict[str, Callable[[str], _Site | None]] = {
 _COLUMNS = ("contig", "position", "strand", "name")
 
 
-class Placed(NamedTuple):
+class PlacedPromoters(NamedTuple):
     """Loci as they lie on a reference."""
 
     loci: list[Locus]  # in the reference's order of contigs, then by position
@@ -239,7 +239,9 @@ def read_loci(path: Path) -> list[Locus]:
     return loci
 
 
-def place(loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str) -> Placed:
+def place(
+    loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
+) -> PlacedPromoters:
     """Put loci on a reference: its names for the contigs, its order, each site and strand once.
 
     Parameters
@@ -279,7 +281,7 @@ def place(loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly,
         raise DataError(f"{where}: {_explain_none(names, contigs, assembly)}")
     order = {contig: number for number, contig in enumerate(contigs)}
     found = sorted(placed.values(), key=lambda locus: (order[locus.contig], locus.position))
-    return Placed(found, dict(absent.most_common()), dict(beyond.most_common()), duplicates)
+    return PlacedPromoters(found, dict(absent.most_common()), dict(beyond.most_common()), duplicates)
 
 
 def _explain_none(names: Mapping[str, str | None], contigs: Mapping[str, int], assembly: Assembly) -> str:
@@ -302,7 +304,7 @@ def _warn(where: str, total: int, dropped: Mapping[str, int], why: str, hint: st
     log(f"warning: {where}: {share} {why}: {shown_counts(dropped)}{hint}")
 
 
-def _warn_of(placed: Placed, total: int, assembly: Assembly, where: str) -> None:
+def _warn_of(placed: PlacedPromoters, total: int, assembly: Assembly, where: str) -> None:
     hint = ""
     if not all(assembly.knows(name) for name in placed.absent):
         hint = f"; if these contigs have other names there, {ALIAS_HINT}"

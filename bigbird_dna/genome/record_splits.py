@@ -48,7 +48,7 @@ _KEPT = 4  # one of so many of the needed k-mers isn't lost: m = ceil(a / 4)
 _ROUNDING = 1e-9
 
 
-class Kmers(NamedTuple):
+class RecordKmers(NamedTuple):
     """Distinct k-mers of N sequences, those of a sequence side by side."""
 
     rows: npt.NDArray[np.int64]  # sequence of each k-mer, ascending
@@ -67,7 +67,7 @@ def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: in
     least = -(-needed // _KEPT)
     shared, prefixes = _matrices(kmers, needed - least)
     labels = np.arange(len(sequences))
-    compare = _Comparison(shared, needed)
+    compare = _RecordComparison(shared, needed)
     for _ in range(_ROUNDS):
         linked = compare.link(labels, _chains(prefixes, labels))
         if linked is labels:
@@ -79,7 +79,7 @@ def similar_groups(sequences: Sequence[str], threshold: float, *, most_kmers: in
     return _renumbered(labels)
 
 
-def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> Kmers:
+def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordKmers:
     """The k-mers of each sequence without N, each with its reverse complement taken for one."""
     bases = sum(map(len, sequences))
     k = _SHORT if sequences and min(map(len, sequences)) < _SHORT_BELOW else _LONG
@@ -95,7 +95,7 @@ def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> Kmers:
         first = last
     whole = np.concatenate(keys)
     rows = (whole >> np.uint64(32)).astype(np.int64)
-    return Kmers(rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences)))
+    return RecordKmers(rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences)))
 
 
 def _batch_keys(sequences: Sequence[str], first: int, k: int, parts: int) -> npt.NDArray[np.uint64]:
@@ -113,7 +113,7 @@ def _batch_keys(sequences: Sequence[str], first: int, k: int, parts: int) -> npt
     return distinct
 
 
-def _matrices(kmers: Kmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
+def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
     """Which sequence has which k-mer (N, K), of those that several have; and the same without each one's
     `lost` (N,) most frequent.
     """
@@ -200,7 +200,7 @@ def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int6
         first = last
 
 
-class _Comparison(NamedTuple):
+class _RecordComparison(NamedTuple):
     """Whether pairs are similar, by all k-mers that they share."""
 
     shared: csr_matrix

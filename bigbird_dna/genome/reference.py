@@ -22,7 +22,7 @@ from bigbird_dna.disk.atomic import atomic_path, scratch_directory
 from bigbird_dna.errors import DataError, UsageError, error_text
 from bigbird_dna.genome.assembly import CUSTOM, Assembly, load_assembly, open_assembly
 from bigbird_dna.genome.compression import compression_of, open_handle, require_end_block
-from bigbird_dna.genome.contig_fragments import Pieces
+from bigbird_dna.genome.contig_fragments import ContigFragments
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
 from bigbird_dna.genome.fasta_index import FastaIndex, Identity, index_fasta, recall, remember, settle
 from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
@@ -291,8 +291,8 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
 
     The file may be plain, gzip or bgzip. Contigs of FASTA are called as their headers say, those of
     the other formats by accession and version (see `stream_flat_file`). Records that are pieces of a contig
-    by their name, as `chr20:1000001-2000000`, are put at their place in it (see `Pieces`). Lines have 60
-    letters. The
+    by their name, as `chr20:1000001-2000000`, are put at their place in it (see `ContigFragments`). Lines
+    have 60 letters. The
     sequence is written in A C G T N, upper-case. `output`, `output`.fai and `output`.gzi appear
     whole or not at all.
 
@@ -310,7 +310,7 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     flat = flat_format(source)
     # A multiple of the line length, so that every chunk starts a line.
     size = 60_000 * _LINE_BASES
-    pieces = Pieces(str(source), assembly or load_assembly(CUSTOM))
+    pieces = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
     if flat is None:
         chunks = pieces.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
     else:

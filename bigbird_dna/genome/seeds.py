@@ -172,7 +172,7 @@ def batches(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return [*found, (first, len(sizes))] if len(sizes) else []
 
 
-class Candidates(NamedTuple):
+class SeedPairs(NamedTuple):
     """Pairs (P,) that share seeds."""
 
     queries: Numbers
@@ -235,7 +235,7 @@ class SeedIndex:
         chosen[order[place < _ALWAYS]] = True
         return chosen
 
-    def share(self, others: Sequence[str], first: int) -> Iterator[Candidates]:
+    def share(self, others: Sequence[str], first: int) -> Iterator[SeedPairs]:
         """The pairs with some windows, which are numbered from `first` on; all of a window's at a time."""
         seeds = self.sketch.seeds(others)
         if not len(self._codes):
@@ -263,11 +263,11 @@ class SeedIndex:
             yield self._pairs(hits.take(np.arange(ends[start], ends[stop])), first)
             start = stop
 
-    def _pairs(self, hits: Seeds, first: int) -> Candidates:
+    def _pairs(self, hits: Seeds, first: int) -> SeedPairs:
         """What pairs are worth by some windows' seeds that queries have: their codes are places of these."""
         sizes = np.diff(self._first)[hits.codes]
         if not sizes.sum():
-            return Candidates.none()
+            return SeedPairs.none()
         hit = np.repeat(np.arange(len(sizes)), sizes)
         place = np.arange(len(hit)) - np.repeat(np.cumsum(sizes) - sizes - self._first[hits.codes], sizes)
         band = (hits.starts[hit] - self._seeds.starts[place] + self._longest) // _DIAGONALS
@@ -286,7 +286,7 @@ class SeedIndex:
         pairs = found >> bands
         starts = _starts(pairs)
         others = pairs[starts] // self.count + hits.rows[0]
-        return Candidates(
+        return SeedPairs(
             pairs[starts] % self.count,
             first + others // 2,
             others % 2 == 1,

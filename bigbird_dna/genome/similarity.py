@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.console import progress
-from bigbird_dna.genome.seeds import Candidates, SeedIndex, Sketch, batches
+from bigbird_dna.genome.seeds import SeedIndex, SeedPairs, Sketch, batches
 from bigbird_dna.genome.sequence import reverse_complement
 
 Scores = npt.NDArray[np.int64]
@@ -113,7 +113,7 @@ _PAIRS = 1024  # aligned between two looks at the clock
 _READ = 1 << 21  # bases that are read at a time
 
 
-class Windows(NamedTuple):
+class SequenceWindows(NamedTuple):
     """N windows of A C G T N, read when they are asked for."""
 
     number: int
@@ -162,7 +162,7 @@ class Nearest(NamedTuple):
 
 def aligned_pairs(
     queries: Sequence[str],
-    others: Windows,
+    others: SequenceWindows,
     *,
     threshold: float | None = None,
     asked: npt.NDArray[np.bool_] | None = None,
@@ -177,7 +177,7 @@ def aligned_pairs(
     least = math.inf if threshold is None else threshold * others.length * _COVERED
     sketch = Sketch.fitting(others.number * others.length, max(map(len, queries), default=0))
     index = SeedIndex(queries, sketch)
-    found, likewise = Candidates.none(), Candidates.none()
+    found, likewise = SeedPairs.none(), SeedPairs.none()
     stretches = batches([others.length] * others.number)
     for first, last in progress(stretches, "looking for similar windows", len(stretches), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
@@ -192,7 +192,7 @@ def aligned_pairs(
     return _ordered(pairs, _pair_scores(queries, others, pairs), queries)
 
 
-def _pair_scores(queries: Sequence[str], others: Windows, pairs: Candidates) -> npt.NDArray[np.int64]:
+def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPairs) -> npt.NDArray[np.int64]:
     """The score of each pair; pairs are in the order of the other windows, which are read as they come."""
     scores = np.zeros(len(pairs.queries), np.int64)
     parts = list(_parts(len(scores), others.length))
@@ -213,7 +213,7 @@ def _parts(count: int, length: int) -> Iterator[slice]:
         yield slice(first, min(first + size, count))
 
 
-def _ordered(pairs: Candidates, scores: npt.NDArray[np.int64], queries: Sequence[str]) -> Pairs:
+def _ordered(pairs: SeedPairs, scores: npt.NDArray[np.int64], queries: Sequence[str]) -> Pairs:
     known = np.array([known_bases(query) for query in queries], np.int64)
     similarities = scores / np.maximum(known[pairs.queries], 1)
     order = np.lexsort((pairs.turned, pairs.others, -similarities, pairs.queries))

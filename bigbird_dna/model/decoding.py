@@ -96,7 +96,7 @@ class Sampling(NamedTuple):
         return found
 
 
-class Decoder(Protocol):
+class StepDecoder(Protocol):
     """A sequence that grows, in several rows of the same length."""
 
     def read(self, ids: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def keeps_keys(config: EncoderConfig) -> bool:
     return goes_by_pattern(config) and not config.relative_radius and not config.reversible
 
 
-def make_decoder(network: PretrainingNetwork, longest: int, *, cache: bool = True) -> Decoder:
+def make_decoder(network: PretrainingNetwork, longest: int, *, cache: bool = True) -> StepDecoder:
     """A decoder for at most `longest` tokens, of a causal network in evaluation.
 
     Without `cache` everything is computed again for each token, whatever the attention: for comparison.
@@ -279,7 +279,7 @@ def continued(
     writer = _Writer(model, sampling, length, seed, cache)
     network = model.network.to(device).eval()
     groups = [
-        _Group(flank, first, min(number - first, GROUP))
+        _SampleGroup(flank, first, min(number - first, GROUP))
         for flank in flanks
         for first in range(0, number, GROUP)
     ]
@@ -306,7 +306,7 @@ def said_cost(model: Model) -> str:
     return f"attention {name}: all tokens before are computed again for each new one"
 
 
-class _Group(NamedTuple):
+class _SampleGroup(NamedTuple):
     flank: Flank
     first: int  # number of the first sample
     wanted: int  # samples; the other rows are there to make the group full
@@ -327,7 +327,7 @@ class _Writer:
             raise ModelError(f"{self.tokenizer.source}: has no piece for some base")
 
     @torch.inference_mode()
-    def written(self, group: _Group) -> list[str]:
+    def written(self, group: _SampleGroup) -> list[str]:
         """The wanted samples of a group."""
         randoms = [
             np.random.default_rng((self.seed, group.flank.number, group.first + row)) for row in range(GROUP)
@@ -361,7 +361,7 @@ class _Writer:
         room = self.limit // 2
         return np.concatenate([[self.tokenizer.cls_id], ids[max(0, len(ids) - room) :]]), again
 
-    def _begun(self, rows: NDArray[np.int64]) -> tuple[Decoder, Tensor]:
+    def _begun(self, rows: NDArray[np.int64]) -> tuple[StepDecoder, Tensor]:
         decoder = make_decoder(self.network, self.limit, cache=self.cache)
         return decoder, decoder.read(self._sent(rows))
 

@@ -21,8 +21,8 @@ from bigbird_dna.attention.selection import both_times
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.input_embeddings import (
     Embeddings,
-    Encoded,
     Globals,
+    HiddenStates,
     initial_deviation,
     initialise,
     initialise_positions,
@@ -278,7 +278,7 @@ class Encoder(nn.Module):
         segments: Tensor | None = None,
         given: Globals | None = None,
         added: Tensor | None = None,
-    ) -> Encoded:
+    ) -> HiddenStates:
         """Hidden states of extra globals and tokens; arguments as of `forward`.
 
         `given` says what the extra globals stand for; none: for even parts of the sequence.
@@ -308,16 +308,16 @@ class Encoder(nn.Module):
         packed = self.packed  # read once: another thread may leave its block of `prepared` meanwhile
         if packed is not None and packed.take(x, lengths):
             x = packed.run(x, turns)
-            return Encoded(x[:, :extra], x[:, extra:])
+            return HiddenStates(x[:, :extra], x[:, extra:])
         if self.norm is not None:
             x = self.norm(reversible_layers(self.layers, x, (lengths, turns, owners)))
-            return Encoded(x[:, :extra], x[:, extra:])
+            return HiddenStates(x[:, :extra], x[:, extra:])
         for layer in self.layers:
             if self.config.gradient_checkpointing and self.training:
                 x = self._recomputed(layer, x, lengths, turns, owners)
             else:
                 x = layer(x, lengths, turns, owners)
-        return Encoded(x[:, :extra], x[:, extra:])
+        return HiddenStates(x[:, :extra], x[:, extra:])
 
     def _recomputed(self, layer: nn.Module, *arguments: object) -> Tensor:
         """A layer's output; in the backward pass it is computed once more, by the same choices of keys."""

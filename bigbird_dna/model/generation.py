@@ -96,7 +96,7 @@ class _State:
         self.text = "".join(self.random.choice([*BASES], length))
 
 
-class _Question(NamedTuple):
+class _MaskedRow(NamedTuple):
     """A row with hidden tokens."""
 
     ids: NDArray[np.int32]  # [CLS] tokens [SEP]
@@ -138,7 +138,7 @@ class _Filler:
         most = self.model.config.positions * int(self.sizes.max())
         return gap._replace(left=gap.left[-most:], right=gap.right[:most])
 
-    def _ask(self, state: _State, share: float) -> _Question:
+    def _ask(self, state: _State, share: float) -> _MaskedRow:
         """Some of a gap's tokens hidden, among as many of the flanks' as the model has room for."""
         left, right = state.gap.left, state.gap.right
         ids, offsets = self.tokenizer.encode_with_offsets(left + state.text + right)
@@ -168,9 +168,9 @@ class _Filler:
         row[hidden - (first - before)] = self.tokenizer.mask_id
         row = np.concatenate([[self.tokenizer.cls_id], row, [self.tokenizer.sep_id]]).astype(np.int32)
         numbers = state.random.random(count)
-        return _Question(row, hidden - (first - before) + 1, starts[hidden], fixed, numbers)
+        return _MaskedRow(row, hidden - (first - before) + 1, starts[hidden], fixed, numbers)
 
-    def _answers(self, questions: list[_Question]) -> list[NDArray[np.int64]]:
+    def _answers(self, questions: list[_MaskedRow]) -> list[NDArray[np.int64]]:
         """For each question the pieces (G,) that its hidden tokens become."""
         most = max(len(question.places) for question in questions)
 
@@ -199,7 +199,7 @@ class _Filler:
             for row, question in zip(answers, questions, strict=True)
         ]
 
-    def _drawn(self, scores: Tensor, question: _Question) -> NDArray[np.int64]:
+    def _drawn(self, scores: Tensor, question: _MaskedRow) -> NDArray[np.int64]:
         chosen = scores.double().cpu().numpy()[:, self.ids]
         self.model.check_predictions(chosen)
         for row, fixed in enumerate(question.fixed):
@@ -215,7 +215,7 @@ class _Filler:
                 fits[number] = all(wanted in (".", base) for base, wanted in pairs)
         return fits
 
-    def _replaced(self, text: str, question: _Question, chosen: NDArray[np.int64]) -> str:
+    def _replaced(self, text: str, question: _MaskedRow, chosen: NDArray[np.int64]) -> str:
         letters = [*text]
         for start, piece in zip(question.starts.tolist(), chosen.tolist(), strict=True):
             for place, base in enumerate(self.pieces[piece], start=start):

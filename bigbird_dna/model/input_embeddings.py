@@ -72,7 +72,7 @@ class Globals(NamedTuple):
     owners: Tensor
 
 
-class Encoded(NamedTuple):
+class HiddenStates(NamedTuple):
     """Hidden states of the extra globals (B, G, D) and of the tokens (B, L, D)."""
 
     globals: Tensor

@@ -27,7 +27,7 @@ from bigbird_dna.attention.selection import Repeating, keeping
 Arguments = tuple[Any, ...]  # that all layers are given beside their input
 
 
-class _Part(NamedTuple):
+class _HalfLayer(NamedTuple):
     """Half a layer: a stream's change by the other stream."""
 
     change: Callable[[Tensor], Tensor]
@@ -55,7 +55,7 @@ def reversible_layers(layers: Iterable[nn.Module], x: Tensor, arguments: Argumen
     return (first + second) / 2  # type: ignore[no-any-return]
 
 
-def _parts(layer: Any, arguments: Arguments) -> tuple[_Part, _Part]:
+def _parts(layer: Any, arguments: Arguments) -> tuple[_HalfLayer, _HalfLayer]:
     def attention(x: Tensor) -> Tensor:
         context = layer.attended(layer.attention_norm(x), *arguments).transpose(1, 2).flatten(2)
         return layer.dropout(layer.attention_output(context))  # type: ignore[no-any-return]
@@ -64,10 +64,10 @@ def _parts(layer: Any, arguments: Arguments) -> tuple[_Part, _Part]:
         return layer.dropout(layer.inner(layer.output_norm(x)))  # type: ignore[no-any-return]
 
     parameters = list(layer.parameters())
-    return _Part(attention, parameters), _Part(feed_forward, parameters)
+    return _HalfLayer(attention, parameters), _HalfLayer(feed_forward, parameters)
 
 
-def _forwards(parts: Sequence[_Part], x: Tensor, kept: list[_Kept]) -> tuple[Tensor, Tensor]:
+def _forwards(parts: Sequence[_HalfLayer], x: Tensor, kept: list[_Kept]) -> tuple[Tensor, Tensor]:
     """Both streams after all parts; fills `kept`."""
     read, other = x, x
     for part in parts:
@@ -81,7 +81,9 @@ def _forwards(parts: Sequence[_Part], x: Tensor, kept: list[_Kept]) -> tuple[Ten
 
 class _Reversible(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parts: Sequence[_Part], x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, parts: Sequence[_HalfLayer], x: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
         ctx.parts, ctx.parameters, ctx.kept = parts, parameters, []
         read, other = _forwards(parts, x, ctx.kept)
         ctx.save_for_backward(read, other)

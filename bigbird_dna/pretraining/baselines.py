@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from bigbird_dna.baselines.language import (
     LEFT_PREDICTORS,
     PREDICTORS,
-    Judged,
     LanguageBaselines,
     LeftBaselines,
+    MaskedTokenBits,
     fit_language_baselines,
     fit_left_baselines,
 )
-from bigbird_dna.baselines.tokens import HeldOut as Documents
+from bigbird_dna.baselines.tokens import MaskedTokens as Documents
 from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.foreign import open_npz
@@ -106,7 +106,9 @@ def predictors_of(causal: bool) -> tuple[str, ...]:
     return LEFT_PREDICTORS if causal else PREDICTORS
 
 
-def read_rivals(path: Path, judged: Mapping[str, HeldOut], *, causal: bool = False) -> dict[str, Judged]:
+def read_rivals(
+    path: Path, judged: Mapping[str, HeldOut], *, causal: bool = False
+) -> dict[str, MaskedTokenBits]:
     """What `fit_rivals` has written, by split.
 
     Raises
@@ -134,7 +136,7 @@ def read_rivals(path: Path, judged: Mapping[str, HeldOut], *, causal: bool = Fal
             bits = file.read(f"{split}.bits")
             if bits.shape != shape or bits.dtype != np.float64 or not np.isfinite(bits).all():
                 raise DataError(f"{path}: {split}.bits are not {shape[0]} × {shape[1]} numbers")
-            found[split] = Judged(dict(zip(names, bits, strict=True)), held_out.bases, notes)
+            found[split] = MaskedTokenBits(dict(zip(names, bits, strict=True)), held_out.bases, notes)
     return found
 
 
@@ -145,7 +147,7 @@ def judge_rivals(
     token_order: int,
     *,
     causal: bool = False,
-) -> dict[str, Judged]:
+) -> dict[str, MaskedTokenBits]:
     """Fit the predictors to the training tokens and let them judge the hidden ones of each split."""
     documents = {split: hidden_in_documents(stores[split], held_out) for split, held_out in judged.items()}
     baselines: LanguageBaselines | LeftBaselines = (fit_left_baselines if causal else fit_language_baselines)(

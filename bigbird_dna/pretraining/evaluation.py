@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.language import Judged
+from bigbird_dna.baselines.language import MaskedTokenBits
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import UsageError
@@ -92,7 +92,7 @@ def evaluate_pretraining(
     model.network.to(place).eval()
     found = {split: _model_bits(model, held_out, split, place) for split, held_out in judged.items()}
     if alone:
-        rivals = {split: Judged({}, held_out.bases, {}) for split, held_out in judged.items()}
+        rivals = {split: MaskedTokenBits({}, held_out.bases, {}) for split, held_out in judged.items()}
     elif rivals is None:
         rivals = judge_rivals(stores, judged, model.tokenizer, token_order, causal=causal)
     tables = []
@@ -140,7 +140,7 @@ def _model_bits(model: Model, held_out: HeldOut, split: str, device: torch.devic
     return _ModelBits(bits, told, chosen)
 
 
-def _table(held_out: HeldOut, found: _ModelBits, rivals: Judged) -> "pd.DataFrame":
+def _table(held_out: HeldOut, found: _ModelBits, rivals: MaskedTokenBits) -> "pd.DataFrame":
     """The model and those that see no hidden token either; then both told the rest."""
     plain = {name: bits for name, bits in rivals.bits.items() if not name.endswith(TOLD)}
     of = found.chosen

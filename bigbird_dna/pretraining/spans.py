@@ -240,7 +240,7 @@ def _alike(one: Ids, other: Ids) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-class _Question(NamedTuple):
+class _SpanQuestion(NamedTuple):
     """What a model is asked: the token behind told ones, when so many in all are hidden."""
 
     hidden: int
@@ -252,12 +252,14 @@ class _Sheet:
 
     def __init__(self, span: HiddenSpan) -> None:
         self.span = span
-        self.numbers: dict[_Question, int] = {}
+        self.numbers: dict[_SpanQuestion, int] = {}
         self._asked = []  # by window and token, (input, token)
         for ids in span.hidden:
             tokens = tuple(ids.tolist())
             for index, token in enumerate(tokens):
-                number = self.numbers.setdefault(_Question(len(tokens), tokens[:index]), len(self.numbers))
+                number = self.numbers.setdefault(
+                    _SpanQuestion(len(tokens), tokens[:index]), len(self.numbers)
+                )
                 self._asked.append((number, token))
         self._first = np.cumsum([0, *map(len, span.hidden[:-1])])
 

@@ -34,7 +34,7 @@ KEY = "compacted_from"
 SEQUENCES, LONGEST = 16, 1000  # bp, of a sequence that the change is measured on
 
 
-class Change(NamedTuple):
+class OutputChange(NamedTuple):
     """The largest change of a model's outputs."""
 
     outputs: str  # "probabilities" or "embeddings"
@@ -51,7 +51,7 @@ class Compacted(NamedTuple):
 
     half: int  # tensors in float16
     tensors: int
-    change: Change | None
+    change: OutputChange | None
 
 
 def compact_model(path: Path, output: Path) -> Compacted:
@@ -103,12 +103,12 @@ def _round(model: Model, half: set[str]) -> None:
             tensor.copy_(tensor.half())
 
 
-def _change(model: Model, before: npt.NDArray[np.float64] | None) -> Change | None:
+def _change(model: Model, before: npt.NDArray[np.float64] | None) -> OutputChange | None:
     after = _outputs(model)
     if before is None or after is None:
         return None
     outputs = "probabilities" if isinstance(model, PromoterModel | ChromatinModel) else "embeddings"
-    return Change(outputs, float(np.abs(after - before).max()), float(np.sqrt(np.mean(before**2))))
+    return OutputChange(outputs, float(np.abs(after - before).max()), float(np.sqrt(np.mean(before**2))))
 
 
 def _outputs(model: Model) -> npt.NDArray[np.float64] | None:

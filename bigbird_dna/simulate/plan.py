@@ -63,7 +63,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedLoci:
     """A plan on a contig, forward-strand coordinates; loci sorted by start, elements (`site_…`) not."""
 
     kind: Positions
@@ -104,7 +104,7 @@ def gaps(lengths: Positions) -> Plan:
     )
 
 
-def place(plan: Plan, length: int, rng: np.random.Generator) -> Placed:
+def place(plan: Plan, length: int, rng: np.random.Generator) -> PlacedLoci:
     """Lay the loci in random order and orientation along a contig, with exponential gaps between them."""
     count = len(plan.kind)
     free = length - int(plan.width.sum())
@@ -123,7 +123,7 @@ def place(plan: Plan, length: int, rng: np.random.Generator) -> Placed:
     owner_minus = minus[plan.locus]
     width = WIDTHS[plan.motif]
     site_start = np.where(owner_minus, end[plan.locus] - plan.offset - width, start[plan.locus] + plan.offset)
-    return Placed(
+    return PlacedLoci(
         kind=plan.kind[order],
         start=start[order],
         end=end[order],
@@ -137,7 +137,7 @@ def place(plan: Plan, length: int, rng: np.random.Generator) -> Placed:
     )
 
 
-def plant(codes: Codes, placed: Placed, parameters: Parameters, rng: np.random.Generator) -> Flags:
+def plant(codes: Codes, placed: PlacedLoci, parameters: Parameters, rng: np.random.Generator) -> Flags:
     """Write an instance of every element into `codes`; the flags mark the bases written."""
     written = np.zeros(len(codes), dtype=bool)
     for index, motif in enumerate(MOTIFS):

@@ -19,7 +19,7 @@ import numpy as np
 from bigbird_dna.genome.chromatin.peaks import Intervals
 from bigbird_dna.genome.chromatin.regions import overlaps
 from bigbird_dna.simulate.motifs import FACTORS, Codes, Flags, Parameters, Positions, find_sites
-from bigbird_dna.simulate.plan import Placed
+from bigbird_dna.simulate.plan import PlacedLoci
 
 TRACKS = {
     **{factor.name: ("TF", f"{factor.consensus}: {factor.description}") for factor in FACTORS},
@@ -38,7 +38,7 @@ _SCAN = 4_000_000  # bp scanned at once, which bounds the memory on long contigs
 
 
 @dataclass(frozen=True)
-class Peaks:
+class SimulatedPeaks:
     """Peaks of one track on one contig: sorted, disjoint; `summit` is a position, `signal` a height."""
 
     start: Positions
@@ -48,7 +48,7 @@ class Peaks:
 
 
 @dataclass(frozen=True)
-class Sites:
+class FactorSites:
     """All sites of one factor on a contig, bound or not, sorted by start."""
 
     start: Positions
@@ -56,7 +56,7 @@ class Sites:
     bound: Flags
 
 
-def all_sites(codes: Codes, open_chromatin: list[Peaks]) -> dict[str, Sites]:
+def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, FactorSites]:
     """Every factor's sites; `bound` is the truth behind its track."""
     sites = {}
     for motif in FACTORS:
@@ -76,17 +76,17 @@ def all_sites(codes: Codes, open_chromatin: list[Peaks]) -> dict[str, Sites]:
             bound = np.logical_or.reduce(
                 [overlaps(Intervals(peaks.start, peaks.end), middle, middle + 1) for peaks in open_chromatin]
             )
-        sites[motif.name] = Sites(start, flags, bound)
+        sites[motif.name] = FactorSites(start, flags, bound)
     return sites
 
 
 def chromatin_peaks(
-    placed: Placed,
+    placed: PlacedLoci,
     islands: list[tuple[int, int]],
     size: int,
     parameters: Parameters,
     rng: np.random.Generator,
-) -> dict[str, Peaks]:
+) -> dict[str, SimulatedPeaks]:
     """Peaks of TBP and of the DHS and HM tracks, by the rules above."""
     low, high = parameters.distal_range
     flank = (low + high) // 2
@@ -109,7 +109,7 @@ def chromatin_peaks(
         middle = placed.anchor[placed.of(kind)]
         return ((middle - high, middle - low, middle - flank), (middle + low, middle + high, middle + flank))
 
-    def peaks(*parts: Spans) -> Peaks:
+    def peaks(*parts: Spans) -> SimulatedPeaks:
         start, end, summit = (np.concatenate(column) for column in zip(*parts, strict=True))
         return _merge(start, end, summit, size, rng)
 
@@ -124,7 +124,9 @@ def chromatin_peaks(
     }
 
 
-def factor_peaks(sites: dict[str, Sites], length: int, rng: np.random.Generator) -> dict[str, Peaks]:
+def factor_peaks(
+    sites: dict[str, FactorSites], length: int, rng: np.random.Generator
+) -> dict[str, SimulatedPeaks]:
     """Peaks of 200–280 bp around every factor's bound sites, joined where they overlap."""
     peaks = {}
     for name, found in sites.items():
@@ -135,7 +137,9 @@ def factor_peaks(sites: dict[str, Sites], length: int, rng: np.random.Generator)
     return peaks
 
 
-def _merge(start: Positions, end: Positions, summit: Positions, size: int, rng: np.random.Generator) -> Peaks:
+def _merge(
+    start: Positions, end: Positions, summit: Positions, size: int, rng: np.random.Generator
+) -> SimulatedPeaks:
     """Cut intervals at the contig's ends, sort them, and join those that overlap or touch.
 
     A joined peak keeps the first summit and the sum of heights.
@@ -147,10 +151,10 @@ def _merge(start: Positions, end: Positions, summit: Positions, size: int, rng: 
     order = kept[np.argsort(start[kept], kind="stable")]
     start, end, summit, signal = start[order], end[order], summit[order], signal[order]
     if not len(start):
-        return Peaks(start, end, summit, signal)
+        return SimulatedPeaks(start, end, summit, signal)
     reach = np.maximum.accumulate(end)
     first = np.flatnonzero(np.concatenate(([True], start[1:] > reach[:-1])))
-    return Peaks(
+    return SimulatedPeaks(
         start=start[first],
         end=np.maximum.reduceat(end, first),
         summit=summit[first],

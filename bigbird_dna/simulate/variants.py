@@ -36,8 +36,8 @@ from bigbird_dna.simulate.motifs import (
     Positions,
     find_sites,
 )
-from bigbird_dna.simulate.plan import KIND, LONE_FACTORS, Placed
-from bigbird_dna.simulate.tracks import Sites
+from bigbird_dna.simulate.plan import KIND, LONE_FACTORS, PlacedLoci
+from bigbird_dna.simulate.tracks import FactorSites
 
 _MARGIN = 150  # bp either side of a site that must be on the contig and known
 _REACH = 30  # bp either side of a variant that can hold a site it touches
@@ -68,9 +68,9 @@ class Variant(NamedTuple):
 
 def draw_variants(
     codes: Codes,
-    placed: Placed,
+    placed: PlacedLoci,
     planted: Flags,
-    sites: dict[str, Sites],
+    sites: dict[str, FactorSites],
     parameters: Parameters,
     rng: np.random.Generator,
 ) -> list[Variant]:
@@ -93,7 +93,9 @@ def draw_variants(
     return sorted(variants)
 
 
-def _candidates(codes: Codes, placed: Placed, sites: dict[str, Sites], parameters: Parameters) -> list[Site]:
+def _candidates(
+    codes: Codes, placed: PlacedLoci, sites: dict[str, FactorSites], parameters: Parameters
+) -> list[Site]:
     """Sites away from others of their factor: planted ones, so that nothing else depends on their bases.
 
     Sites that open an enhancer are left out: what becomes of its chromatin isn't simulated.

@@ -42,7 +42,7 @@ from bigbird_dna.simulate.motifs import (
 from bigbird_dna.simulate.plan import (
     KINDS,
     LONE_FACTORS,
-    Placed,
+    PlacedLoci,
     Plan,
     distal,
     enhancers,
@@ -54,27 +54,27 @@ from bigbird_dna.simulate.plan import (
 )
 from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, decoys, jitter, promoters
 from bigbird_dna.simulate.sequence import background, families, lay_islands, lay_repeats
-from bigbird_dna.simulate.tracks import TRACKS, Peaks, all_sites, chromatin_peaks, factor_peaks
+from bigbird_dna.simulate.tracks import TRACKS, SimulatedPeaks, all_sites, chromatin_peaks, factor_peaks
 from bigbird_dna.simulate.variants import Variant, draw_variants
 
 
 @dataclass(frozen=True)
-class Contig:
+class SimulatedContig:
     """A simulated contig with its truth; `masked` marks soft-masked bases."""
 
     name: str
     codes: Codes
     masked: Flags
-    placed: Placed
+    placed: PlacedLoci
     islands: list[tuple[int, int]]
     repeats: list[tuple[int, int, int, bool]]
-    peaks: dict[str, Peaks]
+    peaks: dict[str, SimulatedPeaks]
     variants: list[Variant]
 
 
 def simulate_contig(
     name: str, length: int, families: list[Codes], parameters: Parameters, seed: np.random.SeedSequence
-) -> Contig:
+) -> SimulatedContig:
     """Draw a contig; every stage has a random stream of its own, so changing one leaves the others."""
     streams = [np.random.default_rng(child) for child in seed.spawn(7)]
     planning, sequence, repeating, islanding, planting, peaking, varying = streams
@@ -98,7 +98,7 @@ def simulate_contig(
     sites = all_sites(codes, [peaks["OPEN1"], peaks["OPEN2"]])
     peaks |= factor_peaks(sites, length, peaking)
     variants = draw_variants(codes, placed, planted, sites, parameters, varying)
-    return Contig(name, codes, masked, placed, islands, repeats, peaks, variants)
+    return SimulatedContig(name, codes, masked, placed, islands, repeats, peaks, variants)
 
 
 def _plan(length: int, parameters: Parameters, rng: np.random.Generator) -> Plan:
@@ -124,7 +124,7 @@ def _plan(length: int, parameters: Parameters, rng: np.random.Generator) -> Plan
 
 
 def _islands(
-    placed: Placed, length: int, parameters: Parameters, rng: np.random.Generator
+    placed: PlacedLoci, length: int, parameters: Parameters, rng: np.random.Generator
 ) -> list[tuple[int, int]]:
     """CpG islands: over the TSS of some DPE-class promoters, and as many again as orphans anywhere."""
     dpe = placed.anchor[placed.of("promoter-dpe")]
@@ -165,7 +165,7 @@ def gzip_writer(path: Path) -> Iterator[IO[bytes]]:
         yield stream  # type: ignore[misc]
 
 
-def write_sequence(stream: Any, contig: Contig) -> None:
+def write_sequence(stream: Any, contig: SimulatedContig) -> None:
     """Append a FASTA record in lines of 60, soft-masked."""
     letters = np.where(contig.masked, _LOWER[contig.codes], LETTERS[contig.codes])
     whole = len(letters) // _LINE * _LINE
@@ -178,7 +178,7 @@ def write_sequence(stream: Any, contig: Contig) -> None:
         stream.write(letters[whole:].tobytes() + b"\n")
 
 
-def promoter_lines(contig: Contig) -> Iterator[str]:
+def promoter_lines(contig: SimulatedContig) -> Iterator[str]:
     """EPDnew's SGA: contig, TSS, 1-based position, strand, 1, name."""
     placed = contig.placed
     order = placed.of("promoter-tata", "promoter-dpe")
@@ -189,7 +189,7 @@ def promoter_lines(contig: Contig) -> Iterator[str]:
         yield f"{contig.name}\tTSS\t{placed.anchor[locus] + 1}\t{strand}\t1\t{name}\n"
 
 
-def peak_lines(contig: Contig, track: str) -> Iterator[str]:
+def peak_lines(contig: SimulatedContig, track: str) -> Iterator[str]:
     """ENCODE narrowPeak (BED6+4)."""
     peaks = contig.peaks[track]
     rows = zip(*(column.tolist() for column in vars(peaks).values()), strict=True)
@@ -199,7 +199,7 @@ def peak_lines(contig: Contig, track: str) -> Iterator[str]:
         yield (f"{contig.name}\t{start}\t{end}\t{name}\t{score}\t.\t{signal}\t-1\t-1\t{summit - start}\n")
 
 
-def locus_lines(contig: Contig) -> Iterator[str]:
+def locus_lines(contig: SimulatedContig) -> Iterator[str]:
     """BED6 of everything that was laid down: loci by kind, motif sites, islands and repeats."""
     placed = contig.placed
     rows: list[tuple[int, int, str, str]] = []
@@ -219,7 +219,7 @@ def locus_lines(contig: Contig) -> Iterator[str]:
         yield f"{contig.name}\t{start}\t{end}\t{name}\t0\t{strand}\n"
 
 
-def variant_lines(contig: Contig) -> Iterator[str]:
+def variant_lines(contig: SimulatedContig) -> Iterator[str]:
     """VCF records of one contig, numbered within it."""
     for number, variant in enumerate(contig.variants, start=1):
         info = (
@@ -246,7 +246,7 @@ def track_table() -> str:
     return "".join(rows)
 
 
-def contig_numbers(contig: Contig) -> dict[str, Any]:
+def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
     """A contig's entry in `truth.json`."""
     known = contig.codes[contig.codes < 4]
     kinds, counts = np.unique(contig.placed.kind, return_counts=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
-from bigbird_dna.genome.contig_fragments import Piece, Pieces, read_piece
+from bigbird_dna.genome.contig_fragments import ContigFragment, ContigFragments, read_piece
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.promoters import place
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -55,7 +55,7 @@ def test_every_piece_is_where_its_name_says(tmp_path, contigs, whole, size, seed
             expected["whole"] = "ACGT"
     path = tmp_path / "x.fa"
     path.write_text(as_fasta(records))
-    placed = Pieces("x.fa", DEMO)
+    placed = ContigFragments("x.fa", DEMO)
     chunks = list(placed.place(stream_fasta(path, 17), size, lambda: scan_fasta(path)))
     found = {}
     for chunk in chunks:
@@ -73,9 +73,9 @@ def test_every_piece_is_where_its_name_says(tmp_path, contigs, whole, size, seed
 
 
 def test_the_forms_of_a_piece_s_name():
-    assert read_piece("chr20:1000001-2000000") == Piece("chr20", 1_000_000, 2_000_000)
-    assert read_piece("chr20:1,000,001-2,000,000") == Piece("chr20", 1_000_000, 2_000_000)
-    assert read_piece("HLA:A:1-5") == Piece("HLA:A", 0, 5)
+    assert read_piece("chr20:1000001-2000000") == ContigFragment("chr20", 1_000_000, 2_000_000)
+    assert read_piece("chr20:1,000,001-2,000,000") == ContigFragment("chr20", 1_000_000, 2_000_000)
+    assert read_piece("HLA:A:1-5") == ContigFragment("HLA:A", 0, 5)
     for name in (
         "chr20",
         "c:0-5",

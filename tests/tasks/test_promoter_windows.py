@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.config import load_config
-from bigbird_dna.data.negative_sampling import Place
+from bigbird_dna.data.negative_sampling import PromoterGenome
 from bigbird_dna.data.negatives import PARTS, draw_candidates, gc_fraction, match_gc, permute, substitute
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import DataError
@@ -163,8 +163,8 @@ def test_further_genomic_negatives_are_none_of_the_others(
 
     found, again = made("found")
     assert not again.any() and not found.duplicated(window).any()
-    find = Place.find
-    monkeypatch.setattr(Place, "find", lambda self, *arguments, **_: find(self, *arguments))
+    find = PromoterGenome.find
+    monkeypatch.setattr(PromoterGenome, "find", lambda self, *arguments, **_: find(self, *arguments))
     before, repeated = made("before")
     assert repeated.any() and len(before) == len(found)
     changed = (found[window] != before[window]).any(axis=1).to_numpy()

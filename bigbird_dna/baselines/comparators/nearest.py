@@ -61,7 +61,9 @@ class NearestWindow(Comparator):
         if self._learnt is None:
             raise ValueError("the nearest-window model has not been fitted")
         count = self._learnt.shape[0]
-        return aligned_pairs(sequences, nearest.Windows(count, self._learnt.length, self._learnt.sequences))
+        return aligned_pairs(
+            sequences, nearest.SequenceWindows(count, self._learnt.length, self._learnt.sequences)
+        )
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Probabilities (n, T) of some windows."""

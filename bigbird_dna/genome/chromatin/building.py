@@ -21,7 +21,7 @@ from bigbird_dna.genome.chromatin.dataset import (
     split_counts,
     write_dataset,
 )
-from bigbird_dna.genome.chromatin.labels import DROPPED, Candidates, Labelling, PackedLabels, label_contigs
+from bigbird_dna.genome.chromatin.labels import DROPPED, BinCandidates, Labelling, PackedLabels, label_contigs
 from bigbird_dna.genome.chromatin.peaks import Intervals, place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.regions import SPLITS, RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
@@ -46,7 +46,7 @@ class Labelled(NamedTuple):
     dropped: npt.NDArray[np.int64]  # for each reason of `DROPPED`
 
     @classmethod
-    def join(cls, candidates: Iterable[Candidates], tracks: int) -> Self:
+    def join(cls, candidates: Iterable[BinCandidates], tracks: int) -> Self:
         """The candidates of several contigs, one contig after the other."""
         none = np.zeros(0, np.int64)
         unlabelled = PackedLabels(np.zeros((0, -(-tracks // 8)), np.uint8), tracks)
@@ -91,7 +91,7 @@ class LabelJob(NamedTuple):
     sources: dict[str, Any]
 
 
-class Placed(NamedTuple):
+class PlacedPeaks(NamedTuple):
     """The peaks of each track by contig, and the intervals whose bins are dropped."""
 
     peaks: list[dict[str, Intervals]]
@@ -137,7 +137,7 @@ def read_job(
     splits: RegionSplits,
     labelling: Labelling,
     blacklist: Path | None,
-) -> tuple[LabelJob, Placed]:
+) -> tuple[LabelJob, PlacedPeaks]:
     """Read the peaks of all tracks; arguments and errors as of `build_dataset`."""
     if not tracks:
         raise DataError("no tracks to label bins with")
@@ -152,7 +152,7 @@ def read_job(
         sources["blacklist"] = {**source_entry(blacklist), **found.counts}
     sources = {"reference": source_entry(reference.path), **sources}
     job = LabelJob(list(contigs), tracks, labelling, assembly.name, splits.describe(), sources)
-    return job, Placed(peaks, banned)
+    return job, PlacedPeaks(peaks, banned)
 
 
 def write_labelled(out: Path, job: LabelJob, labelled: Labelled) -> ChromatinData:

@@ -217,7 +217,7 @@ DROPPED = ("excluded", "gap", "blacklist", "too many N")
 """Why a bin that has a positive track, or was sampled, may be dropped."""
 
 
-class Candidates(NamedTuple):
+class BinCandidates(NamedTuple):
     """Bins of a contig that may be kept, and how many were dropped for each reason."""
 
     contig: int  # its number in the reference
@@ -240,7 +240,7 @@ def label_contigs(
     labelling: Labelling,
     banned: Mapping[str, Intervals],
     numbers: range | None = None,
-) -> Iterator[Candidates]:
+) -> Iterator[BinCandidates]:
     """Label the bins of each contig of a reference, in its order.
 
     Parameters
@@ -275,7 +275,7 @@ def _label_contig(
     labelling: Labelling,
     banned: Intervals,
     here: range,
-) -> Candidates:
+) -> BinCandidates:
     """Label the bins `here` of the contig of a number."""
     contig = list(reference.contigs)[number]
     length, grid = reference.contigs[contig], labelling.grid
@@ -297,7 +297,7 @@ def _label_contig(
     outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
     dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
     rows = wanted[kept]
-    return Candidates(number, starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
+    return BinCandidates(number, starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
 
 
 def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:

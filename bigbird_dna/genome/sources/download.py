@@ -6,7 +6,15 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from bigbird_dna.console import log, progress
-from bigbird_dna.genome.sources.http_request import CHUNK, LIMITS, Answer, Cut, DownloadError, Limits, ask
+from bigbird_dna.genome.sources.http_request import (
+    CHUNK,
+    LIMITS,
+    Cut,
+    DownloadError,
+    HttpResponse,
+    Limits,
+    ask,
+)
 from bigbird_dna.genome.sources.http_response import Body, OtherVersion, is_complete, is_page, read_answer
 from bigbird_dna.genome.sources.partial_file import Part, check_room
 
@@ -128,7 +136,7 @@ def _too_large(found: str, wanted: Wanted) -> DownloadError:
 
 
 def _receive(
-    answer: Answer, chunks: Iterator[bytes], part: Part, body: Body, wanted: Wanted
+    answer: HttpResponse, chunks: Iterator[bytes], part: Part, body: Body, wanted: Wanted
 ) -> Iterator[None]:
     """Write what comes, and give a sign for each `CHUNK` bytes."""
     head, shown = b"", body.start

@@ -153,7 +153,7 @@ class Limits:
 LIMITS = Limits()
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """How an answer begins."""
 
     url: str  # after redirects
@@ -164,7 +164,7 @@ class Answer(NamedTuple):
 @contextmanager
 def ask(
     url: str, headers: Mapping[str, str], limits: Limits = LIMITS, deadline: float = float("inf")
-) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+) -> Iterator[tuple[HttpResponse, Iterator[bytes]]]:
     """Give the beginning of a server's answer, and the bytes after it as they come.
 
     Parameters
@@ -244,7 +244,7 @@ def _listen(
         response, url = _open(url, headers, limits, enough)
         with response:
             # FTP has no status.
-            put(Answer(url, getattr(response, "status", None) or http.HTTPStatus.OK, response.headers))
+            put(HttpResponse(url, getattr(response, "status", None) or http.HTTPStatus.OK, response.headers))
             while put(chunk := _read(response)) and chunk:
                 pass
     except Exception as error:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import open_bytes
-from bigbird_dna.genome.sources.http_request import Answer, Cut, DownloadError, refused, said
+from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, refused, said
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)")
@@ -45,7 +45,7 @@ class Body(NamedTuple):
         return self.version.total
 
 
-def read_answer(answer: Answer, have: int, version: Version, file: str) -> Body:
+def read_answer(answer: HttpResponse, have: int, version: Version, file: str) -> Body:
     """Check an answer to a request for what comes after `have` bytes of a version.
 
     Raises

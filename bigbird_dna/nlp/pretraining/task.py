@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbird_dna.baselines.tokens import HeldOut as HiddenTokens
+from bigbird_dna.baselines.tokens import MaskedTokens as HiddenTokens
 from bigbird_dna.baselines.tokens import evenly, fit_token_models
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum

@@ -12,7 +12,7 @@ from bigbird_dna.genome import similarity as alignment
 from bigbird_dna.genome import similarity as nearest
 from bigbird_dna.genome.seeds import SeedIndex, Sketch, kmers_of, minimizers
 from bigbird_dna.genome.sequence import reverse_complement
-from bigbird_dna.genome.similarity import Windows, aligned_pairs, alignment_scores
+from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs, alignment_scores
 
 DNA = st.text(alphabet="ACGTN", max_size=30)
 PLAIN = st.text(alphabet="ACGT", max_size=60)
@@ -138,7 +138,7 @@ def family() -> tuple[list[str], list[str], list[int | None], list[float]]:
 
 def test_planted_relatives_are_found_on_both_strands(family: tuple) -> None:
     queries, others, owners, rates = family
-    found = aligned_pairs(queries, Windows.of(others)).nearest(len(queries))
+    found = aligned_pairs(queries, SequenceWindows.of(others)).nearest(len(queries))
     right = np.array([row == owner for row, owner in zip(found.rows, owners, strict=True)])
     for rate, least, low, high in (
         *((0.0, 1.0, 1.0, 1.0), (0.05, 1.0, 0.8, 0.97), (0.1, 1.0, 0.65, 0.9)),
@@ -156,7 +156,7 @@ def test_the_nearest_of_all_pairs_is_found(family: tuple) -> None:
     """The oracle aligns every pair on both strands."""
     queries, others, *_ = family
     queries, others = queries[:35], others[:40] + [others[owner] for owner in family[2][:35] if owner]
-    pairs = aligned_pairs(queries, Windows.of(others))
+    pairs = aligned_pairs(queries, SequenceWindows.of(others))
     found = pairs.nearest(len(queries))
     best = np.zeros(len(queries))
     for number, query in enumerate(queries):
@@ -174,14 +174,14 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
     family: tuple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries, others = family[0][:21], family[1][:150]
-    wanted = aligned_pairs(queries, Windows.of(others), threshold=0.5)
+    wanted = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5)
     for name, value in (("_BATCH", 5_000), ("_HITS", 1000)):
         monkeypatch.setattr(seeds, name, value)
     monkeypatch.setattr(nearest, "_PAIRS", 7)
-    found = aligned_pairs(queries, Windows.of(others), threshold=0.5)
+    found = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5)
     assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
     moved = np.random.default_rng(1).permutation(len(others))
-    found = aligned_pairs(queries, Windows.of([others[row] for row in moved]))
+    found = aligned_pairs(queries, SequenceWindows.of([others[row] for row in moved]))
     near, before = found.nearest(len(queries)), wanted.nearest(len(queries))
     sure = before.similarities > 0.2
     assert np.array_equal(moved[near.rows[sure]], before.rows[sure])
@@ -194,7 +194,7 @@ def test_a_family_larger_than_what_is_looked_at_is_found(monkeypatch: pytest.Mon
     queries = [mutated(ancestor, 0.02, rng) for _ in range(40)]
     others = random_windows(200, 300, 4)
     others[77] = mutated(ancestor, 0.02, rng)
-    found = aligned_pairs(queries, Windows.of(others)).nearest(40)
+    found = aligned_pairs(queries, SequenceWindows.of(others)).nearest(40)
     assert (found.rows == 77).all() and found.similarities.min() > 0.8
 
 
@@ -205,8 +205,8 @@ def test_with_a_threshold_every_relative_of_a_query_is_aligned() -> None:
     others = random_windows(100, 300, 2)
     for row in range(20, 40):
         others[row] = mutated(query, 0.05, rng)
-    one = aligned_pairs([query], Windows.of(others))
-    both = aligned_pairs([query], Windows.of(others), threshold=0.5)
+    one = aligned_pairs([query], SequenceWindows.of(others))
+    both = aligned_pairs([query], SequenceWindows.of(others), threshold=0.5)
     assert len(one.others) == nearest.ALIGNED
     assert set(range(20, 40)) <= set(both.others.tolist())
 
@@ -215,7 +215,7 @@ def test_ties_go_to_the_first_window_and_are_known() -> None:
     query, *others = random_windows(9, 200, 1)
     others[3] = others[5] = query
     others[6] = reverse_complement(query)
-    pairs = aligned_pairs([query], Windows.of(others))
+    pairs = aligned_pairs([query], SequenceWindows.of(others))
     found = pairs.nearest(1)
     assert (found.rows[0], found.turned[0], found.similarities[0]) == (3, False, 1.0)
     assert sorted(pairs.others[pairs.as_near()].tolist()) == [3, 5, 6]
@@ -224,7 +224,7 @@ def test_ties_go_to_the_first_window_and_are_known() -> None:
 @pytest.mark.parametrize("queries", [[], ["N" * 50], ["ACG"], [""]])
 @pytest.mark.parametrize("others", [[], ["N" * 50], ["ACGTT" * 10], ["ACG", ""]])
 def test_windows_without_a_seed_have_no_nearest(queries: list[str], others: list[str]) -> None:
-    found = aligned_pairs(queries, Windows.of(others), threshold=0.5).nearest(len(queries))
+    found = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5).nearest(len(queries))
     assert found.rows.tolist() == [-1] * len(queries)
     assert found.similarities.tolist() == [0.0] * len(queries)
 
@@ -232,7 +232,7 @@ def test_windows_without_a_seed_have_no_nearest(queries: list[str], others: list
 def test_bases_that_are_not_known_count_for_nothing() -> None:
     window = random_windows(1, 200, 1)[0]
     query = window[:50] + "N" * 100 + window[150:]
-    found = aligned_pairs([query], Windows.of([window, query])).nearest(1)
+    found = aligned_pairs([query], SequenceWindows.of([window, query])).nearest(1)
     assert (found.rows[0], found.similarities[0]) == (0, 1.0)
 
 
