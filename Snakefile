@@ -8,6 +8,7 @@ import sys
 
 from bigbird_dna.config import read_values
 from bigbird_dna.errors import ConfigError
+from bigbird_dna.workflow import show_job_lines
 
 # Targets of the tasks on text have a configuration of their own; a job on another machine is told its rule.
 DEFAULT = "nlp" if any(word.startswith("nlp_") for word in sys.argv[1:]) else "demo"
@@ -24,6 +25,10 @@ try:
         read_values(path)
 except ConfigError as error:
     sys.exit(f"bigbird-dna: error: {error}")
+
+
+onstart:
+    show_job_lines(logger)
 
 
 module bigbird_dna:

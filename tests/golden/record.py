@@ -190,7 +190,9 @@ def dry_runs() -> Entries:
                 files = ["--configfile", *below, path]
                 words = ["--snakefile", REPOSITORY / "Snakefile", "--cores", 32, "--directory", name, *files]
                 local = _stand_ins(Path(name), path.stem)
-                text = _run("snakemake", "--dry-run", *words, *local, "--", target, errors=True)
+                text = _run(
+                    "snakemake", "--dry-run", "--printshellcmds", *words, *local, "--", target, errors=True
+                )
                 if missing := re.search(r"^MissingInputException.*\n(?:.*\n)*?(?=\S)", text, re.MULTILINE):
                     yield f"{path.stem} {target}", _digest("\n".join(sorted(missing[0].split("\n")[1:])))
                 for number, job in enumerate(sorted(set(_jobs(text.replace(name, "HOME"))))):
