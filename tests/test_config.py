@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from bigbird_dna.config import (
@@ -23,21 +24,13 @@ from bigbird_dna.config import (
     stage_text,
     stage_values,
 )
-from bigbird_dna.config.moved import MOVED
+from bigbird_dna.config.keys import json_schema, key_lines, nearest_key, valid_keys
+from bigbird_dna.config.reading import check_config, read_values
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 
 # The keys of version 0.1 before its sections were the stages.
 TRAINING = "steps batch_size accumulate optimizer precision evaluate_every checkpoint_every seed"
-FORMER = {
-    "genome": "assembly reference promoters chain exclude valid test",
-    "promoters": f"{TRAINING} upstream downstream negative_sets negatives distance control initial "
-    "extend_positions pooling dropout jitter views baseline_kmer",
-    "chromatin": f"{TRAINING} tracks track_names group bin window compare_window label widen "
-    "negative_fraction minimum_positives minimum_held_out blacklist max_n valid_regions test_regions "
-    "positive_weight pooling bin_layers neighbours initial extend_positions models dropout shift "
-    "evaluation_bins test_bins middle report_positives variants baseline_kmer",
-}
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
@@ -168,40 +161,90 @@ def _at(values: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return values
 
 
-# Moved keys
+# Mistyped keys
 
 
-@pytest.mark.parametrize("key", [f"{s}.{key}" for s, keys in FORMER.items() for key in keys.split()])
-def test_a_former_key_is_still_there_or_its_new_place_is_named(tmp_path: Path, key: str) -> None:
-    defaults = Config().model_dump()
-    place: Any = defaults
-    for part in MOVED.get(key, key).split("."):
-        place = place[part]  # a KeyError: the place that is named doesn't exist
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("encoder.layer", "encoder.layers"),
+        ("encoder.laers", "encoder.layers"),
+        ("promoters.upstream", "promoters.windows.upstream"),
+        ("promoters.steps", "promoters.training.steps"),
+        ("promoters.training.stpes", "promoters.training.steps"),
+        ("chromatin.bin", "chromatin.data.bin"),
+        ("pretraining.optimiser", "pretraining.optimizer"),
+        ("promoter", "promoters"),
+        ("colour", None),
+        ("x" * 100_000, None),
+    ],
+)
+def test_the_nearest_valid_key(key: str, meant: str | None) -> None:
+    assert nearest_key(key) == meant
+
+
+def test_every_valid_key_is_its_own_nearest() -> None:
+    keys = valid_keys()
+    assert len(keys) > 200 and len(set(keys)) == len(keys)
+    assert {"results", "encoder.layers", "promoters.windows.upstream", "long_range.listops"} <= {*keys}
+    assert all(nearest_key(key) == key for key in keys)
+
+
+def test_a_wrong_key_or_value_is_named_with_its_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(json.dumps(_at({}, key, place)))
-    if key not in MOVED:
-        assert load_config(path) == Config()
-        return
-    moved = f"key {key!r} has moved to {MOVED[key]!r}"
+    path.write_text("# mine\nseed: 2\nencoder:\n  heads: 4\n  layer: 3\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert str(caught.value) == f"{path}: {moved}"
-    path.write_text("")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, [f"{key}={json.dumps(place)}"])
-    assert str(caught.value).startswith("--set ") and str(caught.value).endswith(f": {moved}")
+    assert str(caught.value) == f"{path}: line 5: unknown key 'encoder.layer'; did you mean 'encoder.layers'?"
+    path.write_text("encoder: {heads: 4, hidden: 8,\n  layers: many}\n")
+    with pytest.raises(ConfigError, match=rf"^{path}: line 2: encoder\.layers: .* \(got 'many'\)$"):
+        load_config(path)
+    with pytest.raises(ConfigError, match=rf"^{path}: unknown key 'encoder\.depth'"):
+        path.write_text("seed: 1\n")
+        load_config(path, ["encoder.depth=3"])
 
 
-def test_every_moved_key_was_one(tmp_path: Path) -> None:
-    assert set(MOVED) <= {f"{section}.{key}" for section in FORMER for key in FORMER[section].split()}
-    with pytest.raises(ConfigError, match=r"'promoters\.training\.optimizer\.clip_norm'$"):
-        load_config(REPOSITORY / "workflow/config/demo.yaml", ["promoters.optimizer.clip_norm=2"])
+def test_lines_of_keys_are_those_of_the_file() -> None:
+    text = 'a: 1\n"b":\n  c: [1, 2]\n  d: {e: 1,\n    f: 2}\n'
+    assert dict(key_lines(text)) == {"a": 1, "b": 2, "b.c": 3, "b.d": 4, "b.d.e": 4, "b.d.f": 5}
+    assert dict(key_lines("")) == {}
 
 
-def test_a_moved_key_comes_before_other_faults() -> None:
-    values = {"genome": {"assembly": "none"}, "chromatin": {"bin": 200, "colour": "red"}}
-    with pytest.raises(ConfigError, match=r"'chromatin\.bin' has moved to 'chromatin\.data\.bin'"):
-        parse_config(values)
+def test_files_are_checked_over_one_another(tmp_path: Path) -> None:
+    below, above = tmp_path / "below.yaml", tmp_path / "above.yaml"
+    below.write_text("results: results/mine\nencoder: {layers: 3}\ngenome: {valid: [demo5], test: [demo6]}\n")
+    above.write_text("encoder:\n  heads: 5\n")
+    with pytest.raises(ConfigError, match=rf"^{above}: line 1: encoder: .*heads 5"):
+        check_config([below, above])
+    above.write_text("encoder: {layers: 5}\n")
+    found = check_config([below, above], ["seed=7"])
+    assert (found.results, found.encoder.layers, found.seed) == ("results/mine", 5, 7)
+
+
+# The schema for editors
+
+SCHEMA = REPOSITORY / "resources/config.schema.json"
+SHIPPED = sorted(
+    {*(REPOSITORY / "workflow/config").glob("*.yaml")} - {REPOSITORY / "workflow/config/nlp.yaml"}
+)
+
+
+def test_the_shipped_schema_is_that_of_the_configuration() -> None:
+    """`bigbird-dna check-config --schema > resources/config.schema.json` writes it."""
+    assert json.loads(SCHEMA.read_text()) == json_schema()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "workflow/config").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_shipped_configurations_fit_the_schema_that_they_name(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert first.startswith("# yaml-language-server: $schema=")
+    assert (path.parent / first.partition("=")[2]).resolve() == SCHEMA
+    values = json.loads(json.dumps(read_values(path)))
+    jsonschema.validate(values, json_schema())
+    with pytest.raises(jsonschema.ValidationError, match="seeed"):
+        jsonschema.validate(values | {"seeed": 1}, json_schema())
 
 
 # Stages

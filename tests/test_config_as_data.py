@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.config import Config, check_stages, complete, load_config, parse_config, stage_text
-from bigbird_dna.config.moved import MOVED
+from bigbird_dna.config.keys import valid_keys
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 
@@ -184,9 +184,7 @@ def test_repeated_values_that_other_readers_make_are_counted() -> None:
         parse_config({"results": circle}, "mine")
 
 
-KEYS = st.sampled_from(
-    sorted({part for key in [*MOVED, "results", "seed", "encoder.layers"] for part in key.split(".")})
-)
+KEYS = st.sampled_from(sorted({part for key in valid_keys() for part in key.split(".")}))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates() | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(KEYS | st.text() | st.integers(), inner),

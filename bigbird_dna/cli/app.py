@@ -22,6 +22,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "merge-shards": "predict.merge_pieces",
     },
     TRAIN: {
+        "check-config": "prepare.check_config",
         "simulate": "prepare.simulate",
         "pretrain": "training.pretrain",
         "finetune-promoter": "training.finetune_promoter",

@@ -1,7 +1,10 @@
 """Commands that bring a genome and its promoters into the form that all later steps read."""
 
+import json
 from pathlib import Path
 from typing import Annotated
+
+import typer
 
 from bigbird_dna.cli.options import (
     RESULTS,
@@ -18,6 +21,37 @@ from bigbird_dna.cli.options import (
 )
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
+
+
+def check_config(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE...", help="Configuration (YAML); of several, later ones override earlier ones."
+        ),
+    ] = None,
+    overrides: Set = None,
+    schema: Annotated[
+        bool, option(None, "Print the JSON Schema of configurations, for editors, instead.", "", "--schema")
+    ] = False,
+) -> None:
+    """Check a configuration: its keys, its values, and whether they fit together.
+
+    An error names the file, the line, the key and, of an unknown key, the nearest valid one. Files that the
+    configuration names are not opened.
+
+    Example: bigbird-dna check-config workflow/config/yeast.yaml workflow/config/yeast_study.yaml
+    """
+    from bigbird_dna.config.keys import json_schema
+    from bigbird_dna.config.reading import check_config as check
+
+    if schema:
+        typer.echo(json.dumps(json_schema(), indent=1))
+        return
+    if not files:
+        raise UsageError("FILE: name at least one configuration")
+    config = check(files, overrides or ())
+    log(f"{', '.join(map(str, files))}: valid; the results go to {config.results}")
 
 
 def simulate(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 
 from bigbird_dna.config.mechanisms import Option
 from bigbird_dna.config.section import Section
@@ -25,6 +25,10 @@ class AblationMechanism(Section):
             if key in self.encoder:
                 raise ValueError(f"{self.name}: {key} stands beside the name, not under encoder")
         return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, handler(core)]}
 
     @property
     def changes(self) -> dict[str, Any]:

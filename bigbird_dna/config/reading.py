@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from bigbird_dna.config.moved import moved_to
+from bigbird_dna.config.keys import key_lines, nearest_key
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.safe_yaml import key_shown, plain, read_yaml, shortened, shown, unfit
 from bigbird_dna.errors import ConfigError
@@ -25,31 +25,38 @@ LARGEST_FILE = 250_000
 """Bytes: twice what a stage's file can have, and a second of reading."""
 
 
-def parse_config(values: Mapping[str, Any], source: str = "configuration") -> Config:
+def parse_config(
+    values: Mapping[str, Any], source: str = "configuration", lines: Mapping[str, int] | None = None
+) -> Config:
     """Check a mapping of sections.
 
     Sections are checked against each other as far as they are given: a stage's file has some of them.
+    `lines` are those of the keys in the file that `source` is.
 
     Raises
     ------
     ConfigError
-        Names the first fault's key and value, and `source`; of a key that has moved, its new place. The text
-        is one line.
+        Names `source`, the first fault's line, key and value; of an unknown key, the nearest valid one. The
+        text is one line.
     """
     try:
         return Config.model_validate(plain(values, source))
     except ValidationError as error:
         faults = error.errors()
-    places = [".".join(str(part) for part in fault["loc"]) for fault in faults]
-    for fault, key in zip(faults, places, strict=True):
-        if fault["type"] == "extra_forbidden" and (place := moved_to(key)):
-            raise ConfigError(f"{source}: key {key!r} has moved to {place!r}")
-    first, key = faults[0], places[0] or "(top level)"
+    first = faults[0]
+    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+    if key in (lines or {}):
+        source = f"{source}: line {(lines or {})[key]}"
     if first["type"] == "extra_forbidden":
-        raise ConfigError(f"{source}: unknown key {shown(key)}")
+        raise ConfigError(f"{source}: {_unknown(key)}")
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
     value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
     raise ConfigError(f"{source}: {key_shown(key)}: {message}{value}")
+
+
+def _unknown(key: str) -> str:
+    nearest = nearest_key(key)
+    return f"unknown key {shown(key)}" + (f"; did you mean {shown(nearest)}?" if nearest else "")
 
 
 def complete(config: Config) -> Config:
@@ -71,10 +78,40 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     ConfigError
         As `read_values` and `parse_config`; of an override, names it.
     """
-    values = read_values(path)
+    values, lines = _values_and_lines(Path(path))
     for override in overrides:
         apply_override(values, override)
-    return parse_config(values, named(path))
+    return parse_config(values, named(path), lines)
+
+
+def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Config:
+    """Check files as `snakemake --configfile` takes them, later ones over earlier ones, and a run as a whole.
+
+    Raises
+    ------
+    ConfigError
+        As `load_config`, of the first file with a fault; and as `complete`, of all of them together.
+    """
+    whole: dict[str, Any] = {}
+    for path in paths:
+        values, lines = _values_and_lines(path)
+        # A file that others complete may lack what its keys need; its own keys and values must be valid.
+        _overlay(whole, values)
+        parse_config(copy.deepcopy(whole), named(path), lines)
+    for override in overrides:
+        apply_override(whole, override)
+    config = complete(parse_config(whole, ", ".join(map(named, paths))))
+    config.check_targets()
+    return config
+
+
+def _overlay(values: dict[str, Any], over: Mapping[str, Any]) -> None:
+    """Lay a file's keys over those of earlier files, section by section, in place."""
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+            _overlay(values[key], value)
+        else:
+            values[key] = copy.deepcopy(value)
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -86,16 +123,21 @@ def read_values(path: Path) -> dict[str, Any]:
         Names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not YAML, or
         YAML that is more than data (`plain_yaml`).
     """
+    return _values_and_lines(Path(path))[0]
+
+
+def _values_and_lines(path: Path) -> tuple[dict[str, Any], Mapping[str, int]]:
     name = named(path)
-    values = read_yaml(_text(Path(path), name), name)
+    text = _text(path, name)
+    values = read_yaml(text, name)
     if values is None:
-        return {}
+        return {}, {}
     if not isinstance(values, dict):
         raise ConfigError(f"{name}: a configuration is a mapping of sections, not {shown(values)}")
     if "__use_yte__" in values:
         raise ConfigError(f"{name}: the key '__use_yte__' makes a program of it: a configuration is data")
     # A copy: an override of a value that aliases repeat changes it in one place.
-    return plain(values, name)
+    return plain(values, name), key_lines(text)
 
 
 def named(path: Path) -> str:
@@ -131,8 +173,6 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ConfigError(f"{source}: expected key=value, such as encoder.layers=4")
-    if place := moved_to(key):
-        raise ConfigError(f"{source}: key {shown(key)} has moved to {shown(place)}")
     *sections, last = key.split(".")
     for section in sections:
         values = values.setdefault(section, {})

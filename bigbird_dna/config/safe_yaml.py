@@ -242,6 +242,11 @@ def read_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: not YAML: {shortened(error_text(error))}") from None
 
 
+def compose_yaml(text: str) -> yaml.Node | None:
+    """The nodes of a YAML document that `read_yaml` reads, each with its line and column."""
+    return yaml.compose(text, _Loader)
+
+
 def _place(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

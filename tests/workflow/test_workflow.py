@@ -121,7 +121,7 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ),
         (
             {"promoters": {"steps": 3}},
-            "configuration: key 'promoters.steps' has moved to 'promoters.training.steps'",
+            "configuration: unknown key 'promoters.steps'; did you mean 'promoters.training.steps'",
         ),
         (
             {
