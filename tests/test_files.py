@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bigbird_dna.disk import atomic as scratch
-from bigbird_dna.disk.atomic import atomic_path, checksum, read_json, write_json
+from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, checksum, read_json, write_json
 from bigbird_dna.errors import DataError, UsageError
 
 
@@ -74,6 +74,27 @@ def test_a_full_disk_is_one_line_whatever_the_writer_raises(
 
 def _full(_: int) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_htslib_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither while writing, nor when an object goes that couldn't be closed."""
+    for count in (1_000, 60_000, 1_000_000):
+        with pytest.raises(OSError), bgzip_writer(Path("/dev/full")) as stream:
+            stream.write(os.urandom(count))
+        del stream
+    assert capfd.readouterr() == ("", "")
+
+
+def test_directories_that_nothing_was_written_to_are_removed_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    code = (
+        "import sys; from pathlib import Path; from bigbird_dna.disk.atomic import check_writable;"
+        "from bigbird_dna.disk.atomic import remove_left; home = Path(sys.argv[1]);"
+        "[check_writable(home / name / 'inner/out') for name in ('before', 'failed', 'done')];"
+        "(home / 'done/out').write_text('new'); remove_left()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*")} == {"before", "done", "done/out"}
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(

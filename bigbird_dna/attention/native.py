@@ -25,6 +25,7 @@ from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result
 from bigbird_dna.attention.native_layer import layer_agrees
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.console import log
 from bigbird_dna.disk import native as native_build
 
 # Axes: B batch, H heads, L tokens, K head width.
@@ -112,7 +113,12 @@ def _try_to_load() -> _Loaded:
             kernel = Kernel(path)
         _check_sum(kernel)
     except (native_build.BuildError, OSError, AttributeError) as error:
-        return _Loaded(None, " ".join(str(error).split()))
+        reason = " ".join(str(error).split())
+        log(
+            f"attention is computed by PyTorch (route blocked), not by the compiled kernel, as {reason}: "
+            "that is slower, and last digits of scores may differ"
+        )
+        return _Loaded(None, reason)
     return _Loaded(kernel, "")
 
 

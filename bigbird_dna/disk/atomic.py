@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PREFIX = ".bigbird-dna-"
 _swept: set[Path] = set()
 _left: dict[Path, int] = {}  # directories that haven't been removed, and the process that made them
+_made: dict[Path, int] = {}  # likewise those that results go to, the outer before the inner
 
 
 @contextmanager
@@ -68,11 +69,25 @@ def make_scratch(parent: Path | None = None, target: Path | None = None) -> Path
     return directory
 
 
+def make_directory(directory: Path) -> None:
+    """Make a directory for results, with those around it; what is empty in the end, `remove_left` removes."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    _made.update((one.absolute(), os.getpid()) for one in reversed(missing))
+    directory.mkdir(parents=True, exist_ok=True)
+
+
 def remove_left() -> None:
-    """Remove what this process left, when it ends: a signal may have come in the middle of removing."""
+    """Remove what this process left, when it ends: a signal may have come in the middle of removing.
+
+    Directories that it made for results, which then weren't written, go as well.
+    """
     for directory, process in list(_left.items()):
         if process == os.getpid():
             shutil.rmtree(directory, ignore_errors=True)
+    for directory, process in reversed(_made.items()):
+        if process == os.getpid():
+            with suppress(OSError):  # isn't empty, or never came to be
+                directory.rmdir()
 
 
 def sweep(parent: Path) -> None:
@@ -155,7 +170,7 @@ def check_writable(path: Path) -> None:
 def make_parent(path: Path) -> None:
     """Make the directory that `path` is to stand in; `UsageError` if it can't be made."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
     except OSError as error:
         raise UsageError(f"{path}: can't be written: {error.strerror}") from None
 
@@ -207,6 +222,34 @@ def _raise_if_full(path: Path, directory: Path) -> None:
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise DataError(f"{path}: can't be written: {error.strerror}") from None
+
+
+@contextmanager
+def quiet_htslib() -> Iterator[None]:
+    """In the block HTSlib prints nothing of what goes wrong: pysam raises it."""
+    import pysam
+
+    before = pysam.set_verbosity(0)
+    try:
+        yield
+    finally:
+        pysam.set_verbosity(before)
+
+
+@contextmanager
+def bgzip_writer(path: Path, mode: Any = "wb") -> Iterator[Any]:
+    """A new bgzip file to write bytes to."""
+    with quiet_htslib():
+        import pysam
+
+        stream = pysam.BGZFile(str(path), mode, None)
+        try:
+            with stream:
+                yield stream
+        except BaseException:
+            with suppress(OSError):  # what couldn't be flushed is still open, and would be told of later
+                stream.close()
+            raise
 
 
 def write_json(path: Path, value: Any) -> None:

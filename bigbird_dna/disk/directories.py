@@ -117,7 +117,7 @@ def _move_into(path: Path, temporary: Path) -> None:
     # Until all have moved, old and new are both ours: a run that is killed on the way can be run again.
     _write_marker(path, known | {name: [*known.get(name, []), *new[name]] for name in names})
     for name in names:
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        make_parent(path / name)
         (temporary / name).replace(path / name)
     _write_marker(path, known | new)
 

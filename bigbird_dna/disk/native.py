@@ -102,7 +102,7 @@ def compile_library(compiler: list[str], source: bytes, target: Path) -> None:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         errors = [line for line in lines if "error" in line] or lines or ["no message"]
         complaint = complaint or errors[0]
-    raise BuildError(f"the C++ compiler failed ({complaint})")
+    raise BuildError(f"the C++ compiler {compiler[0]} failed ({complaint})")
 
 
 def _run(command: list[str], source: bytes, timeout: float) -> "subprocess.CompletedProcess[bytes]":

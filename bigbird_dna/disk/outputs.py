@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
-from bigbird_dna.disk.atomic import atomic_path, full_disk_told, scratch_directory
+from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, full_disk_told, scratch_directory
 from bigbird_dna.errors import DataError, UsageError, printable
 
 _PAUSE = 1.0  # seconds that text waits at most while more is written
@@ -206,13 +206,10 @@ def open_text(path: Destination, errors: str = "strict") -> Iterator[TextSink]:
         path.errors = errors
         yield path
         return
-    if path.suffix == ".gz":
-        import pysam
-
-        opened: Any = pysam.BGZFile(str(path), "w", None)
-    else:
-        opened = path.open("wb")
-    with codecs.getwriter("utf-8")(opened, errors) as stream:
+    with (
+        bgzip_writer(path) if path.suffix == ".gz" else path.open("wb") as opened,
+        codecs.getwriter("utf-8")(opened, errors) as stream,
+    ):
         yield stream
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import pysam
 
 from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.atomic import bgzip_writer, quiet_htslib, write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import UsageError
 from bigbird_dna.simulate.motifs import (
@@ -268,8 +268,9 @@ def contig_numbers(contig: SimulatedContig) -> dict[str, Any]:
 
 def index_outputs(fasta: Path, vcf: Path) -> None:
     """`.fai` and `.gzi` beside the FASTA, `.tbi` beside the VCF."""
-    pysam.faidx(str(fasta))
-    pysam.tabix_index(str(vcf), preset="vcf", force=True)
+    with quiet_htslib():
+        pysam.faidx(str(fasta))
+        pysam.tabix_index(str(vcf), preset="vcf", force=True)
 
 
 __all__ = ["Parameters", "simulate"]
@@ -306,8 +307,8 @@ def _write_all(directory: Path, seed: int, lengths: dict[str, int], parameters: 
     numbers: dict[str, Any] = {}
     fasta, vcf = directory / "genome.fa.gz", directory / "variants.vcf.gz"
     with ExitStack() as stack:
-        genome = stack.enter_context(pysam.BGZFile(str(fasta), "wb", None))
-        variants = stack.enter_context(pysam.BGZFile(str(vcf), "wb", None))
+        genome = stack.enter_context(bgzip_writer(fasta))
+        variants = stack.enter_context(bgzip_writer(vcf))
         sga = stack.enter_context((directory / "promoters.sga").open("w"))
         loci = stack.enter_context(gzip_writer(directory / "loci.bed.gz"))
         peaks = {

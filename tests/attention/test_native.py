@@ -22,6 +22,7 @@ from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native import native_attention
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern
+from bigbird_dna.attention.routes import bigbird_attention
 from bigbird_dna.disk import native as native_build
 from bigbird_dna.disk.native import BuildError
 from bigbird_dna.model.kernels import gelu_tanh
@@ -360,13 +361,21 @@ def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert why_not() == "the compiler 'no-such-compiler' that CXX names was not found"
 
 
-def test_a_compiler_that_fails(fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named, with its first error, on one line of standard error, once in a process."""
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'kernel.cpp: fatal error: no space' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    assert why_not() == "the C++ compiler failed (kernel.cpp: fatal error: no space)"
+    complaint = f"the C++ compiler {broken} failed (kernel.cpp: fatal error: no space)"
+    assert why_not() == complaint
     assert list(fresh.iterdir()) == []
+    native.gelu_tanh_(torch.ones(3))
+    bigbird_attention(*inputs(1, 1, 900, 4)[:3], SMALL)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "attention is computed by PyTorch (route blocked)" in line and complaint in line
 
 
 def test_a_command_that_is_none_is_one_clause(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +475,7 @@ def test_a_library_that_fails_its_check_is_not_kept(fresh: Path, compiler: list[
 
 
 def test_source_that_does_not_compile(fresh: Path, compiler: list[str]) -> None:
-    with pytest.raises(BuildError, match=r"the C\+\+ compiler failed \(.*error.*\)"):
+    with pytest.raises(BuildError, match=r"the C\+\+ compiler \S+ failed \(.*error.*\)"):
         library(b"int answer( {", lambda path: None)
 
 

@@ -63,10 +63,12 @@ def on_full_disk(disk: Disk, world: World, name: str, home: Path, kilobytes: int
         assert results <= set(found), about
     else:
         assert ended.code in (1, 2), about
-        *_, line = (line for line in ended.err.splitlines() if not line.startswith("[E::"))  # HTSlib's
+        *before, line = ended.err.splitlines()
+        assert not any(line.startswith("[") for line in before), about  # HTSlib's own
         assert line.startswith("bigbird-dna: error: ") and "No space left on device" in line, about
         left = {one for one in found if not one.startswith("checkpoints")}
         assert left - {"filler"} <= set(expected), about
+        assert not [one for one in disk.seen.rglob("*") if one.is_dir() and not any(one.iterdir())], about
     return ended
 
 

@@ -45,7 +45,7 @@ def laid_over(name: str) -> tuple[Config, Config]:
     """A configuration, and what it is once an overlay's keys have replaced its own."""
 
     def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-        both = {key for key, value in over.items() if isinstance(value, dict) and key in under}
+        both = {key for key in over if isinstance(over[key], dict) and isinstance(under.get(key), dict)}
         return under | over | {key: merged(under[key], over[key]) for key in both}
 
     under, over = (
@@ -56,7 +56,7 @@ def laid_over(name: str) -> tuple[Config, Config]:
 
 @pytest.mark.parametrize("overlay", ["yeast_study", "yeast_longer"])
 def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
-    """They go on from the other's results: what these depend on stays the same."""
+    """They can go on from the other's files: what these depend on stays the same."""
     one, both = laid_over(overlay)
     assert both.study is not None and one.study is not None
     for section in ("tokens", "pretraining", "promoters"):
@@ -67,7 +67,7 @@ def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
 
 
 def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
-    """They go on from its pretrained weights; all that is made for them lies apart."""
+    """They can go on from its pretrained weights; all that is made for them lies apart."""
     one, both = laid_over("yeast_tables")
     for section in ("tokens", "pretraining", "promoters"):
         assert stage_values(both, section) == stage_values(one, section)
@@ -77,6 +77,18 @@ def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
     rarer = {"minimum_positives": 100, "minimum_held_out": 10}
     assert tracks.model_copy(update=rarer) == studied
     both.check_targets()
+
+
+def test_configurations_of_other_settings_write_other_files() -> None:
+    """Runs that fill the same directory agree on all but their reports, and undo nobody's work."""
+    single = {path.stem: load_config(path) for path in CONFIGURATIONS}
+    runs = single | {name: laid_over(name)[1] for name in OVERLAYS}
+    stages = {stage for stage in STAGES if stage != "report"}
+    owners: dict[str, str] = {}
+    for name, config in runs.items():
+        owner = runs[owners.setdefault(config.results, name)]
+        assert all(stage_values(config, stage) == stage_values(owner, stage) for stage in stages), name
+    assert (owners["results/yeast_study"], owners["results/yeast_tables"]) == ("yeast_study", "yeast_tables")
 
 
 def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from bigbird_dna.disk.atomic import quiet_htslib
 from bigbird_dna.disk.outputs import Destination, open_text, provenance_lines
 from bigbird_dna.genome.variants import Note
 from bigbird_dna.genome.vcf import PREFIX
@@ -114,7 +115,8 @@ def write_index(path: Path, index: Path, format: str) -> None:
     columns: dict[str, Any] = (
         {"preset": "vcf"} if format == "vcf" else {"seq_col": 0, "start_col": 1, "end_col": 1}
     )
-    pysam.tabix_index(str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns)
+    with quiet_htslib():
+        pysam.tabix_index(str(path), index=str(index), csi=index.suffix == ".csi", force=True, **columns)
 
 
 def escape(name: str) -> str:
