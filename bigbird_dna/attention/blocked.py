@@ -1,65 +1,186 @@
-"""The exact sparse route that runs anywhere: full rows see all keys, the others gathered key blocks.
+"""Attention by whole blocks: their layout, gathered key blocks on any device, masks of short sequences.
+
+Extra globals are laid out as blocks of their own in front of the sequence, the last of them padded, so that
+nothing below needs to know them apart from other blocks. Query blocks that don't see everything are sorted
+into classes by the number of key blocks they see, so that each class is a rectangle and needs no mask. Almost
+all blocks are in one class; those near the ends of the sequence, whose window is clipped or meets a global
+block, make up one or two small ones.
 
 Every query block needs all its keys in one softmax, so its key blocks (global, window, random) are gathered
-side by side and given to torch's fused attention, which never stores probabilities. Three ways do the
-same arithmetic:
+side by side and given to torch's fused attention, which never stores probabilities. `chunked` does the same
+on a CPU with little memory.
 
-* `chunked_attention` on a CPU without dropout: a few heads at a time, nothing gathered is kept;
-* `gathered_attention` on GPUs and with dropout: all heads at once, differentiated by autograd;
-* the same head by head, computed again in the backward pass, with relative positions: their part of the
-  scores can't be fused.
+Short sequences take torch's fused full attention under the pattern's boolean mask: while a query sees about
+half of all blocks or more, computing every score costs no more than gathering blocks. On a CPU the two meet
+at twice as many blocks as a query sees (measured with blocks of 16, 32 and 64 tokens, both directions); the
+limit on tokens keeps the masks small.
 """
 
 import math
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention.bias import class_bias, triangle
-from bigbird_dna.attention.call import Call
-from bigbird_dna.attention.chunked import chunked_attention, sum_dtype
+from bigbird_dna.attention.call import Call, numbers_on, real_positions
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.plan import Layout, Plan, QueryClass, make_layout, make_plan
 from bigbird_dna.attention.relative import RelativeKeys, label_ids, relative_scores
 
-# Axes: B batch, H heads, L tokens as given, N tokens in whole blocks, K head width, Q blocks of a sequence,
-# W block size, F full query blocks, M query blocks of a class, S key blocks that each of these sees.
+# Axes: B batch, H heads, L tokens as given, N tokens in whole blocks (under a mask: of the longest sequence),
+# K head width, Q blocks of a sequence, W block size, F full query blocks, M query blocks of a class, S key
+# blocks that each of these sees.
 
 
-def blocked_attention(call: Call) -> Tensor:
-    """Attention block by block, (B, H, L, K); time and memory are linear in L."""
-    q, k, v, pattern, lengths, layer, dropout, relative = call
-    blocks = call.blocks
-    layout = make_layout(pattern, blocks)
-    bias = layout.padding_bias(lengths, q)
-    laid = call._replace(q=layout.spread(q), k=layout.spread(k), v=layout.spread(v))
-    if q.device.type == "cpu" and not dropout and relative is None:
-        out = chunked_attention(*laid[:3], bias, pattern, blocks, layer)
-    else:
-        plan = make_plan(pattern, blocks, q.shape[1], layer, q.device)
-        if relative is None:
-            out = gathered_attention(laid, bias, plan)
-        else:
-            out = _with_relative_keys(laid, bias, plan, layout, relative)
-    if bias is not None:
-        out = out.masked_fill((bias < 0)[:, None, :, None], 0)
-    return layout.collect(out, q.shape[2])
+class QueryClass(NamedTuple):
+    """Query blocks that see equally many key blocks."""
+
+    queries: Tensor  # (M,) int64, block numbers
+    keys: Tensor  # (H, M, S) int64, block numbers; the own block last, in a causal pattern
 
 
-class Relative:
+class GatheredBlocks(NamedTuple):
+    """Index tensors of one pattern, number of blocks, number of heads and layer, on one device.
+
+    Block numbers count from the first block of extra globals.
+    """
+
+    blocks: int  # those of extra globals included
+    full: Tensor  # (F,) int64: query blocks that see every block
+    classes: tuple[QueryClass, ...]
+    restore: Tensor  # (Q,) int64: puts [full, class, class …] back into the order of the sequence
+
+
+class BlockLayout(NamedTuple):
+    """Where the positions of a sequence go when it is laid out in whole blocks."""
+
+    extra: int  # extra globals, tokens
+    gap: int  # padding after them, tokens
+    whole: int  # N, tokens of the layout
+
+    def spread(self, x: Tensor) -> Tensor:
+        """(B, H, L, K) → (B, H, N, K), zero where nothing comes from; no copy where nothing changes."""
+        if self.gap:
+            x = torch.cat([pad(x[:, :, : self.extra], (0, 0, 0, self.gap)), x[:, :, self.extra :]], 2)
+        missing = self.whole - x.shape[2]
+        return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, : self.whole]
+
+    def collect(self, x: Tensor, tokens: int) -> Tensor:
+        """The way back: (B, H, N, K) → (B, H, L, K), zero at positions that `spread` left out."""
+        if self.gap:
+            x = torch.cat([x[:, :, : self.extra], x[:, :, self.extra + self.gap :]], 2)
+        missing = tokens - x.shape[2]
+        return pad(x, (0, 0, 0, missing)) if missing > 0 else x[:, :, :tokens]
+
+    def positions(self, device: torch.device) -> Tensor:
+        """(N,) the position in the sequence that stands in each place (padding has some number as well)."""
+        places = torch.arange(self.whole, device=device)
+        return torch.where(places < self.extra + self.gap, places, places - self.gap)
+
+    def padding_bias(self, lengths: tuple[int, ...], like: Tensor) -> Tensor | None:
+        """(B, N), 0 at true positions and very negative at padded ones; none where nothing is padded.
+
+        Finite, because a fused kernel may meet a stretch of padded keys before the first true one, and
+        exp(-inf + inf) would be NaN there.
+        """
+        if not self.gap and all(length == self.whole for length in lengths):
+            return None
+        places = torch.arange(self.whole, device=like.device)
+        ends = numbers_on(like.device, lengths)[:, None] + self.gap
+        padded = (places >= ends) | ((places >= self.extra) & (places < self.extra + self.gap))
+        bias = like.new_zeros(len(lengths), self.whole)
+        return bias.masked_fill(padded, torch.finfo(like.dtype).min / 2)
+
+
+def make_layout(pattern: Pattern, blocks: int) -> BlockLayout:
+    """The layout of sequences of `blocks` blocks."""
+    extra = pattern.extra_globals
+    gap = -extra % pattern.block_size
+    return BlockLayout(extra, gap, extra + gap + blocks * pattern.block_size)
+
+
+@lru_cache(maxsize=512)
+@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+def make_gathered_blocks(
+    pattern: Pattern, blocks: int, heads: int, layer: int, device: torch.device
+) -> GatheredBlocks:
+    """The gathered blocks of sequences of `blocks` blocks; cached, as it is the same in every step."""
+    front = -(-pattern.extra_globals // pattern.block_size)  # blocks of extra globals
+    keys = pattern.key_blocks(blocks, heads, layer).astype(np.int64)
+    seen = (keys[0] >= 0).sum(axis=1)  # the same for every head
+    if pattern.causal:
+        keys = _own_block_last(keys, seen)
+    keys = np.concatenate([np.broadcast_to(np.arange(front), (heads, blocks, front)), keys + front], axis=2)
+    full = np.r_[np.arange(front), pattern.full_rows(blocks) + front].astype(np.int64)
+    classes = []
+    order = [full]
+    for width in np.unique(seen[seen > 0]):
+        queries = np.flatnonzero(seen == width)
+        order.append(queries + front)
+        classes.append(
+            QueryClass(
+                torch.from_numpy(queries + front).to(device, non_blocking=True),
+                torch.from_numpy(keys[:, queries, : front + width]).to(device, non_blocking=True),
+            )
+        )
+    restore = np.argsort(np.concatenate(order))
+    return GatheredBlocks(
+        front + blocks,
+        torch.from_numpy(full).to(device, non_blocking=True),
+        tuple(classes),
+        torch.from_numpy(restore).to(device, non_blocking=True),
+    )
+
+
+def _own_block_last(keys: npt.NDArray[np.int64], seen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Key blocks (H, Q, S) with each row's own block exchanged for its last one."""
+    keys = keys.copy()
+    rows = np.arange(keys.shape[1])
+    for head in keys:
+        place = (head == rows[:, None]).argmax(axis=1)
+        head[rows, place] = head[rows, seen - 1]
+        head[rows, seen - 1] = rows
+    return keys
+
+
+def class_bias(bias: Tensor | None, pattern: Pattern, like: Tensor) -> Tensor | None:
+    """The bias (B or 1, N) of each key for query blocks that aren't full; `bias` (B, N) is padding's."""
+    if pattern.first_block_count == 1:
+        return bias
+    if bias is None:
+        bias = like.new_zeros(1, like.shape[2])
+    counted = bias.clone()
+    counted[:, : pattern.block_size] += math.log(pattern.first_block_count)
+    return counted
+
+
+def triangle(size: int, like: Tensor) -> Tensor:
+    """(W, W), 0 up to the own token and very negative after it; finite as padding's bias is."""
+    return _triangle(size, like.dtype, like.device)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+def _triangle(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    lowest = torch.finfo(dtype).min / 4  # adds to a padded key's bias without becoming infinite
+    return torch.full((size, size), lowest, dtype=dtype, device=device).triu(1)
+
+
+class RelativeBlocks:
     """Relative keys of some heads, laid out in blocks."""
 
-    def __init__(self, keys: RelativeKeys, extra_globals: int, layout: Layout) -> None:
+    def __init__(self, keys: RelativeKeys, extra_globals: int, layout: BlockLayout) -> None:
         self.table, self.radius, self.owners = keys
         self.extra_globals = extra_globals
         self.places = layout.positions(keys.table.device)
         if self.owners is not None:
             short = max(layout.whole - layout.gap - self.owners.shape[1], 0)
-            self.owners = torch.nn.functional.pad(self.owners, (0, short), value=-1)
+            self.owners = pad(self.owners, (0, short), value=-1)
 
     def scores(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """Scaled scores (B, H, …, M, N) of laid-out positions; query (B, H, …, M, K)."""
@@ -71,7 +192,7 @@ class Relative:
 
 
 def gathered_attention(
-    call: Call, bias: Tensor | None, plan: Plan, relative: Relative | None = None
+    call: Call, bias: Tensor | None, gathered: GatheredBlocks, relative: RelativeBlocks | None = None
 ) -> Tensor:
     """Attention of whole blocks on any device, (B, H, N, K) → (B, H, N, K).
 
@@ -81,21 +202,21 @@ def gathered_attention(
     q, k, v, pattern, _, _, dropout, _ = call
     batch, heads, tokens, width = q.shape
     size = pattern.block_size
-    q_blocks = q.reshape(batch, heads, plan.blocks, size, width)
+    q_blocks = q.reshape(batch, heads, gathered.blocks, size, width)
     parts = []
-    if len(plan.full):
-        query = q_blocks.index_select(2, plan.full).flatten(2, 3)
+    if len(gathered.full):
+        query = q_blocks.index_select(2, gathered.full).flatten(2, 3)
         mask = None if bias is None else bias[:, None, None, :]
         if relative is not None:
-            rows = _token_ids(plan.full, size)
-            labelled = relative.scores(query, rows, torch.arange(tokens, device=q.device))
-            mask = labelled if mask is None else labelled + mask
+            rows = _token_ids(gathered.full, size)
+            labeled = relative.scores(query, rows, torch.arange(tokens, device=q.device))
+            mask = labeled if mask is None else labeled + mask
         seen = scaled_dot_product_attention(query, k, v, attn_mask=mask, dropout_p=dropout)
         parts.append(seen.reshape(batch, heads, -1, size, width))
-    key, value = (x.reshape(batch, heads * plan.blocks, size, width) for x in (k, v))
-    head_starts = torch.arange(heads, device=q.device)[:, None, None] * plan.blocks
+    key, value = (x.reshape(batch, heads * gathered.blocks, size, width) for x in (k, v))
+    head_starts = torch.arange(heads, device=q.device)[:, None, None] * gathered.blocks
     others_bias = class_bias(bias, pattern, q)
-    for one in plan.classes:
+    for one in gathered.classes:
         ids = (one.keys + head_starts).flatten()
         query = q_blocks.index_select(2, one.queries)  # (B, H, M, W, K)
         mask = _class_mask(one, query, others_bias, pattern, relative)
@@ -109,7 +230,7 @@ def gathered_attention(
             dropout_p=dropout,
         )
         parts.append(seen.reshape(batch, heads, -1, size, width))
-    return torch.cat(parts, dim=2).index_select(2, plan.restore).flatten(2, 3)
+    return torch.cat(parts, dim=2).index_select(2, gathered.restore).flatten(2, 3)
 
 
 def _token_ids(blocks: Tensor, size: int) -> Tensor:
@@ -119,7 +240,7 @@ def _token_ids(blocks: Tensor, size: int) -> Tensor:
 
 
 def _class_mask(
-    one: QueryClass, query: Tensor, bias: Tensor | None, pattern: Pattern, relative: Relative | None
+    one: QueryClass, query: Tensor, bias: Tensor | None, pattern: Pattern, relative: RelativeBlocks | None
 ) -> Tensor | None:
     """What is added to the scores of a class, (B or 1, H·M, 1 or W, S·W); query (B, H, M, W, K)."""
     size = pattern.block_size
@@ -129,25 +250,25 @@ def _class_mask(
         mask = mask.view(len(bias), -1, 1, one.keys.shape[2] * size)
     if pattern.causal:
         own = triangle(size, query)
-        own = torch.nn.functional.pad(own, ((one.keys.shape[2] - 1) * size, 0))  # the last block
+        own = pad(own, ((one.keys.shape[2] - 1) * size, 0))  # the last block
         mask = own[None, None] if mask is None else mask + own
     if relative is not None:
         rows = _token_ids(one.queries[None, :, None], size)  # (1, M, W)
         keys = _token_ids(one.keys, size)  # (H, M, S·W)
-        labelled = relative.scores(query, rows, keys).flatten(1, 2)
-        mask = labelled if mask is None else labelled + mask
+        labeled = relative.scores(query, rows, keys).flatten(1, 2)
+        mask = labeled if mask is None else labeled + mask
     return mask
 
 
-def _with_relative_keys(
-    call: Call, bias: Tensor | None, plan: Plan, layout: Layout, relative: RelativeKeys
+def with_relative_keys(
+    call: Call, bias: Tensor | None, gathered: GatheredBlocks, layout: BlockLayout, relative: RelativeKeys
 ) -> Tensor:
     """`gathered_attention` head by head: the labels' scores of one head at a time are in memory."""
 
     def attend(head: int, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
         one = slice(head, head + 1)
-        own = plan._replace(classes=tuple(QueryClass(c.queries, c.keys[one]) for c in plan.classes))
-        keys = Relative(relative._replace(table=table), call.pattern.extra_globals, layout)
+        own = gathered._replace(classes=tuple(QueryClass(c.queries, c.keys[one]) for c in gathered.classes))
+        keys = RelativeBlocks(relative._replace(table=table), call.pattern.extra_globals, layout)
         return gathered_attention(call._replace(q=q, k=k, v=v), bias, own, keys)
 
     outs: list[Tensor] = []
@@ -160,6 +281,11 @@ def _with_relative_keys(
         else:
             outs.append(attend(*arguments))
     return torch.cat(outs, dim=1)
+
+
+def sum_dtype(x: Tensor) -> torch.dtype:
+    """The type in which gradients of a key that many queries see are added up."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 class _Gather(torch.autograd.Function):
@@ -177,3 +303,63 @@ class _Gather(torch.autograd.Function):
         (ids,) = ctx.saved_tensors
         total = grad.new_zeros(ctx.shape, dtype=sum_dtype(grad))
         return total.index_add_(1, ids, grad.to(total.dtype)).to(grad.dtype), None
+
+
+LONGEST = 512  # tokens
+MASK_ELEMENTS = 1 << 24  # of one call; the fused kernel turns them into floats
+
+
+def is_short(pattern: Pattern, tokens: int) -> bool:
+    """Whether this route is meant for a sequence of so many tokens; a function of its own length alone."""
+    if pattern.huggingface:  # counts some keys several times
+        return False
+    seen = pattern.global_blocks + pattern.window_blocks + pattern.random_blocks
+    return tokens <= LONGEST and pattern.blocks(tokens) < 2 * seen
+
+
+def masked_attention(call: Call) -> Tensor:
+    """Attention under a boolean mask, (B, H, L, K); time is quadratic in the longest length."""
+    q, k, v, pattern, lengths, layer, dropout, _ = call.cut()
+    if len(set(lengths)) == 1:
+        mask = attention_mask(pattern, lengths[:1], q, layer)
+        return call.uncut(scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout))
+    some = max(1, MASK_ELEMENTS // (q.shape[1] * q.shape[2] ** 2))
+    parts = []
+    for row in range(0, len(lengths), some):
+        rows = slice(row, row + some)
+        mask = attention_mask(pattern, lengths[rows], q, layer)
+        parts.append(
+            scaled_dot_product_attention(q[rows], k[rows], v[rows], attn_mask=mask, dropout_p=dropout)
+        )
+    return call.uncut(torch.cat(parts))
+
+
+def attention_mask(pattern: Pattern, lengths: tuple[int, ...], q: Tensor, layer: int) -> Tensor:
+    """(rows, H, N, N), true where a query sees a key; a query past the end sees some true key."""
+    heads, tokens = q.shape[1:3]
+    extra = pattern.extra_globals
+    width = pattern.blocks(tokens)
+    blocks = [
+        _block_mask(pattern, pattern.blocks(length), width, heads, layer, q.device) for length in lengths
+    ]
+    mask = torch.stack(blocks)
+    mask = mask.repeat_interleave(pattern.block_size, 2).repeat_interleave(pattern.block_size, 3)
+    mask = pad(mask[:, :, : tokens - extra, : tokens - extra], (extra, 0, extra, 0), value=True)
+    if pattern.causal:
+        mask = mask.tril()
+    return mask & real_positions(lengths, tokens, q.device)[:, None, None, :]
+
+
+@lru_cache(maxsize=1024)
+@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+def _block_mask(
+    pattern: Pattern, blocks: int, width: int, heads: int, layer: int, device: torch.device
+) -> Tensor:
+    """The pattern of `blocks` blocks in the corner of (H, width, width).
+
+    Query blocks past the end see everything: some kernels give NaN for a query without any key, and NaN would
+    reach the gradients of the others.
+    """
+    mask = torch.ones(heads, width, width, dtype=torch.bool)
+    mask[:, :blocks, :blocks] = torch.from_numpy(pattern.block_mask(blocks, heads, layer))
+    return mask.to(device, non_blocking=True)

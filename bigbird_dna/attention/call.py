@@ -19,6 +19,16 @@ from bigbird_dna.attention.relative import RelativeKeys
 # Axes: B batch, H heads, L tokens as given, N tokens of the longest sequence, K head width.
 
 
+class RouteRequest(NamedTuple):
+    """What decides, apart from lengths, whether a route can serve a call."""
+
+    q: Tensor  # (B, H, L, K), which stands for the call's device, type and shape
+    pattern: Pattern
+    dropout: float = 0.0
+    gradients: bool = False  # whether a backward pass may follow
+    relative: bool = False  # whether relative positions take part
+
+
 class Call(NamedTuple):
     """Arguments of one attention; the public functions check them and say what they mean."""
 
@@ -30,6 +40,11 @@ class Call(NamedTuple):
     layer: int = 0
     dropout: float = 0.0
     relative: RelativeKeys | None = None
+
+    @property
+    def request(self) -> RouteRequest:
+        """What the routes are asked about."""
+        return RouteRequest(self.q, self.pattern, self.dropout, self.gradients, self.relative is not None)
 
     @property
     def gradients(self) -> bool:

@@ -10,9 +10,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bigbird_dna.attention.bias import class_bias, triangle
+from bigbird_dna.attention.blocked import (
+    GatheredBlocks,
+    class_bias,
+    gathered_attention,
+    make_gathered_blocks,
+    make_layout,
+    sum_dtype,
+    triangle,
+    with_relative_keys,
+)
+from bigbird_dna.attention.call import Call
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.plan import Plan, make_plan
 
 # Axes: B batch, H heads, N tokens in whole blocks, K head width, Q blocks of a sequence, W block size,
 # M query blocks of a class, S key blocks that each of these sees.
@@ -20,6 +29,26 @@ from bigbird_dna.attention.plan import Plan, make_plan
 # Elements of keys gathered at once, for each thread: 1 MiB in float32. Larger temporaries leave the
 # core's cache and are mapped anew at every call (4,096 tokens: 1.4 times the time at 8 MiB).
 CHUNK_ELEMENTS = 1 << 18
+
+
+def blocked_attention(call: Call) -> Tensor:
+    """Attention block by block, (B, H, L, K); time and memory are linear in L."""
+    q, k, v, pattern, lengths, layer, dropout, relative = call
+    blocks = call.blocks
+    layout = make_layout(pattern, blocks)
+    bias = layout.padding_bias(lengths, q)
+    laid = call._replace(q=layout.spread(q), k=layout.spread(k), v=layout.spread(v))
+    if q.device.type == "cpu" and not dropout and relative is None:
+        out = chunked_attention(*laid[:3], bias, pattern, blocks, layer)
+    else:
+        gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
+        if relative is None:
+            out = gathered_attention(laid, bias, gathered)
+        else:
+            out = with_relative_keys(laid, bias, gathered, layout, relative)
+    if bias is not None:
+        out = out.masked_fill((bias < 0)[:, None, :, None], 0)
+    return layout.collect(out, q.shape[2])
 
 
 def chunked_attention(
@@ -34,11 +63,6 @@ def chunked_attention(
     return out
 
 
-def sum_dtype(x: Tensor) -> torch.dtype:
-    """The type in which gradients of a key that many queries see are added up."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
 # Operators rather than an autograd function, so that torch.compile and torch.export can pass over them. They
 # take a pattern as integers, because operators take no other objects.
 
@@ -51,15 +75,15 @@ def _forward(
     work = _Work(Pattern.from_numbers(pattern), blocks, layer, q, bias)
     out, lse = _empty_outputs(q)
     for chunk in work.chunks():
-        query, key, value = (_blocks(x[chunk.part], work.plan) for x in (q, k, v))
+        query, key, value = (_blocks(x[chunk.part], work.gathered) for x in (q, k, v))
         seen = torch.empty_like(query)
         seen_lse = lse.new_empty(query.shape[:2])
-        for piece in work.pieces(chunk):
+        for batch in work.batches(chunk):
             result, result_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                piece.take_queries(query), piece.take_keys(key), piece.take_keys(value), attn_mask=piece.mask
+                batch.take_queries(query), batch.take_keys(key), batch.take_keys(value), attn_mask=batch.mask
             )
-            seen.index_copy_(0, piece.queries, result.reshape(-1, *seen.shape[1:]))
-            seen_lse.index_copy_(0, piece.queries, result_lse.reshape(-1, seen.shape[1]))
+            seen.index_copy_(0, batch.queries, result.reshape(-1, *seen.shape[1:]))
+            seen_lse.index_copy_(0, batch.queries, result_lse.reshape(-1, seen.shape[1]))
         out[chunk.part] = seen.view(chunk.shape)
         lse[chunk.part] = seen_lse.view(chunk.shape[:3])
     return out, lse
@@ -83,23 +107,23 @@ def _backward(
     grads = (_empty_outputs(q)[0], _empty_outputs(k)[0], _empty_outputs(v)[0])
     for chunk in work.chunks():
         part = chunk.part
-        query, key, value, seen, upper = (_blocks(x[part], work.plan) for x in (q, k, v, out, grad))
+        query, key, value, seen, upper = (_blocks(x[part], work.gathered) for x in (q, k, v, out, grad))
         seen_lse = lse[part].reshape(query.shape[:2])
         # Every key block is seen by many queries: their gradients add up in at least float32.
         sums = [torch.zeros(query.shape, dtype=lse.dtype) for _ in range(3)]
-        for piece in work.pieces(chunk):
+        for batch in work.batches(chunk):
             to_query, *to_keys = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                piece.take_queries(upper),
-                piece.take_queries(query),
-                piece.take_keys(key),
-                piece.take_keys(value),
-                piece.take_queries(seen),
-                seen_lse.index_select(0, piece.queries).view(piece.problems, 1, -1),
+                batch.take_queries(upper),
+                batch.take_queries(query),
+                batch.take_keys(key),
+                batch.take_keys(value),
+                batch.take_queries(seen),
+                seen_lse.index_select(0, batch.queries).view(batch.problems, 1, -1),
                 0.0,
                 False,
-                attn_mask=piece.mask,
+                attn_mask=batch.mask,
             )
-            ids = (piece.queries, piece.keys, piece.keys)
+            ids = (batch.queries, batch.keys, batch.keys)
             for total, where, addend in zip(sums, ids, (to_query, *to_keys), strict=True):
                 addend = addend.reshape(-1, *total.shape[1:]).to(total.dtype)
                 if where is None:
@@ -144,14 +168,14 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
 _forward.register_autograd(_differentiate, setup_context=_keep)
 
 
-class _Chunk(NamedTuple):
+class _HeadChunk(NamedTuple):
     """Some sequences with all heads, or one sequence with some heads."""
 
     part: tuple[slice, slice]  # of the axes B and H
     shape: tuple[int, int, int, int]  # (sequences, heads, N, K)
 
 
-class _Piece(NamedTuple):
+class _BlockBatch(NamedTuple):
     """Attention problems of equal size: `problems` sets of query blocks, each with its own key blocks.
 
     Block numbers count through all sequences and heads of the chunk.
@@ -173,9 +197,9 @@ class _Piece(NamedTuple):
         return blocks.view(self.problems, 1, -1, blocks.shape[2])
 
 
-def _blocks(x: Tensor, plan: Plan) -> Tensor:
+def _blocks(x: Tensor, gathered: GatheredBlocks) -> Tensor:
     """(sequences, heads, N, K) → (sequences · heads · Q, W, K), contiguous."""
-    return x.reshape(-1, x.shape[2] // plan.blocks, x.shape[3])
+    return x.reshape(-1, x.shape[2] // gathered.blocks, x.shape[3])
 
 
 def _budget() -> int:
@@ -184,47 +208,47 @@ def _budget() -> int:
 
 
 class _Work:
-    """The attention of one layer, cut into pieces that fit in cache."""
+    """The attention of one layer, cut into batches that fit in cache."""
 
     def __init__(self, pattern: Pattern, blocks: int, layer: int, q: Tensor, bias: Tensor | None) -> None:
         self.shape = q.shape
         self.size = pattern.block_size
-        self.plan = make_plan(pattern, blocks, q.shape[1], layer, q.device)
+        self.gathered = make_gathered_blocks(pattern, blocks, q.shape[1], layer, q.device)
         self.bias = bias
         others = class_bias(bias, pattern, q)  # one row for all sequences where none is padded
         self.others_bias = None if others is None else others.expand(q.shape[0], -1)
         self.triangle = triangle(pattern.block_size, q) if pattern.causal else None
 
-    def chunks(self) -> Iterator[_Chunk]:
+    def chunks(self) -> Iterator[_HeadChunk]:
         """Cut sequences × heads so that what is gathered at once has about `_budget()` elements."""
         batch, heads, tokens, width = self.shape
-        gathered = max(
-            (c.keys.shape[1] * c.keys.shape[2] for c in self.plan.classes), default=self.plan.blocks
+        most = max(
+            (c.keys.shape[1] * c.keys.shape[2] for c in self.gathered.classes), default=self.gathered.blocks
         )
-        fit = max(1, _budget() // (gathered * self.size * width))  # heads
+        fit = max(1, _budget() // (most * self.size * width))  # heads
         rows, columns = (min(batch, fit // heads), heads) if fit >= heads else (1, fit)
         for row in range(0, batch, rows):
             for head in range(0, heads, columns):
                 part = (slice(row, row + rows), slice(head, head + columns))
                 shape = (min(rows, batch - row), min(columns, heads - head), tokens, width)
-                yield _Chunk(part, shape)
+                yield _HeadChunk(part, shape)
 
-    def pieces(self, chunk: _Chunk) -> Iterator[_Piece]:
+    def batches(self, chunk: _HeadChunk) -> Iterator[_BlockBatch]:
         """The full rows of a chunk, then the others class by class, as many blocks at once as fit."""
         rows, heads, tokens, width = chunk.shape
-        plan, size = self.plan, self.size
-        starts = torch.arange(rows * heads).view(rows, heads, 1, 1) * plan.blocks
-        if len(plan.full):
+        gathered, size = self.gathered, self.size
+        starts = torch.arange(rows * heads).view(rows, heads, 1, 1) * gathered.blocks
+        if len(gathered.full):
             mask = None
             if self.bias is not None:
-                length = len(plan.full) * size
+                length = len(gathered.full) * size
                 mask = self.bias[chunk.part[0]].view(rows, 1, 1, tokens)
                 mask = mask.repeat_interleave(heads, dim=0).expand(-1, -1, length, -1)
-            yield _Piece(rows * heads, (starts[..., 0] + plan.full).flatten(), None, mask)
+            yield _BlockBatch(rows * heads, (starts[..., 0] + gathered.full).flatten(), None, mask)
         bias = None
         if self.others_bias is not None:
-            bias = self.others_bias[chunk.part[0]].view(-1, plan.blocks, size)
-        for queries, keys in plan.classes:
+            bias = self.others_bias[chunk.part[0]].view(-1, gathered.blocks, size)
+        for queries, keys in gathered.classes:
             seen = keys.shape[2]
             step = max(1, _budget() // (rows * heads * seen * size * width))
             for some in range(0, len(queries), step):
@@ -240,7 +264,7 @@ class _Work:
                     mask = mask.contiguous()
                     mask[..., -size:] += self.triangle  # the own block is the last one
                     mask = mask.expand(problems, -1, -1, -1)
-                yield _Piece(
+                yield _BlockBatch(
                     problems,
                     (starts[..., 0] + queries[some : some + step]).flatten(),
                     (starts + some_keys).flatten(),

@@ -1,7 +1,10 @@
-"""The oracle: the full matrix of scores, a mask and an explicit softmax, one sequence at a time.
+"""The reference implementation: all scores, a mask and an explicit softmax, one sequence at a time.
 
-Nothing here is fast. Every other route must agree with it in value and in gradient.
+Nothing here is fast. Every other route must agree with it in value and in gradient. `effective_matrix` gives
+the matrix that any mechanism multiplies values by.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -39,3 +42,22 @@ def dense_attention(call: Call) -> Tensor:
         weights = drop(torch.softmax(scores, dim=-1), p=dropout)
         rows.append(pad(weights.to(value.dtype) @ value, (0, 0, 0, tokens - length)))
     return torch.stack(rows)
+
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def effective_matrix(attend: Attend, q: Tensor, k: Tensor) -> Tensor:
+    """A with out = A v, (B, H, L, K) twice → (B, H, L, L), for an attention that is linear in v.
+
+    `attend(q, k, v)` is called ⌈L / K⌉ times, with as many columns of the identity matrix as v has room for.
+    For pictures and tests: it takes the room of all pairs.
+    """
+    tokens, width = q.shape[2:]
+    columns = []
+    for start in range(0, tokens, width):
+        v = torch.zeros_like(q)
+        count = min(width, tokens - start)
+        v[:, :, torch.arange(start, start + count), torch.arange(count)] = 1
+        columns.append(attend(q, k, v)[..., :count])
+    return torch.cat(columns, -1)

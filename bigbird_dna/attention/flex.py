@@ -2,42 +2,136 @@
 
 On a GPU it serves training and inference, on a CPU inference alone. The kernel is compiled at the first call
 of its kind (which takes seconds to a minute) for all lengths, layers and seeds at once: what makes a new
-kind is listed in `Kind`. Nothing is trusted before it is tried: the first call of a kind compares outputs,
-and gradients where they are wanted, with other routes: on sequences as long as that call's, for which torch
-also tunes the kernel, and on short ones with the dense oracle. If that fails, or compiling does, the route
-says so and stays away.
+kind is listed in `Kind`. torch compiles one kernel for all of these only if nothing else changes between
+calls: the layout of memory, autocast, gradient mode; `run` makes sure that they don't.
+
+Nothing is trusted before it is tried: the first call of a kind compares outputs, and gradients where they are
+wanted, with other routes: on sequences as long as that call's, for which torch also tunes the kernel, and on
+short ones with the reference implementation. If that fails, or compiling does, the route reports the reason
+and isn't used.
 """
 
+import inspect
 import os
 import shutil
 import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.attention.flex_attention import flex_attention as torch_flex_attention
+from torch.nn.functional import pad
 
-from bigbird_dna.attention.blocked import blocked_attention
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, RouteRequest, numbers_on
+from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.flex_kernel import Recipe, run
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.tiles import aligned, list_bytes
+from bigbird_dna.attention.tiles import Tiles, aligned, list_bytes, make_tiles, mask_function, score_function
 
 # Axes: B batch, H heads, L tokens as given, N tokens of the longest sequence, K head width.
 
-LARGEST_BLOCK = 256  # tokens; larger ones would make the trial against the oracle costly
+LARGEST_BLOCK = 256  # tokens; larger ones would make the trial against dense attention costly
 LIST_BYTES = 64 << 20  # of one list of tiles, of which a layer has two, in training four
 TRIAL_TOKENS = 1 << 14  # of the longest trial, whose gradients by another route take gigabytes
-DENSE_TOKENS = 2048  # of longer trials the oracle is the blocked route: dense scores would fill the memory
+DENSE_TOKENS = 2048  # longer trials are compared with the blocked route: dense scores would fill the memory
 
-# Largest deviation from the oracle that a trial forgives, relative to the largest value.
+# Largest deviation that a trial forgives, relative to the largest value.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 TOLERANCE_TF32 = 1e-2
+GRAPHS = 64  # compiled at most; torch counts them and refuses more
+
+
+class Recipe(NamedTuple):
+    """How a kernel is built."""
+
+    size: int  # tokens along a side of a tile
+    search: bool  # let torch try many kernels: some of its versions offer none for small tiles otherwise
+
+
+def run(recipe: Recipe, call: Call, gradients: bool) -> Tensor:
+    """Attention by the kernel of `recipe`, (B, H, L, K), compiled at the first call of its kind."""
+    tokens, longest = call.q.shape[2], max(call.lengths)
+    if longest == 1:  # a lone token attends to itself; torch would compile it anew
+        return pad(call.v[:, :, :1], (0, 0, 0, tokens - 1))
+    tiles = make_tiles(call, recipe.size, gradients)
+    q, k, v = (_plain(x, gradients) for x in call.cut()[:3])
+    ends = _ends(call.lengths, q.device)
+    with torch.autocast(q.device.type, enabled=False), torch.set_grad_enabled(gradients):
+        attend = _compiled(recipe.search)
+        out = attend(q, k, v, tiles, ends, str(recipe.size), call.pattern.causal)
+    return call.uncut(out)
+
+
+def _plain(x: Tensor, gradients: bool) -> Tensor:
+    """Contiguous and no view of another tensor, on whose shape torch would make the kernel depend."""
+    x = x.contiguous()
+    if not x._is_view():
+        return x
+    return x.clone() if gradients else x.data
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what evaluation makes first must serve training as well
+def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
+    return numbers_on(device, lengths, torch.int32)
+
+
+@lru_cache(maxsize=2)
+def _compiled(search: bool) -> Callable[..., Tensor]:
+    options: dict[str, Any] = {"dynamic": True, "fullgraph": True}
+    if search:
+        options["options"] = {"max_autotune": True}
+    # Where torch can, it counts these graphs apart from other ones; its usual limit is 8.
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        options |= {"isolate_recompiles": True, "recompile_limit": GRAPHS}
+    return torch.compile(_attend, **options)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, tiles: Tiles, ends: Tensor, size: str, causal: bool) -> Tensor:
+    """What is compiled. `size` is text because torch would make an integer a variable of the kernel."""
+    queries, full_queries = tiles.partial_queries, tiles.full_queries
+    block_mask = BlockMask(
+        (q.shape[2], k.shape[2]),
+        kv_num_blocks=tiles.partial.counts,
+        kv_indices=tiles.partial.ids,
+        full_kv_num_blocks=tiles.full.counts,
+        full_kv_indices=tiles.full.ids,
+        q_num_blocks=None if queries is None else queries.counts,
+        q_indices=None if queries is None else queries.ids,
+        full_q_num_blocks=None if full_queries is None else full_queries.counts,
+        full_q_indices=None if full_queries is None else full_queries.ids,
+        BLOCK_SIZE=(int(size), int(size)),
+        mask_mod=mask_function(tiles, ends, causal),
+    )
+    out = torch_flex_attention(
+        q,
+        k,
+        v,
+        score_function(tiles),
+        block_mask,
+        kernel_options=_kernel_options(int(size), q.dtype) if q.is_cuda else None,
+    )
+    assert isinstance(out, Tensor)
+    return out
+
+
+def _kernel_options(size: int, dtype: torch.dtype) -> Any:
+    """Sides of the squares that a GPU multiplies; they must divide a tile, and torch's own divide 128."""
+    options: dict[str, int | bool] = {"FORCE_USE_FLEX_ATTENTION": True}
+    if size % 128 == 0:
+        return options
+    side = min(size & -size, 64)
+    options |= {"fwd_BLOCK_M": side, "fwd_BLOCK_N": side}
+    if dtype != torch.float32:  # for which torch's gradient kernels take 16
+        options |= {f"bwd_BLOCK_{name}": side for name in ("M1", "N1", "M2", "N2")}
+    return options
 
 
 class Kind(NamedTuple):
@@ -55,27 +149,27 @@ class Kind(NamedTuple):
     pattern: Pattern  # of the trial: that of the calls but for numbers of blocks and seed
 
 
-def unavailable(
-    q: Tensor, pattern: Pattern, *, dropout: float, gradients: bool, relative: bool
-) -> str | None:
+def unavailable(request: RouteRequest) -> str | None:
     """Why this route can't serve such a call, in one clause, or None.
 
     The first question of a kind compiles and tries the kernel.
     """
-    reason = _refusal(q, pattern, dropout, gradients, relative)
+    reason = _refusal(request)
     if reason is not None:
         return reason
+    q, pattern, _, gradients, _ = request
     found = _recipe(_kind(q, pattern, gradients, False), q.shape[2])
     return found if isinstance(found, str) else None
 
 
-def serves_by_row(q: Tensor, pattern: Pattern, *, dropout: float, gradients: bool, relative: bool) -> bool:
+def serves_by_row(request: RouteRequest) -> bool:
     """Whether one call can have rows of different numbers of blocks; else each number needs its own.
 
     What serves such a call serves one of equally many blocks as well, up to the compiler.
     """
-    if _refusal(q, pattern, dropout, gradients, relative) is not None:
+    if _refusal(request) is not None:
         return False
+    q, pattern, _, gradients, _ = request
     size = _recipes(pattern, q.device.type, gradients)[0].size
     if len(q) * list_bytes(q.shape[1], q.shape[2], size) > LIST_BYTES:
         return False
@@ -86,7 +180,7 @@ def flex_attention(call: Call) -> Tensor:
     """Attention by a compiled kernel, (B, H, L, K).
 
     Call it only where `unavailable` gives None, with rows of different numbers of blocks only where
-    `serves_by_row` says so: `RuntimeError` says why the kernel failed its trial.
+    `serves_by_row` is true: `RuntimeError` has the reason why the kernel failed its trial.
     """
     gradients, tokens = call.gradients, call.q.shape[2]
     several = len({call.pattern.graph_blocks(length, tokens) for length in call.lengths}) > 1
@@ -96,8 +190,9 @@ def flex_attention(call: Call) -> Tensor:
     return run(recipe, call, gradients)
 
 
-def _refusal(q: Tensor, pattern: Pattern, dropout: float, gradients: bool, relative: bool) -> str | None:
-    """What can be told without compiling anything."""
+def _refusal(request: RouteRequest) -> str | None:
+    """What is known without compiling anything."""
+    q, pattern, dropout, gradients, relative = request
     if dropout:
         return "flex has no dropout"
     if relative:
@@ -219,8 +314,8 @@ def _failure(recipe: Recipe, kind: Kind, tokens: int) -> str | None:
     The first one is as long as the calls that it is for: torch looks for the fastest kernel of that length.
     """
     long, short = (_trial_lengths(recipe, kind, size) for size in (min(tokens, TRIAL_TOKENS), 0))
-    # Autocast would compute the oracle in half precision; where layers are recomputed in the backward pass,
-    # what the first layer saves would be what its trial saves.
+    # Autocast would compute the reference in half precision; where layers are recomputed in the backward
+    # pass, what the first layer saves would be what its trial saves.
     with torch.autocast(kind.device.type, enabled=False), saved_tensors_hooks(_same, _same):
         reason = _deviation(recipe, kind, long)
         return reason if reason or long == short else _deviation(recipe, kind, short)
@@ -240,7 +335,7 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
         exact = [x.float() for x in made]
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what torch tells itself while it compiles
+                warnings.simplefilter("ignore")  # torch's own, while it compiles
                 got = _with_gradients(
                     lambda q, k, v: run(recipe, Call(q, k, v, pattern, lengths), kind.gradients),
                     made,
@@ -249,7 +344,7 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
         except Exception as error:  # a compiler's failure comes in many classes
             return f"flex failed to compile: {type(error).__name__}: {_first_line(error)}"
         want = _with_gradients(
-            lambda q, k, v: _oracle(Call(q, k, v, pattern, lengths)), exact, kind.gradients
+            lambda q, k, v: _reference(Call(q, k, v, pattern, lengths)), exact, kind.gradients
         )
     tolerance = TOLERANCE[kind.dtype]
     if kind.device.type == "cuda":
@@ -258,12 +353,12 @@ def _deviation(recipe: Recipe, kind: Kind, lengths: tuple[int, ...]) -> str | No
     for name, a, b in zip(names, got, want, strict=False):
         deviation = ((a.float() - b).abs().max() / b.abs().max()).item()
         if not deviation <= tolerance:  # NaN fails too
-            return f"flex's {name} differs from the oracle's by {deviation:.1e} on this machine"
+            return f"flex's {name} differs from the reference's by {deviation:.1e} on this machine"
     return None
 
 
-def _oracle(call: Call) -> Tensor:
-    """Attention by a route that is tested against the oracle where that would take too much memory."""
+def _reference(call: Call) -> Tensor:
+    """Dense attention; where that would take too much memory, by a route that is tested against it."""
     if call.q.shape[2] <= DENSE_TOKENS:
         return dense_attention(call)
     return torch.cat([blocked_attention(call.take([row])) for row in range(len(call.lengths))])

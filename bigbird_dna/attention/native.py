@@ -1,6 +1,6 @@
 """The compiled route: BigBird's attention and its gradients on a CPU, in C++ built where it runs.
 
-`kernel.cpp` is compiled on first use (some seconds), compared with the dense oracle in value and gradient,
+`kernel.cpp` is compiled on first use (some seconds), compared with dense attention in value and gradient,
 and kept (`native_build`). Inputs are float32, bfloat16 or float16, all arithmetic is float32, and results
 don't depend on the number of threads. Without a compiler the other routes do the same work.
 
@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, RouteRequest
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result
-from bigbird_dna.attention.native_layer import layer_agrees
+from bigbird_dna.attention.native_kernel import TYPES, Kernel, empty_result, layer_agrees
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.console import log
 from bigbird_dna.disk import native as native_build
@@ -36,20 +35,19 @@ TOLERANCE = 1e-4  # of the check; values and gradients are of the order of 1
 def native_attention(call: Call) -> Tensor:
     """Attention by the kernel, (B, H, L, K), differentiable once.
 
-    Call it only where `unavailable` gives None: `RuntimeError` says what is missing.
+    Call it only where `unavailable` gives None: `RuntimeError` names what is missing.
     """
     q, k, v, pattern, lengths, layer, *_ = call
     out: Tensor = _forward(q, k, v, list(lengths), pattern.as_numbers(), layer)[0]
     return out
 
 
-def unavailable(
-    q: Tensor, pattern: Pattern, *, dropout: float, gradients: bool, relative: bool
-) -> str | None:
+def unavailable(request: RouteRequest) -> str | None:
     """Why this route can't serve such a call, in one clause; None if it can.
 
     The first call in a process loads the kernel, and compiles it if it isn't kept yet.
     """
+    q, pattern, dropout, _, relative = request
     if q.device.type != "cpu":
         return f"it runs on CPUs, not on {q.device.type}"
     if dropout:
@@ -123,7 +121,7 @@ def _try_to_load() -> _Loaded:
 
 
 def _check(kernel: Kernel) -> None:
-    """Compare a new kernel with the dense oracle in value and gradient; `BuildError` if they differ."""
+    """Compare a new kernel with dense attention in value and gradient; `BuildError` if they differ."""
     generator = torch.Generator().manual_seed(0)
     pattern = Pattern(block_size=24, random_blocks=2)
     for shape, lengths in (((2, 2, 300, 64), (300, 290)), ((1, 3, 235, 20), (235,))):
@@ -136,9 +134,11 @@ def _check(kernel: Kernel) -> None:
         with torch.no_grad():
             out, lse = kernel.forward(call)
             found = kernel.backward(call, upper, out, lse)
-        for result, oracle in zip((out, *found), (expected, *gradients), strict=True):
-            if not (result - oracle).abs().max() <= TOLERANCE:
-                raise native_build.BuildError("the compiled kernel does not agree with the oracle")
+        for result, reference in zip((out, *found), (expected, *gradients), strict=True):
+            if not (result - reference).abs().max() <= TOLERANCE:
+                raise native_build.BuildError(
+                    "the compiled kernel does not agree with the reference implementation"
+                )
 
 
 def _check_sum(kernel: Kernel) -> None:
@@ -148,7 +148,7 @@ def _check_sum(kernel: Kernel) -> None:
     out, _ = kernel.forward(Call(zeros, zeros, v, pattern, (40,)))
     means = torch.allclose(out, v.mean(dim=2, keepdim=True))
     if not (means and _pointwise_agrees(kernel) and layer_agrees(kernel)):
-        raise native_build.BuildError("the compiled kernel does not agree with the oracle")
+        raise native_build.BuildError("the compiled kernel does not agree with the reference implementation")
 
 
 def _pointwise_agrees(kernel: Kernel) -> bool:

@@ -1,16 +1,26 @@
-"""The compiled kernel as a Python object: tensors and patterns in, tensors out."""
+"""kernel.cpp as Python objects: attention, element-wise functions, whole layers of an encoder.
+
+A short sequence through a small model is many small calls. torch takes longer to arrange them than to compute
+them; `PackedLayer` makes a layer one call, of one sequence on one thread, and its weights lie as its products
+read them.
+"""
 
 import ctypes
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.pattern import Pattern
 
-# Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that one of them sees.
+# Axes: B batch, H heads, L tokens, K head width, Q blocks of a sequence, S key blocks that one of them sees,
+# D hidden width, I intermediate width.
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # as the kernel numbers them
 
@@ -21,8 +31,8 @@ class _Array(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("batch", "head", "token"))]
 
 
-class Problem(ctypes.Structure):
-    """`Problem` in kernel.cpp."""
+class KernelCall(ctypes.Structure):
+    """`KernelCall` in kernel.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("batch", "heads", "tokens", "width")),
@@ -41,7 +51,7 @@ class Kernel:
     """A loaded library.
 
     Tensors are (B, H, L, K), on the CPU and of one type of `TYPES`; lse (B, H, L) float32 is the binary
-    logarithm of the sum in each query's softmax. Results are laid out as `empty_result` says.
+    logarithm of the sum in each query's softmax. Results are laid out as `empty_result` is.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +75,7 @@ class Kernel:
         self._solve(call, lse, out=out, upper=upper, **dict(named))
         return grads
 
-    # Below, tensors are on the CPU, float32 or bfloat16, and contiguous unless it says otherwise.
+    # Below, tensors are on the CPU, float32 or bfloat16, and contiguous unless specified otherwise.
 
     def gelu(self, x: Tensor, out: Tensor) -> Tensor:
         """The tanh form of GELU, into `out`, which may be `x`."""
@@ -82,7 +92,7 @@ class Kernel:
         self, x: Tensor, lanes: Tensor, least: int, scale: float, residual: Tensor | None, out: Tensor
     ) -> Tensor:
         """`x` · scale where `lanes` (int16) are at least `least`, else 0; plus `residual` (float32)."""
-        problem = Problem(threads=torch.get_num_threads(), launcher=launcher())
+        problem = KernelCall(threads=torch.get_num_threads(), launcher=launcher())
         self._library.drop(
             ctypes.byref(problem),
             *map(ctypes.c_int64, (TYPES[x.dtype], TYPES[out.dtype])),
@@ -101,7 +111,7 @@ class Kernel:
         None: they are copied. Both tensors may have any strides but in their last axis, and may be one.
         """
         batch, heads, tokens, width = x.shape
-        problem = Problem(
+        problem = KernelCall(
             batch=batch,
             heads=heads,
             tokens=tokens,
@@ -122,7 +132,7 @@ class Kernel:
         return out
 
     def layer(
-        self, problem: Problem, weights: ctypes.Structure, x: Tensor, turns: tuple[Tensor, Tensor] | None
+        self, problem: KernelCall, weights: ctypes.Structure, x: Tensor, turns: tuple[Tensor, Tensor] | None
     ) -> None:
         """One sequence's hidden states `x` (L, D) through a layer, in place; see `PackedLayer`."""
         of, library = ctypes.byref(problem), self._library
@@ -141,7 +151,7 @@ class Kernel:
     def _each(self, name: str, *tensors: Tensor) -> None:
         """Call a function of as many numbers as the first tensor has, of the first's type, on the others."""
         first, *others = tensors
-        problem = Problem(threads=torch.get_num_threads(), launcher=launcher())
+        problem = KernelCall(threads=torch.get_num_threads(), launcher=launcher())
         self._library[name](
             ctypes.byref(problem),
             ctypes.c_int64(TYPES[first.dtype]),
@@ -159,7 +169,7 @@ class Kernel:
         ends = np.array(lengths, dtype=np.int64)
         tensors |= {"q": q, "k": k, "v": v}
         arrays = {name: _last_axis_dense(x) for name, x in tensors.items()}
-        problem = Problem(
+        problem = KernelCall(
             batch=batch,
             heads=heads,
             tokens=tokens,
@@ -214,3 +224,141 @@ def launcher() -> int | None:
         return ctypes.cast(torch_library.GOMP_parallel, ctypes.c_void_p).value
     except (OSError, AttributeError):
         return None
+
+
+class _Weights(ctypes.Structure):
+    """`Weights` in kernel.cpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("hidden", "inner")),
+        ("epsilon", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("joined", "joined_bias")),
+        *((name, ctypes.c_void_p) for name in ("output", "output_bias", "gain", "shift")),
+        *((name, ctypes.c_void_p) for name in ("up", "up_bias", "down", "down_bias")),
+        *((name, ctypes.c_void_p) for name in ("last_gain", "last_shift")),
+    ]
+
+
+class _Graph(NamedTuple):
+    """The graph in the kernel's form."""
+
+    block_size: int
+    key_blocks: npt.NDArray[np.int32]  # (H, blocks, seen)
+    full: npt.NDArray[np.uint8]  # (blocks,)
+
+
+class PackedLayer:
+    """A layer's weights, copied and packed for the kernel.
+
+    `joined` has queries, keys and values, (3D, D) and (3D,); `linears` are those after attention, up to the
+    intermediate width, and down again; `norms` those after attention and at the end. Without `pattern` every
+    token sees every other.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        joined: tuple[Tensor, Tensor],
+        linears: tuple[nn.Linear, nn.Linear, nn.Linear],
+        norms: tuple[nn.LayerNorm, nn.LayerNorm],
+        heads: int,
+        pattern: Pattern | None,
+        index: int,
+    ) -> None:
+        self.heads, self.pattern, self.index = heads, pattern, index
+        self._kernel, columns = kernel, kernel.panel_columns
+        (output, up, down), (norm, last) = linears, norms
+        self._kept = {
+            **{"joined": _packed(joined[0], columns), "joined_bias": _filled(joined[1], columns)},
+            **{"output": _packed(output.weight, columns), "output_bias": _filled(output.bias, columns)},
+            **{"gain": _filled(norm.weight, columns), "shift": _filled(norm.bias, columns)},
+            **{"up": _packed(up.weight, columns), "up_bias": _filled(up.bias, columns)},
+            **{"down": _packed(down.weight, columns), "down_bias": _filled(down.bias, columns)},
+            **{"last_gain": _filled(last.weight, columns), "last_shift": _filled(last.bias, columns)},
+        }
+        addresses = {name: kept.data_ptr() for name, kept in self._kept.items()}
+        self._weights = _Weights(up.in_features, up.out_features, norm.eps, **addresses)
+
+    def __call__(self, x: Tensor, turns: tuple[Tensor, Tensor] | None) -> None:
+        """Hidden states (L, D), float32 and contiguous, are replaced by those after the layer."""
+        tokens = len(x)
+        graph = _graph(self.pattern, tokens, self.heads, self.index)
+        length = np.array([tokens], np.int64)
+        problem = KernelCall(
+            batch=1,
+            heads=self.heads,
+            tokens=tokens,
+            width=x.shape[1] // self.heads,
+            block_size=graph.block_size,
+            blocks=len(graph.full),
+            seen=graph.key_blocks.shape[2],
+            threads=1,
+            scale=(x.shape[1] // self.heads) ** -0.5,
+            first_bias=0.0 if self.pattern is None else np.log2(self.pattern.first_block_count),
+            key_blocks=graph.key_blocks.ctypes.data,
+            full=graph.full.ctypes.data,
+            lengths=length.ctypes.data,
+            launcher=launcher(),
+        )
+        self._kernel.layer(problem, self._weights, x, turns)
+
+
+def can_pack(hidden: int, heads: int) -> bool:
+    """Whether rows of hidden states are whole vectors of any processor, and heads of pairs."""
+    return hidden % 16 == 0 and hidden // heads % 2 == 0
+
+
+def run_layers(layers: Sequence[PackedLayer], x: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Hidden states (1, L, D) after all layers; `x` may be overwritten."""
+    x = x.contiguous()
+    for layer in layers:
+        layer(x[0], turns)
+    return x
+
+
+def layer_agrees(kernel: Kernel) -> bool:
+    """Whether a layer by the kernel is the layer of which torch computes part by part."""
+    hidden, inner, heads, tokens = 48, 80, 3, 77
+    draw = torch.Generator().manual_seed(0)
+
+    def linear(inputs: int, outputs: int) -> nn.Linear:
+        # nn.Linear itself would draw from the global generator.
+        made: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+        made.weight.data.normal_(std=inputs**-0.5, generator=draw)
+        made.bias.data.normal_(generator=draw)
+        return made
+
+    with torch.no_grad():
+        joined, output, up = linear(hidden, 3 * hidden), linear(hidden, hidden), linear(hidden, inner)
+        down, norm = linear(inner, hidden), nn.LayerNorm(hidden)
+        x = torch.randn(tokens, hidden, generator=draw)
+        q, k, v = joined(x).view(tokens, 3, heads, -1).permute(1, 2, 0, 3)
+        context = torch.softmax(q @ k.mT * (hidden // heads) ** -0.5, dim=-1) @ v
+        middle = norm(x + output(context.transpose(0, 1).flatten(1)))
+        expected = norm(middle + down(nn.functional.gelu(up(middle), approximate="tanh")))
+        weights = joined.weight, joined.bias
+        layer = PackedLayer(kernel, weights, (output, up, down), (norm, norm), heads, None, 0)
+        layer(x, None)
+    return torch.allclose(x, expected, rtol=1e-4, atol=1e-4)
+
+
+@lru_cache(maxsize=4096)
+def _graph(pattern: Pattern | None, tokens: int, heads: int, layer: int) -> _Graph:
+    """Of a pattern; where every token sees every other, the sequence is one block."""
+    blocks = 1 if pattern is None else pattern.blocks(tokens)
+    if pattern is None or pattern.is_full(blocks):
+        return _Graph(tokens, np.full((heads, 1, 1), -1, np.int32), np.ones(1, np.uint8))
+    full = np.zeros(blocks, np.uint8)
+    full[pattern.full_rows(blocks)] = 1
+    key_blocks = np.ascontiguousarray(pattern.key_blocks(blocks, heads, layer))
+    return _Graph(pattern.block_size, key_blocks, full)
+
+
+def _filled(vector: Tensor, columns: int) -> Tensor:
+    return nn.functional.pad(vector.detach(), (0, -len(vector) % columns)).contiguous()
+
+
+def _packed(weight: Tensor, columns: int) -> Tensor:
+    """Weights (out, in) as panels (…, in, columns)."""
+    wide = nn.functional.pad(weight.detach(), (0, 0, 0, -len(weight) % columns))
+    return wide.view(-1, columns, weight.shape[1]).transpose(1, 2).contiguous()

@@ -171,7 +171,7 @@ class Pattern:
         return digest.hexdigest()
 
     def mask(self, tokens: int, heads: int, layer: int = 0) -> Bools:
-        """The pattern token by token, (H, L, L): `mask[h, i, j]` says whether query i sees key j.
+        """The pattern token by token, (H, L, L): `mask[h, i, j]`: whether query i sees key j.
 
         The extra globals, if any, are the first positions. Quadratic in `tokens`: for tests, figures and
         short sequences.

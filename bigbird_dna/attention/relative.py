@@ -1,7 +1,7 @@
-"""Relative position labels of the ETC paper: what stands where, learnt, as a part of the scores.
+"""Relative position labels of the ETC paper: what stands where, learned, as a part of the scores.
 
 The score of query i and key j becomes q_i · (k_j + a_label(i, j)) / √K. Two tokens of the sequence, and two
-extra globals, have their clipped distance as label; a token and an extra global have one that says whether
+extra globals, have their clipped distance as label; a token and an extra global have one for whether
 the token is among those that the global stands for. Each of the four cases has labels of its own.
 """
 
@@ -18,7 +18,7 @@ class RelativeKeys(NamedTuple):
     """What `bigbird_attention` needs to know about relative positions.
 
     `table` (H, R, K) holds a key vector for each label, R = `label_count(radius)`; distances beyond `radius`
-    tokens share the label of the radius. `owners` (B, L) says for each position which extra global stands for
+    tokens share the label of the radius. `owners` (B, L) has for each position which extra global stands for
     it (-1: none, and at the extra globals themselves); none: no token has one.
     """
 

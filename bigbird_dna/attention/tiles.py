@@ -12,6 +12,7 @@ them: heads x tiles x tiles integers each.
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Tiles(NamedTuple):
     """What a kernel needs to know of a pattern, on one device.
 
     `partial` and `full` list key tiles for each row of query tiles; `partial_queries` and `full_queries` the
-    reverse, for the gradient. `seen` is there if a partial tile's pairs of places must be looked up;
+    reverse, for the gradient. `seen` is given if a partial tile's pairs of places must be looked up;
     `rows` and `columns` if some keys count more than once: their product is added to the scores.
     """
 
@@ -65,7 +66,7 @@ def make_tiles(call: Call, size: int, gradients: bool) -> Tiles:
     """The tiles of a call without the padding that all rows have; kept, as they are the same in every step.
 
     Key tiles past the end of the shortest row are partial (unless causality hides padding anyway), so that
-    the mask function can tell by row. Rows of different numbers of blocks have different graphs: then each
+    the mask function can decide by row. Rows of different numbers of blocks have different graphs: then each
     row has lists of its own, put together from those that are kept.
 
     Parameters
@@ -118,8 +119,8 @@ def _stacked(rows: list[Tiles]) -> Tiles:
     """One batch's tiles of those of its rows, all of the same sizes."""
 
     def joined(parts: list[Lists | None]) -> Lists | None:
-        there = [part for part in parts if part is not None]
-        return Lists(*(torch.cat(tensors) for tensors in zip(*there, strict=True))) if there else None
+        given = [part for part in parts if part is not None]
+        return Lists(*(torch.cat(tensors) for tensors in zip(*given, strict=True))) if given else None
 
     partial, full = joined([row.partial for row in rows]), joined([row.full for row in rows])
     assert partial is not None and full is not None
@@ -131,6 +132,35 @@ def _stacked(rows: list[Tiles]) -> Tiles:
         full_queries=joined([row.full_queries for row in rows]),
         seen=torch.stack(seen) if seen else None,
     )
+
+
+def mask_function(
+    tiles: Tiles, ends: Tensor, causal: bool
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Which scores of a partial tile count, by row of the batch, head, query and key; `ends` is (B,)."""
+    places, seen = tiles.places, tiles.seen
+
+    def mask(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        # A true query of a causal sequence never meets padding.
+        counts = key <= query if causal else key < ends[row]
+        if places is not None and seen is not None:
+            pair = head, places[query], places[key]
+            counts = counts & (seen[row, *pair] if seen.dim() == 4 else seen[pair])
+        return counts
+
+    return mask
+
+
+def score_function(tiles: Tiles) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] | None:
+    """What is done to each score of a tile that is seen; none: nothing."""
+    rows, columns = tiles.rows, tiles.columns
+    if rows is None or columns is None:
+        return None
+
+    def weighted(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score + rows[query] * columns[key]
+
+    return weighted
 
 
 def list_bytes(heads: int, tokens: int, size: int) -> int:

@@ -1,14 +1,14 @@
-"""Attention mechanisms by the names that `encoder.attention` takes, beside those of a block pattern.
+"""Attention mechanisms by the names that `encoder.attention` takes, apart from those of a block pattern.
 
-Those of `OF_PATTERNS` are functions of a block pattern, whose keys the encoder's section has. Every other
-mechanism says what it is in a `Mechanism`: its name, its options with their defaults, and how it is built for
-a layer. A file of the folder `bigbird_dna/attention/mechanisms` has one or several of these in `MECHANISMS`;
-so has a module that another installed package names in the entry points `bigbird_dna.attention`. To add one
-is to add such a file: nothing else lists them. They are looked for only when a configuration asks for a name
-that isn't known here, so that reading others needs no torch. A model directory names a mechanism and its
-options, never code.
+Those of `OF_PATTERNS` are functions of a block pattern, whose keys are in the encoder's section. Every other
+mechanism is described by a `Mechanism`: its name, its options with their defaults, and how it is built for a
+layer. A file of the folder `bigbird_dna/attention/mechanisms` has one or several of these in `MECHANISMS`; so
+has a module that another installed package names in the entry points `bigbird_dna.attention`. To add one,
+write such a file: no other list names them. They are looked for only when a configuration asks for a name
+that isn't known here: reading other configurations needs no torch. A model directory names a mechanism
+and its options, never code.
 
-What is built is a module that every layer owns (`LayerShape` says for which one), called as
+What is built is a module that every layer owns (`LayerShape` describes the layer), called as
 
     module(q, k, v, lengths=lengths, dropout=dropout, hidden=hidden)
 
@@ -17,21 +17,21 @@ padded on the right, or None; `dropout` the probability of dropping an attention
 `hidden` (B, L, D) the layer's input. It gives (B, H, L, K), a row's values independent of its padding and of
 the other rows. In evaluation it is a pure function of its arguments, parameters and buffers.
 
-* Parameters and buffers of floating point are stored with the model. There can be none of integers, nor any
-  that aren't stored: a network is built without numbers and then filled.
-* Projections of its own (such as Longformer's for global tokens) it makes from `hidden`.
-* What selects keys at random or learns as it goes (Performer's redrawn features, Routing's centroids)
+* Parameters and buffers are of floating point and stored with the model; integers and buffers that aren't
+  stored are not possible, as a network is built without numbers and then filled.
+* Projections of its own (such as Longformer's for global tokens) are made from `hidden`.
+* What selects keys at random or learns during training (Performer's redrawn features, Routing's centroids)
   changes in `begin_pass()`, if the module has one, which the encoder calls once before each pass in training,
-  and nowhere else. What is redrawn is another tensor, and is read by `attention.selection.standing`: a layer
+  and nowhere else. What is redrawn is another tensor, and is read by `attention.recompute.standing`: a layer
   may be computed a second time (gradient checkpointing, reversible layers) when another pass has begun.
 * Where keys are the queries (Reformer), `shares_keys` leaves out the layer's projection of keys; k is q.
 * `causal` in `LayerShape` asks for a mechanism in which no bit of a token's result depends on what later
-  tokens are; sequences of other lengths may differ by rounding. One that can't promise that says
-  `causal=False` in its `Mechanism`, and is refused there.
-* One that has no weights to drop (Performer) says `drops=False`; `encoder.attention_dropout` is refused then.
+  tokens are; sequences of other lengths may differ by rounding. One without such a form has `causal=False` in
+  its `Mechanism`: a causal layer of it is an error.
+* One that has no weights to drop (Performer) has `drops=False`: `encoder.attention_dropout` is an error then.
 * One whose result isn't linear in v (Longformer, whose global tokens have values of their own) has a method
-  `matrix(q, k, hidden)`, its effective matrix (B, H, L, L), for pictures and tests.
-* Keys that it picks by the largest of some numbers it picks by `attention.selection.selected`: a layer that
+  `matrix(q, k, hidden)`, its effective matrix (B, H, L, L), for plots and tests.
+* Keys that it picks by the largest of some numbers it picks by `attention.recompute.selected`: a layer that
   is computed a second time then picks the same, though its inputs may have other rounding.
 """
 
@@ -80,7 +80,7 @@ class LayerShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What a name stands for; see the module's beginning for what `build` gives.
+    """What a name means; the module's docstring describes what `build` gives.
 
     `cost` is the order of the numbers that a head of width K makes for L tokens, vectors and scores, with
     which its time goes; a formula in L, K and the options. `options` is a section whose keys, all with
@@ -105,7 +105,7 @@ class Mechanism:
             )
 
     def make(self, shape: LayerShape, options: Mapping[str, Option]) -> Any:
-        """The module for a layer, its parameters drawn; `ValueError`: there is none of these options."""
+        """The module for a layer, its parameters drawn; `ValueError`: there is none with these options."""
         if shape.causal and not self.causal:
             raise ValueError(f"{self.name} has no causal form: what a token sees depends on later ones")
         return self.build(shape, self.checked(options))
@@ -126,7 +126,7 @@ class Mechanism:
 
 
 def find_mechanism(name: str) -> Mechanism:
-    """The mechanism of a name; `ValueError` with the names that there are."""
+    """The mechanism of a name; `ValueError` has the names that exist."""
     found = known_mechanisms()
     if name not in found:
         raise ValueError(f"{name!r} is not one of {', '.join((*OF_PATTERNS, *sorted(found)))}")
@@ -148,7 +148,7 @@ def known_mechanisms() -> Mapping[str, Mechanism]:
 def _mechanisms(module: str) -> tuple[Mechanism, ...]:
     try:
         return tuple(import_module(module).MECHANISMS)
-    except Exception as error:  # whatever is wrong with a file of someone's own
+    except Exception as error:  # whatever is wrong with a custom file
         raise ValueError(f"the mechanisms of {module} can't be loaded: {shortened(str(error))}") from error
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import ATTENTIONS, Attention, RelativeKeys, label_count
+from bigbird_dna.attention import PATTERN_ATTENTIONS, PatternAttention, RelativeKeys, label_count
+from bigbird_dna.attention.recompute import both_times
 from bigbird_dna.attention.relative import token_owners
-from bigbird_dna.attention.selection import both_times
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.input_embeddings import (
     Embeddings,
@@ -55,9 +55,9 @@ class Layer(nn.Module):
         self.heads = config.heads
         self.route = config.route
         self.mechanism = build_mechanism(config, index)
-        self.attend = ATTENTIONS[config.attention if goes_by_pattern(config) else "full"]
+        self.attend = PATTERN_ATTENTIONS[config.attention if goes_by_pattern(config) else "full"]
         self.attends_to_all = config.attention == "full"
-        self.attend_uncompiled: Attention = torch.compiler.disable(self.attend)  # type: ignore[no-untyped-call]
+        self.attend_uncompiled: PatternAttention = torch.compiler.disable(self.attend)  # type: ignore[no-untyped-call]
         self.pattern = attention_pattern(config)
         self.attention_dropout = config.attention_dropout
         self.query = nn.Linear(hidden, hidden)
@@ -173,7 +173,7 @@ class Layer(nn.Module):
         narrow = x.device.type == "cpu" and x.dtype == torch.bfloat16
         return torch.float32 if narrow and (self.reversible or torch.is_grad_enabled()) else x.dtype
 
-    def _attention(self, lengths: Tensor | None) -> Attention:
+    def _attention(self, lengths: Tensor | None) -> PatternAttention:
         # Routes and plans are chosen in Python and NumPy, by lengths that torch.compile doesn't know. It
         # would break off in the midst of that and compile anew for other lengths: it breaks off around it.
         # Only a given route for rows without padding can be part of one graph.

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bigbird_dna.attention.effective import effective_matrix
+from bigbird_dna.attention.dense import effective_matrix
 from bigbird_dna.attention.pattern import GLOBAL
 from bigbird_dna.config import EncoderConfig, find_mechanism
 from bigbird_dna.errors import UsageError

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from bigbird_dna.attention import Choice, routes_heard
+from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.checks import check_at_least_one, check_choice
 from bigbird_dna.console import log
 from bigbird_dna.errors import UsageError
@@ -87,7 +87,7 @@ def inference(precision: str, device: torch.device) -> Iterator[None]:
 
     token = _computing.set(PRECISIONS[precision])
     try:
-        with routes_heard(hear):
+        with routes_logged(hear):
             yield
     finally:
         _computing.reset(token)

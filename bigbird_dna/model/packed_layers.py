@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.exc import TorchDynamoException
 
 from bigbird_dna.attention.native import pointwise
-from bigbird_dna.attention.native_layer import PackedLayer, can_pack, run_layers
+from bigbird_dna.attention.native_kernel import PackedLayer, can_pack, run_layers
 from bigbird_dna.errors import ConfigError, error_text
 from bigbird_dna.model.encoder import Encoder, Layer
 from bigbird_dna.model.mechanism import goes_by_pattern

@@ -9,7 +9,7 @@ behind its LayerNorm and in front of its dropout,
 
 and what comes out is the mean of the last two. Of all layers two tensors (B, L, D) are kept, with the state
 of the random generators for each part, by which dropout is the same again, and the choices that a mechanism
-makes by comparing numbers (see `attention.selection`): inputs come back with other rounding.
+makes by comparing numbers (see `attention.recompute`): inputs come back with other rounding.
 
 Axes: B batch, L tokens, D model width.
 """
@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bigbird_dna.attention.again import Circumstances
-from bigbird_dna.attention.selection import Repeating, keeping
+from bigbird_dna.attention.recompute import Circumstances, Repeating, keeping
 
 Arguments = tuple[Any, ...]  # that all layers are given beside their input
 

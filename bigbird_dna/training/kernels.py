@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from torch import nn
 
-from bigbird_dna.attention import Choice, routes_heard
+from bigbird_dna.attention import Choice, routes_logged
 from bigbird_dna.config import TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import ConfigError
@@ -39,7 +39,7 @@ def chosen_kernels(network: nn.Module, config: TrainingConfig, world: World) -> 
             log(str(choice))
 
     with ExitStack() as stack:
-        stack.enter_context(routes_heard(hear))
+        stack.enter_context(routes_logged(hear))
         if config.compile_layers:
             stack.enter_context(compiled_layers(network))
         yield

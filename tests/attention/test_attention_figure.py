@@ -10,7 +10,7 @@ from bigbird_dna.config import EncoderConfig, known_mechanisms
 from bigbird_dna.model.graph import attention_graph
 from bigbird_dna.reporting.attention_figure import COLOURS, save_attention_figure
 from bigbird_dna.reporting.weights_figure import save_weights_figure
-from tests.attention.mechanism_oracle import quick
+from tests.attention.reference_implementations import quick
 from tests.cli.command import Run, invoke, refused
 
 

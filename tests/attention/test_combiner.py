@@ -9,20 +9,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from bigbird_dna.attention import joint
-from bigbird_dna.attention.combiner import clusters as routing
-from bigbird_dna.attention.combiner.module import Combiner, Mixture, RoutingCombiner
-from bigbird_dna.attention.effective import effective_matrix
-from bigbird_dna.attention.pieces import make_pieces
+from bigbird_dna.attention import mechanism as shared
+from bigbird_dna.attention.clusters import make_chunks
+from bigbird_dna.attention.dense import effective_matrix
+from bigbird_dna.attention.mechanisms import combiner_routing as routing
 from bigbird_dna.config import LayerShape, find_mechanism
-from tests.attention import combiner_oracle as oracle
-from tests.attention.mechanism_oracle import quick
+from tests.attention import reference_implementations as reference
 from tests.attention.problems import inputs
+from tests.attention.reference_implementations import FIRST, PLANS, SECOND, quick
 from tests.attention.sizes import Largest
 
 POOLINGS = ("max", "mean", "deepsets_max", "deepsets_mean")
-FIRST, SECOND = "axial_vertical", "axial_horizontal"  # of a mixture, as it comes
-PLANS = (*oracle.PLANS, "routing", "mixture")
 HEADS, WIDTH = 2, 3
 
 
@@ -38,36 +35,12 @@ def build(plan: str, causal: bool = False, size: int = 4, seed: int = 0, **optio
     return module.double().eval()
 
 
-def definition(module: nn.Module, plan: str, q: Tensor, k: Tensor, size: int) -> Tensor:
-    """The effective matrix (H, L, L) of one sequence by the oracle; q and k (H, L, K)."""
-    if isinstance(module, Mixture):
-        both = zip(module.parts, (FIRST, SECOND), strict=True)
-        return sum(definition(part, name, q, k, size) for part, name in both) / 2
-    assert isinstance(module, Combiner)
-    causal = module.shape.causal
-    pooling = "max" if module.largest else "mean"
-    features = module.features and (module.features.query, module.features.key)
-    heads = []
-    numbers = None
-    if isinstance(module, RoutingCombiner):
-        there = torch.ones(1, 1, q.shape[1], dtype=torch.bool)
-        numbers = module.clusters(q[None], k[None], there)[0].tolist()
-    for head in range(len(q)):
-        if numbers is None:
-            of = oracle.parts(plan, q.shape[1], size, causal)
-        else:
-            of = oracle.cluster_parts(numbers[head], size, causal)
-        columns = size if plan == "axial_rowmajor" else 0
-        heads.append(oracle.matrix(q[head], k[head], of, pooling, features, columns))
-    return torch.stack(heads)
-
-
 def expected(
     module: nn.Module, plan: str, q: Tensor, k: Tensor, v: Tensor, lengths: list[int], size: int
 ) -> Tensor:
     rows = []
     for row, length in enumerate(lengths):
-        weights = definition(module, plan, q[row, :, :length], k[row, :, :length], size)
+        weights = reference.combiner_matrix(module, plan, q[row, :, :length], k[row, :, :length], size)
         out = weights @ v[row, :, :length]
         rows.append(nn.functional.pad(out, (0, 0, 0, q.shape[2] - length)))
     return torch.stack(rows)
@@ -91,24 +64,24 @@ def test_output_and_gradients_are_those_of_the_effective_matrix(
     module = build(plan, causal, size, pooling=pooling)
     *leaves, upper = inputs(len(lengths), HEADS, max(lengths) + 2, WIDTH)
     wanted = [*leaves, *module.parameters()]
-    oracle_out = expected(module, plan, *leaves, lengths, size)
+    reference_out = expected(module, plan, *leaves, lengths, size)
     whole: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
-    oracle_gradients = torch.autograd.grad(oracle_out, wanted, upper, **whole)
+    reference_gradients = torch.autograd.grad(reference_out, wanted, upper, **whole)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(joint.ELEMENTS, "cpu", elements)
+        patch.setitem(shared.ELEMENTS, "cpu", elements)
         patch.setattr(routing, "QUERIES", 5)
         out = module(*leaves, lengths=lengths)
         gradients = torch.autograd.grad(out, wanted, upper, **whole)
-    for mine, theirs in zip((out, *gradients), (oracle_out, *oracle_gradients), strict=True):
+    for mine, theirs in zip((out, *gradients), (reference_out, *reference_gradients), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("plan", oracle.PLANS)
+@pytest.mark.parametrize("plan", reference.SPANS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 9, 16, 17, 33])
 def test_the_definition_parts_what_a_query_may_see(plan: str, causal: bool, tokens: int) -> None:
     for size in (1, 3, 4, 50):
-        for i, (direct, spans) in enumerate(oracle.parts(plan, tokens, size, causal)):
+        for i, (direct, spans) in enumerate(reference.parts(plan, tokens, size, causal)):
             seen = sorted([*direct, *(j for span in spans for j in span)])
             assert seen == list(range(i + 1 if causal else tokens)) and i in direct
 
@@ -219,7 +192,7 @@ def test_dropout_is_reproducible_and_unbiased_with_exact_gradients(
     error = many.mean(0) - module(q, k, v, lengths=[10])[0].detach()
     sigma = many.std(0) / len(many) ** 0.5
     assert (many[:, :, 10] == 0).all() and (error.abs() < 5.5 * sigma + 1e-12).all()
-    monkeypatch.setitem(joint.ELEMENTS, "cpu", 1)
+    monkeypatch.setitem(shared.ELEMENTS, "cpu", 1)
     assert torch.autograd.gradcheck(dropped, (q, k, v), fast_mode=True)
 
 
@@ -239,15 +212,15 @@ def test_nothing_is_as_large_as_all_pairs(plan: str, causal: bool) -> None:
 
 
 def test_a_cluster_that_holds_everything_costs_no_more_and_drops_nothing() -> None:
-    """All tokens nearest to one direction: pieces of `span`, each seen by all."""
+    """All tokens nearest to one direction: chunks of `span`, each seen by all."""
     module = build("routing", size=8, clusters=4, heads=1)
     q, k, v, _ = inputs(1, 1, 30, WIDTH)
     module.centroids.directions.zero_()
     module.centroids.directions[:, 2] = 1
     q, k = q.abs(), k.abs()
     assert (module.clusters(q, k, torch.ones(1, 1, 30, dtype=torch.bool)) == 2).all()
-    pieces = make_pieces(torch.full((1, 1, 30), 2), torch.ones(1, 1, 30, dtype=torch.bool), 4, 8)
-    assert pieces.number.flatten().tolist() == [j // 8 for j in range(30)] and pieces.total == 4 + 3
+    chunks = make_chunks(torch.full((1, 1, 30), 2), torch.ones(1, 1, 30, dtype=torch.bool), 4, 8)
+    assert chunks.number.flatten().tolist() == [j // 8 for j in range(30)] and chunks.total == 4 + 3
     fixed = build("fixed", size=8, heads=1)
     torch.testing.assert_close(module(q, k, v), fixed(q, k, v), rtol=0, atol=1e-12)
 
@@ -259,18 +232,18 @@ def test_pieces_hold_every_token_once_and_a_prefix_has_the_same(
 ) -> None:
     clusters = torch.tensor(numbers + [0] * padding)[None, None]
     there = torch.arange(clusters.shape[2])[None, None] < len(numbers)
-    pieces = make_pieces(clusters, there, 5, size)
-    slots = pieces.slots[0, 0, : len(numbers), 0].tolist()
-    assert len(set(slots)) == len(numbers) and max(slots) < pieces.total * size
-    placed = list(zip(pieces.number[0, 0].tolist(), pieces.place[0, 0].tolist(), strict=True))[: len(numbers)]
+    chunks = make_chunks(clusters, there, 5, size)
+    slots = chunks.slots[0, 0, : len(numbers), 0].tolist()
+    assert len(set(slots)) == len(numbers) and max(slots) < chunks.total * size
+    placed = list(zip(chunks.number[0, 0].tolist(), chunks.place[0, 0].tolist(), strict=True))[: len(numbers)]
     for j, (number, place) in enumerate(placed):
         piece = [i for i in range(len(numbers)) if placed[i][0] == number]
         assert [numbers[i] for i in piece] == [numbers[j]] * len(piece) and piece.index(j) == place < size
     half = len(numbers) // 2
     if half:
-        short = make_pieces(clusters[..., :half], there[..., :half], 5, size)
-        assert torch.equal(short.number[0, 0], pieces.number[0, 0, :half])
-        assert torch.equal(short.place[0, 0], pieces.place[0, 0, :half])
+        short = make_chunks(clusters[..., :half], there[..., :half], 5, size)
+        assert torch.equal(short.number[0, 0], chunks.number[0, 0, :half])
+        assert torch.equal(short.place[0, 0], chunks.place[0, 0, :half])
 
 
 def test_directions_follow_their_tokens_only_between_passes() -> None:

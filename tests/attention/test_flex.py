@@ -14,8 +14,8 @@ from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import bigbird_attention, flex, flex_kernel, routes, tiles
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention import backends, bigbird_attention, flex, tiles
+from bigbird_dna.attention.call import Call, RouteRequest
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.pattern import Pattern
 from tests.attention.problems import inputs, patterns, value_and_gradients
@@ -88,8 +88,8 @@ def test_tiles_hold_the_pattern_token_by_token(
     assert not (partial & full).any()
     ends = torch.tensor(lengths)
     at = indices(len(lengths), heads, longest)
-    allowed = (flex_kernel.mask_function(made, ends, pattern.causal)(*at).numpy() & partial) | full
-    score = flex_kernel.score_function(made)
+    allowed = (tiles.mask_function(made, ends, pattern.causal)(*at).numpy() & partial) | full
+    score = tiles.score_function(made)
     scores = torch.zeros(allowed.shape) if score is None else score(torch.zeros(()), *at)
     for row, length in enumerate(lengths):
         graph = tokens if pattern.huggingface else length
@@ -151,7 +151,7 @@ def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
     pattern = Pattern(size, extra_globals=extra)
     for recipe in flex._recipes(pattern, "cuda", True):
         assert recipe.size % 16 == 0
-        options = flex_kernel._kernel_options(recipe.size, dtype)
+        options = flex._kernel_options(recipe.size, dtype)
         sides = [value for name, value in options.items() if "BLOCK" in name]
         assert all(side in (16, 32, 64) and recipe.size % side == 0 for side in sides)
         assert sides or recipe.size % 128 == 0
@@ -173,21 +173,15 @@ def test_recipes_fit_a_gpu(size: int, extra: int, dtype: torch.dtype) -> None:
     ],
 )
 def test_refusals_name_the_reason(change: dict[str, object], part: str) -> None:
-    asked = {
-        "q": torch.zeros(1, 1, 8, 4),
-        "pattern": GENOMICS,
-        "dropout": 0.0,
-        "gradients": False,
-        "relative": False,
-    } | change
-    reason = flex.unavailable(**asked)  # type: ignore[arg-type]
+    request = RouteRequest(torch.zeros(1, 1, 8, 4), GENOMICS)._replace(**change)  # type: ignore[arg-type]
+    reason = flex.unavailable(request)
     assert reason is not None and part in reason
 
 
 def test_without_a_compiler_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     q = torch.zeros(1, 1, 8, 4)
-    reason = flex.unavailable(q, GENOMICS, dropout=0.0, gradients=False, relative=False)
+    reason = flex.unavailable(RouteRequest(q, GENOMICS))
     assert reason is not None and ("no-such-compiler" in reason or "AVX2" in reason)
 
 
@@ -219,7 +213,7 @@ def test_trial_lengths_are_near_the_real_one_and_share_no_size(
     """torch takes sizes that are equal at compilation for equal for ever."""
     pattern, one_row = Pattern(block, extra_globals=extra), rows == "one row"
     asked = kind(pattern=pattern, heads=heads, width=16, one_row=one_row, by_row=rows == "by row")
-    lengths = flex._trial_lengths(flex_kernel.Recipe(size, False), asked, tokens)
+    lengths = flex._trial_lengths(flex.Recipe(size, False), asked, tokens)
     assert len({pattern.blocks(length) for length in lengths}) == (2 if rows == "by row" else 1)
     assert (len(lengths) == 1) == one_row
     if tokens >= extra + max(8 * block, 160 + block):
@@ -243,7 +237,7 @@ def test_trial_lengths_are_near_the_real_one_and_share_no_size(
 def test_a_trial_finds_faults(
     monkeypatch: pytest.MonkeyPatch, fault: str, reason: str | None, rows: str
 ) -> None:
-    def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
+    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
         if fault == "raises":
             raise ValueError("\nno kernel\nand more")
         if fault == "gradient":
@@ -253,42 +247,42 @@ def test_a_trial_finds_faults(
 
     monkeypatch.setattr(flex, "run", run)
     asked = kind(one_row=rows == "one_row", by_row=rows == "by_row")
-    found = flex._failure(flex_kernel.Recipe(8, False), asked, 8)
+    found = flex._failure(flex.Recipe(8, False), asked, 8)
     assert found is None if reason is None else found is not None and reason in found
 
 
 def test_a_trial_is_as_long_as_the_call_and_a_short_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
 
-    def run(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
+    def run(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
         seen.append(call.lengths)
         return torch.cat([dense_attention(call.take([row])) for row in range(len(call.lengths))])
 
     monkeypatch.setattr(flex, "run", run)
     for by_row in (False, True):
         seen.clear()
-        # Two rows whose lengths are a block apart, each long enough for the linear oracle.
+        # Two rows whose lengths are a block apart, each long enough for the linear reference.
         monkeypatch.setattr(flex, "DENSE_TOKENS", 400)
-        assert flex._failure(flex_kernel.Recipe(8, False), kind(by_row=by_row), 500) is None
+        assert flex._failure(flex.Recipe(8, False), kind(by_row=by_row), 500) is None
         long, short = seen
         assert 500 <= max(long) < 520 and max(short) < 200
         assert len({-(-length // 8) for length in long}) == 1 + by_row
     monkeypatch.setattr(flex, "TRIAL_TOKENS", 450)
-    assert flex._failure(flex_kernel.Recipe(8, False), kind(), 10**6) is None
+    assert flex._failure(flex.Recipe(8, False), kind(), 10**6) is None
     assert max(map(max, seen)) < 520
 
 
-def exactly(recipe: flex_kernel.Recipe, call: Call, gradients: bool) -> Tensor:
+def exactly(recipe: flex.Recipe, call: Call, gradients: bool) -> Tensor:
     """As the kernel does, whatever autocast says."""
     with torch.autocast("cpu", enabled=False):
         return dense_attention(call)
 
 
 def test_a_trial_knows_no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bfloat16 the oracle would be off by more than a kernel in float32 may be."""
+    """In bfloat16 dense attention would be off by more than a kernel in float32 may be."""
     monkeypatch.setattr(flex, "run", exactly)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert flex._failure(flex_kernel.Recipe(8, False), kind(), 8) is None
+        assert flex._failure(flex.Recipe(8, False), kind(), 8) is None
 
 
 def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +292,7 @@ def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.
     x = torch.randn(3, requires_grad=True)
 
     def layer(x: Tensor) -> Tensor:
-        assert isinstance(flex._recipe(kind(), 8), flex_kernel.Recipe)
+        assert isinstance(flex._recipe(kind(), 8), flex.Recipe)
         return x.sin().exp()
 
     checkpoint(layer, x, use_reentrant=False).sum().backward()
@@ -307,7 +301,7 @@ def test_a_trial_in_the_midst_of_a_layer_that_is_recomputed(monkeypatch: pytest.
 
 
 def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipes = (flex_kernel.Recipe(64, False), flex_kernel.Recipe(64, True), flex_kernel.Recipe(128, False))
+    recipes = (flex.Recipe(64, False), flex.Recipe(64, True), flex.Recipe(128, False))
     faults = dict(zip(recipes, ["a", None, "c"], strict=True))
     monkeypatch.setattr(flex, "_recipes", lambda *_: recipes)
     monkeypatch.setattr(flex, "_failure", lambda recipe, *_: faults[recipe])
@@ -320,7 +314,7 @@ def test_the_first_recipe_that_passes_is_taken(monkeypatch: pytest.MonkeyPatch) 
 
 
 def by_flex(monkeypatch: pytest.MonkeyPatch, by_row: bool) -> list[tuple[int, ...]]:
-    """Let the flex route be the oracle; gives the lengths of each call, as they come."""
+    """Let the flex route be dense attention; gives the lengths of each call, as they come."""
     calls: list[tuple[int, ...]] = []
 
     def attend(call: Call) -> Tensor:
@@ -329,7 +323,7 @@ def by_flex(monkeypatch: pytest.MonkeyPatch, by_row: bool) -> list[tuple[int, ..
 
     monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
     monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
-    monkeypatch.setitem(routes._ROUTES, "flex", attend)
+    monkeypatch.setitem(backends._ROUTES, "flex", attend)
     return calls
 
 
@@ -353,16 +347,15 @@ def test_rows_of_all_lengths_are_one_call(monkeypatch: pytest.MonkeyPatch, by_ro
 
 def test_lists_by_row_that_would_fill_the_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flex, "_cpu_refusal", lambda *_: None)
-    monkeypatch.setattr(flex, "_recipe", lambda *_: flex_kernel.Recipe(64, False))
-    asked = {"dropout": 0.0, "gradients": True, "relative": False}
+    monkeypatch.setattr(flex, "_recipe", lambda *_: flex.Recipe(64, False))
     for rows, fits in ((300, True), (400, False)):
         q = torch.zeros(()).expand(rows, 12, 4096, 1)
-        assert flex.serves_by_row(q, GENOMICS, **asked) == fits  # type: ignore[arg-type]
+        assert flex.serves_by_row(RouteRequest(q, GENOMICS, gradients=True)) == fits
 
 
 def assert_serves(pattern: Pattern, shape: tuple[int, ...], lengths: tuple[int, ...]) -> None:
     q, k, v = (x.detach() for x in inputs(*shape, dtype=torch.float32)[:3])
-    reason = flex.unavailable(q, pattern, dropout=0.0, gradients=False, relative=False)
+    reason = flex.unavailable(RouteRequest(q, pattern))
     assert reason is None, reason
     call = Call(q, k, v, pattern, lengths, 1)
     got = flex.flex_attention(call)
@@ -428,7 +421,7 @@ def test_one_kernel_serves_rows_of_all_lengths_on_a_cpu(
     pattern: Pattern, shape: tuple[int, ...], batches: list[tuple[int, ...]]
 ) -> None:
     q, k, v = (x.detach() for x in inputs(*shape, dtype=torch.float32)[:3])
-    assert flex.serves_by_row(q, pattern, dropout=0.0, gradients=False, relative=False)
+    assert flex.serves_by_row(RouteRequest(q, pattern))
     before = counters["stats"]["unique_graphs"]
     for lengths in batches:
         call = Call(q, k, v, pattern, lengths, 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bigbird_dna.attention import Pattern, bigbird_attention
-from bigbird_dna.attention.routes import Route
+from bigbird_dna.attention.backends import Route
 from bigbird_dna.config import LayerShape, find_mechanism
 
 theirs = pytest.importorskip("local_attention")

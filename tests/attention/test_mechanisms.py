@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,16 @@ from torch import Tensor, nn
 import bigbird_dna
 from bigbird_dna.attention import mechanisms as folder
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.config import EncoderConfig, Mechanism, Section, known_mechanisms, load_config, parse_config
+from bigbird_dna.config import (
+    EncoderConfig,
+    LayerShape,
+    Mechanism,
+    Section,
+    known_mechanisms,
+    load_config,
+    parse_config,
+)
+from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.huggingface.exporting import export_huggingface
 from bigbird_dna.model.directory import load, save
@@ -25,7 +35,7 @@ from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
 from bigbird_dna.training.loop import Batch
-from tests.attention.mechanism_oracle import masked_softmax, quick
+from tests.attention.reference_implementations import masked_softmax, quick
 from tests.cli.command import Run, invoke, refused
 from tests.conftest import REPOSITORY
 from tests.docs.blocks import blocks
@@ -80,6 +90,34 @@ def test_every_mechanism_is_there_with_its_options() -> None:
         assert mechanism.checked({}) is not None
         for key, field in mechanism.options.model_fields.items():
             assert field.description, f"{name}: {key}"
+
+
+def test_attentions_have_every_name_that_a_configuration_takes() -> None:
+    attentions = bigbird_dna.ATTENTIONS
+    assert list(attentions) == [*OF_PATTERNS, *NAMES] and len(attentions) == len(OF_PATTERNS) + len(NAMES)
+    for name, attention in attentions.items():
+        assert callable(attention) if name in OF_PATTERNS else attention == known_mechanisms()[name]
+        assert "nothing_" + name not in attentions
+    q, k, v = torch.randn(3, 1, 2, 10, 4)
+    axial = attentions["axial"]
+    assert isinstance(axial, Mechanism)
+    assert axial.make(LayerShape(heads=2, width=4), {"columns": 3})(q, k, v).shape == q.shape
+
+
+def test_attentions_have_a_mechanism_of_ones_own(own: Path) -> None:
+    assert list(bigbird_dna.ATTENTIONS) == [*OF_PATTERNS, *sorted([*NAMES, "decaying"])]
+
+
+def test_mechanisms_are_loaded_when_one_is_asked_for() -> None:
+    """Not with the names that users import, nor torch with the package."""
+    lines = (
+        "import sys, bigbird_dna",
+        "assert 'torch' not in sys.modules",
+        "from bigbird_dna import ATTENTIONS",
+        "assert not [name for name in sys.modules if 'attention.mechanisms' in name]",
+        "assert 'performer' in ATTENTIONS",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
 def test_the_documentation_tells_of_every_mechanism() -> None:

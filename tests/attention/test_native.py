@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from bigbird_dna.attention.routes import bigbird_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from bigbird_dna.attention import native, native_kernel
-from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.call import Call, RouteRequest
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native import native_attention
 from bigbird_dna.attention.native_kernel import Kernel
 from bigbird_dna.attention.pattern import Pattern
-from bigbird_dna.attention.routes import bigbird_attention
 from bigbird_dna.disk import native as native_build
 from bigbird_dna.disk.native import BuildError
 from bigbird_dna.model.kernels import gelu_tanh
@@ -34,8 +34,8 @@ SOURCE = b'extern "C" int answer() { return 42; }'
 
 
 def why_not(pattern: Pattern = SMALL, dtype: torch.dtype = torch.float32, **kind: float) -> str:
-    arguments = {"dropout": 0.0, "gradients": True, "relative": False} | kind
-    return native.unavailable(torch.zeros(1, 1, 8, 4, dtype=dtype), pattern, **arguments) or ""
+    request = RouteRequest(torch.zeros(1, 1, 8, 4, dtype=dtype), pattern, gradients=True)
+    return native.unavailable(request._replace(**kind)) or ""
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +274,7 @@ def test_operators_are_registered_correctly() -> None:
 @pytest.mark.usefixtures("kernel")
 def test_traces_as_one_graph() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        reason = native.unavailable(q, SMALL, dropout=0.0, gradients=True, relative=False)
+        reason = native.unavailable(RouteRequest(q, SMALL, gradients=True))
         return native_attention(Call(q, k, v, SMALL, (150, 149), 1)) * 2 if reason is None else q
 
     made = inputs(2, 2, 150, 8)
@@ -332,7 +332,7 @@ def test_reasons(arguments: dict[str, object], reason: str) -> None:
 
 def test_other_devices() -> None:
     q = torch.zeros(1, 1, 8, 4, device="meta")
-    reason = native.unavailable(q, SMALL, dropout=0.0, gradients=False, relative=False)
+    reason = native.unavailable(RouteRequest(q, SMALL))
     assert reason == "it runs on CPUs, not on meta"
 
 
@@ -417,7 +417,7 @@ def test_a_library_that_is_wrong_is_not_used(
     # Unoptimised, to be quick.
     monkeypatch.setattr(native_build, "FLAGS", ["-O0", "-std=c++17", "-fPIC", "-shared"])
     monkeypatch.setattr(native, "dense_attention", half)
-    assert why_not() == "the compiled kernel does not agree with the oracle"
+    assert why_not() == "the compiled kernel does not agree with the reference implementation"
     assert list(fresh.iterdir()) == []
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.attention.effective import effective_matrix
-from bigbird_dna.attention.hashing import ITSELF
+from bigbird_dna.attention.dense import effective_matrix
+from bigbird_dna.attention.mechanisms.reformer import ITSELF
 from bigbird_dna.config import LayerShape, find_mechanism
 from tests.attention.problems import inputs
 

@@ -11,12 +11,19 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from bigbird_dna.attention import ATTENTIONS, Pattern, bigbird_attention, chunked, full_attention
-from bigbird_dna.attention.blocked import blocked_attention, gathered_attention
+from bigbird_dna.attention import PATTERN_ATTENTIONS, Pattern, bigbird_attention, chunked, full_attention
+from bigbird_dna.attention.blocked import (
+    attention_mask,
+    gathered_attention,
+    is_short,
+    make_gathered_blocks,
+    make_layout,
+    masked_attention,
+)
 from bigbird_dna.attention.call import Call
+from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.masked import _mask, is_short, masked_attention
-from bigbird_dna.attention.plan import make_layout, make_plan
+from bigbird_dna.config.mechanisms import OF_PATTERNS
 from tests.attention.problems import inputs, patterns, results, value_and_gradients
 
 GENOMICS_SMALL = Pattern(block_size=4, global_blocks=2, window_blocks=3, random_blocks=3, seed=1)
@@ -85,7 +92,7 @@ def test_each_implementation_equals_the_oracle(problem: Problem) -> None:
 
     blocks = pattern.blocks(shape[2])
     layout = make_layout(pattern, blocks)
-    plan = make_plan(pattern, blocks, shape[1], layer, torch.device("cpu"))
+    plan = make_gathered_blocks(pattern, blocks, shape[1], layer, torch.device("cpu"))
     bias = layout.padding_bias((shape[2],) * shape[0], made[0])
 
     def gathered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -312,7 +319,7 @@ def test_route_is_chosen_by_the_length_of_the_sequence() -> None:
 def test_no_query_is_without_a_key_under_the_mask() -> None:
     """Not even at padded positions, where some kernels would give NaN and hand it on to gradients."""
     q = torch.zeros(2, 2, 60, 4)
-    assert _mask(GENOMICS_SMALL, (60, 3), q, 0).any(dim=3).all()
+    assert attention_mask(GENOMICS_SMALL, (60, 3), q, 0).any(dim=3).all()
 
 
 def test_inputs_are_left_alone_and_inference_mode_works() -> None:
@@ -326,14 +333,14 @@ def test_inputs_are_left_alone_and_inference_mode_works() -> None:
 
 def test_an_empty_batch_gives_an_empty_result() -> None:
     q = torch.zeros(0, 2, 8, 4)
-    for attend in ATTENTIONS.values():
+    for attend in PATTERN_ATTENTIONS.values():
         assert attend(q, q, q, Pattern()).shape == q.shape
 
 
 def test_registry_names_callables_of_one_signature() -> None:
     q, k, v, _ = inputs(2, 2, 24, 4)
-    assert set(ATTENTIONS) >= {"bigbird", "full"}
-    for attend in ATTENTIONS.values():
+    assert set(PATTERN_ATTENTIONS) == set(OF_PATTERNS) >= {"bigbird", "full"}
+    for attend in PATTERN_ATTENTIONS.values():
         out = attend(q, k, v, GENOMICS_SMALL, lengths=torch.tensor([24, 9]), layer=1, dropout=0.0)
         assert out.shape == q.shape and (out[1, :, 9:] == 0).all()
 

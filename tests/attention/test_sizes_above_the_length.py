@@ -7,11 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.attention import joint
+from bigbird_dna.attention import mechanism as shared
 from bigbird_dna.config import LayerShape, find_mechanism, known_mechanisms
-from tests.attention import combiner_oracle
-from tests.attention.mechanism_oracle import HEADS, WIDTH, cluster_graph, masked_softmax
 from tests.attention.problems import inputs
+from tests.attention.reference_implementations import (
+    HEADS,
+    WIDTH,
+    cluster_graph,
+    cluster_parts,
+    masked_softmax,
+    matrix_of_parts,
+)
 from tests.attention.sizes import Largest
 
 TOKENS, FAR, FURTHER = 20, 3000, 5000
@@ -114,7 +120,7 @@ def test_clusters_above_the_length_keep_the_definition(name: str, causal: bool) 
         if name == "routing":
             matrix = masked_softmax(query @ key.T / math.sqrt(WIDTH), cluster_graph(row, 4) & past)
         else:
-            matrix = combiner_oracle.matrix(query, key, combiner_oracle.cluster_parts(row, 4, causal), "max")
+            matrix = matrix_of_parts(query, key, cluster_parts(row, 4, causal), "max")
         torch.testing.assert_close(module(q, k, v)[0, head], matrix @ v[0, head], rtol=0, atol=1e-12)
 
 
@@ -131,7 +137,7 @@ def test_clusters_above_the_length_make_nothing_beside_their_choice(name: str, c
 def test_many_short_sequences_are_worked_on_a_few_heads_at_a_time(name: str, causal: bool) -> None:
     """With the options as they come, whose blocks are larger than 16 tokens."""
     _, largest = run(name, build(name, causal, {}, 12, 64), 4, 12, 16, 64)
-    assert largest <= joint.ELEMENTS["cpu"]
+    assert largest <= shared.ELEMENTS["cpu"]
 
 
 @each_form
@@ -145,7 +151,7 @@ def test_no_tensor_is_larger_than_the_memory_that_is_allowed(
     options = {key: size for key, size in sizes.items() if key in known}
     module = build(name, causal, options, shape[1], width)
     whole, _ = run(name, module, *shape, width)
-    monkeypatch.setitem(joint.ELEMENTS, "cpu", allowed)
+    monkeypatch.setitem(shared.ELEMENTS, "cpu", allowed)
     parts, largest = run(name, module, *shape, width)
     assert largest <= allowed
     for mine, other in zip(parts, whole, strict=True):
@@ -159,6 +165,6 @@ def test_what_is_chosen_some_heads_at_a_time_is_the_same(name: str, monkeypatch:
     there = torch.ones(2, 1, 70, dtype=torch.bool)
     found = []
     for elements in (1 << 22, 10000, 1):
-        monkeypatch.setitem(joint.ELEMENTS, "cpu", elements)
+        monkeypatch.setitem(shared.ELEMENTS, "cpu", elements)
         found.append(module._hashed(q) if name == "reformer" else module.clusters(q, k, there))
     assert all(torch.equal(found[0], other) for other in found[1:]) and found[0].unique().numel() > 8

@@ -12,7 +12,7 @@ from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.huggingface.configuration import huggingface_config
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.settings import PretrainingSettings, Settings
-from tests.attention.mechanism_oracle import SMALL
+from tests.attention.reference_implementations import SMALL
 from tests.conftest import REPOSITORY
 from tests.model.test_neighbours import logits, made, watched
 from tests.toys import random_model, small_tokenizer

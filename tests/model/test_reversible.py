@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.attention.selection import selected
+from bigbird_dna.attention.recompute import selected
 from bigbird_dna.config import EncoderConfig, known_mechanisms
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model import reversible
@@ -16,8 +16,8 @@ from bigbird_dna.model.embeddings import layer_means
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.rotary import rotate
-from tests.attention.mechanism_oracle import SMALL as SIZES
-from tests.attention.mechanism_oracle import quick
+from tests.attention.reference_implementations import SMALL as SIZES
+from tests.attention.reference_implementations import quick
 from tests.toys import uneven_loss
 
 NAMES = ["bigbird", "full", *sorted(known_mechanisms())]
@@ -106,7 +106,7 @@ def test_what_was_picked_the_first_time_stands(name: str, monkeypatch: pytest.Mo
         chosen.append(selected(choose, count))
         return chosen[-1]
 
-    for module in ("centroids", "reformer"):
+    for module in ("clusters", "mechanisms.reformer"):
         monkeypatch.setattr(f"bigbird_dna.attention.{module}.selected", noting)
     out = encoder(IDS, LENGTHS)
     first = len(chosen)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bigbird_dna.attention import flex, flex_kernel
+from bigbird_dna.attention import flex, tiles
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
@@ -118,21 +118,21 @@ def test_no_step_waits_for_the_device_by_the_route_of_gpus(
     by_row: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but the kernel itself: lists of tiles are made, put together and moved."""
-    tiles: list[flex_kernel.Tiles] = []
+    made_tiles: list[tiles.Tiles] = []
 
-    def kernel(q: Tensor, k: Tensor, v: Tensor, made: flex_kernel.Tiles, *_: object) -> Tensor:
-        tiles.append(made)
+    def kernel(q: Tensor, k: Tensor, v: Tensor, made: tiles.Tiles, *_: object) -> Tensor:
+        made_tiles.append(made)
         return q + k + v
 
     monkeypatch.setattr(flex, "unavailable", lambda *_, **__: None)
     monkeypatch.setattr(flex, "serves_by_row", lambda *_, **__: by_row)
-    monkeypatch.setattr(flex, "_recipe", lambda *_: flex_kernel.Recipe(4, False))
-    monkeypatch.setattr(flex_kernel, "_compiled", lambda _: kernel)
+    monkeypatch.setattr(flex, "_recipe", lambda *_: flex.Recipe(4, False))
+    monkeypatch.setattr(flex, "_compiled", lambda _: kernel)
     assert_no_wait(*promoters())
-    rows = [len(made.full.counts) for made in tiles]
+    rows = [len(made.full.counts) for made in made_tiles]
     # Two steps of two micro-batches; of five rows one is so short that it needs no lists.
     assert rows == ([4] * 4 if by_row else [1] * 16)
-    assert all(made.full.ids.device.type == "meta" for made in tiles)
+    assert all(made.full.ids.device.type == "meta" for made in made_tiles)
 
 
 def assert_no_wait(network: nn.Module, objective: Any, more: Batch) -> None:

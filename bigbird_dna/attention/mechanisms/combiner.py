@@ -1,17 +1,304 @@
-"""Combiner (Ren et al. 2021, arXiv 2107.05768) by its plans; see `attention.combiner` for what they are."""
+"""Combiner: every token attends to every other, to near ones directly and to far ones through summaries.
 
-from collections.abc import Callable
+Ren et al. 2021, arXiv 2107.05768. For each query i the keys that it may see (all, or those up to i if causal)
+are parted into Ω⁰ and spans Ω¹ … Ωⁿ. With e(a, b) = exp(a · b / √K) and, for each span, one key and one query
+pooled of its tokens', k_Ω and q_Ω,
+
+    Z_i = Σ_{j ∈ Ω⁰} e(q_i, k_j) + Σ_r e(q_i, k_Ωr)
+    A_ij = e(q_i, k_j) / Z_i                                               for j in Ω⁰, directly
+    A_ij = e(q_i, k_Ωr) / Z_i · e(q_Ωr, k_j) / Σ_{l ∈ Ωr} e(q_Ωr, k_l)     for j in Ωr, through its summary
+
+so each row of A sums to 1 and no entry is 0: this is the effective matrix. It is never made. A query's scores
+are those of its direct keys and of its spans' keys, in one softmax, and a span's value is its own tokens'
+attention to themselves under q_Ω. A span without tokens has no part in it.
+
+With tokens in blocks of s, b(i) = i div s; or on a grid of m columns, row = i div m, col = i mod m:
+
+| plan | Ω⁰ (causal: up to i) | spans | causal spans |
+| --- | --- | --- | --- |
+| fixed | own block | other blocks | blocks before |
+| logsparse | i, i xor 1 | the other half of every dyadic block that i is in | those to the left |
+| axial vertical | own row and column | other columns without own row | their rows before |
+| axial horizontal | own row and column | other rows without own column | rows before, without own column |
+| axial rowmajor | own row | other rows, under the query of their token in own column | rows before |
+| routing | own cluster | other clusters | other clusters up to i |
+
+Rowmajor's summaries differ by column through q_Ω, which is the query of the span's token in the own column
+(pooled as elsewhere in a last row that has none); k_Ω is pooled. Routing is in `combiner_routing`. A mixture
+is the mean of two plans' outputs.
+
+Pooling is the maximum or mean of each component, of the tokens' own queries and keys or, with DeepSets, of
+relu(W x), W being learned, one for queries and one for keys, the same for all heads of a layer. Dropout acts
+on the joint softmax.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from bigbird_dna.attention.combiner.module import Combiner, Mixture, RoutingCombiner
-from bigbird_dna.attention.combiner.plans import axial, fixed, logsparse, rowmajor
-from bigbird_dna.attention.combiner.pooling import Pooling
-from bigbird_dna.attention.planned import Plan
+from bigbird_dna.attention.mechanism import (
+    Heads,
+    PlannedAttention,
+    PlannedLayer,
+    attended,
+    hide,
+    others,
+    plan_of_blocks,
+    recomputed,
+    scores,
+    triangle,
+    weigh,
+)
+from bigbird_dna.attention.mechanisms.sparse import (
+    Level,
+    levels,
+    other_blocks,
+    own_block_scores,
+    row_and_column_scores,
+    row_and_column_sum,
+    sibling_attention,
+    turned,
+)
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
-Part = Literal["fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"]
+Pooling = Literal["max", "mean", "deepsets_max", "deepsets_mean"]
+
+
+def pool(x: Tensor, present: Tensor, largest: bool) -> Tensor:
+    """Maximum, or mean, of the tokens that are present, (…, S, K) → (…, K)."""
+    if largest:
+        return _filled(_hidden(x, present).amax(-2))
+    return x.masked_fill(~present[..., None], 0).sum(-2) / present.sum(-1, keepdim=True).clamp(min=1)
+
+
+def pool_others(x: Tensor, present: Tensor, largest: bool) -> Tensor:
+    """For each token maximum, or mean, of the others that are present, (…, S, K) → (…, S, K)."""
+    if not largest:
+        x = x.masked_fill(~present[..., None], 0)
+        others = present.sum(-1, keepdim=True) - present.long()
+        return (x.sum(-2, keepdim=True) - x) / others.clamp(min=1)[..., None]
+    x = _hidden(x, present)
+    first, place = x.max(-2, keepdim=True)
+    own = place == torch.arange(x.shape[-2], device=x.device)[:, None]
+    second = x.masked_fill(own, -math.inf).amax(-2, keepdim=True)
+    return _filled(torch.where(own, second, first))
+
+
+def pool_up_to(x: Tensor, largest: bool) -> Tensor:
+    """For each token maximum, or mean, of those up to itself, (…, S, K) → (…, S, K)."""
+    if largest:
+        return x.cummax(-2).values
+    return x.cumsum(-2) / torch.arange(1, x.shape[-2] + 1, device=x.device)[:, None]
+
+
+def shifted(x: Tensor) -> Tensor:
+    """What the token before has; zero for the first, (…, S, K) → (…, S, K)."""
+    return pad(x[..., :-1, :], (0, 0, 1, 0))
+
+
+def _hidden(x: Tensor, present: Tensor) -> Tensor:
+    return x.masked_fill(~present[..., None], -math.inf)
+
+
+def _filled(x: Tensor) -> Tensor:
+    """Zero where no token was present."""
+    return x.masked_fill(x == -math.inf, 0)
+
+
+def block_attention(inputs: Heads, by_column: bool = False) -> Tensor:
+    """Attention of blocks, (B, H, N, S, K), `present` (B, 1 or H, N, S) → (B, H, N, S, K).
+
+    A causal problem's queries see blocks before their own. With `by_column` a block's summary for the c-th
+    query of another block is that under the query of the block's own c-th token.
+    """
+    q, k, v, pooled_q, pooled_k, present, largest, _, dropout, _ = inputs
+    blocks, size = q.shape[2:4]
+    span_q = pool(pooled_q, present, largest)[..., None, :]  # (B, H, N, 1, K)
+    span_k = pool(pooled_k, present, largest)  # (B, H, N, K)
+    if by_column:
+        span_q = torch.where(present[..., None], q, span_q)
+    span_v = attended(span_q, k, v, present[..., None, :])  # (B, H, N, 1 or S, K)
+
+    near = own_block_scores(inputs)
+    seen = present.any(-1)[:, :, None] & other_blocks(inputs)  # (B, 1 or H, N, N)
+    far = torch.unflatten(scores(q.flatten(2, 3), span_k), 2, (blocks, size))
+    far = hide(far, seen[..., None, :])  # (B, H, N, S, N)
+
+    weights = weigh(torch.cat([near, far], -1), dropout)
+    near, far = torch.split(weights, [size, blocks], -1)
+    if by_column:
+        summed = far.transpose(2, 3) @ span_v.transpose(2, 3)  # (B, H, S, N, K)
+        return near @ v + summed.transpose(2, 3)
+    summed = far.flatten(2, 3) @ span_v[..., 0, :]
+    return near @ v + torch.unflatten(summed, 2, (blocks, size))
+
+
+def grid_attention(inputs: Heads, vertical: bool) -> Tensor:
+    """Attention on a grid filled row by row, (B, H, rows, columns, K) → the same."""
+    if vertical:
+        return _attention_over_columns(inputs, inputs.causal)
+    columns = inputs.map(turned)._replace(present=turned(inputs.present))
+    return turned(_attention_over_columns(columns, False))
+
+
+def _attention_over_columns(inputs: Heads, prefixes: bool) -> Tensor:
+    """Attention on the grid as laid, (B, H, R, C, K); spans are columns without the query's row.
+
+    With `prefixes` they end before it: the grid was filled row by row, and what comes later is not to be
+    seen. A causal problem without it was filled column by column: columns before the own one are seen whole.
+    """
+    q = inputs.q
+    rows, columns = q.shape[2:4]
+    span_k: Tensor
+    span_v: Tensor
+    span_k, span_v, exists = recomputed(_summaries, inputs, prefixes)
+    along_row, along_column = row_and_column_scores(inputs)
+    aside = others(columns, q)
+    if inputs.causal and not prefixes:
+        aside = triangle(columns, q, -1)
+    through = hide(scores(q, span_k), exists[..., None, :] & aside)  # (B, H, R, C, C)
+    weights = weigh(torch.cat([along_row, along_column, through], -1), inputs.dropout)
+    along_row, along_column, through = torch.split(weights, [columns, rows, columns], -1)
+    return row_and_column_sum(along_row, along_column, inputs.v) + through @ span_v
+
+
+def _summaries(inputs: Heads, prefixes: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys and values of spans by row and column, (B, H, R, C, K), and which have tokens, (B, 1, R, C)."""
+    _, k, v, pooled_q, pooled_k, present, largest, _, _, _ = inputs
+    rows = k.shape[2]
+    pooled_q, pooled_k, k, v = map(turned, (pooled_q, pooled_k, k, v))  # (B, H, C, R, K)
+    present = turned(present)  # (B, 1, C, R)
+    if prefixes:  # rows before a token are filled if its own is
+        span_q, span_k = (shifted(pool_up_to(x, largest)) for x in (pooled_q, pooled_k))
+        seen = triangle(rows, k, -1)
+        exists = (torch.arange(rows, device=k.device) > 0).expand_as(present)
+    else:
+        span_q, span_k = (pool_others(x, present, largest) for x in (pooled_q, pooled_k))
+        seen = present[..., None, :] & others(rows, k)
+        exists = seen.any(-1)
+    span_v = attended(span_q, k, v, seen)
+    return turned(span_k), turned(span_v), turned(exists)
+
+
+def summaries(inputs: Heads, count: int) -> Iterator[Level]:
+    """Keys and values (B, H, N, K) of the blocks of each level, and which have tokens (B, 1, N).
+
+    Those of level 0 are single tokens.
+    """
+    yield inputs.k, inputs.v, inputs.present
+    for level in range(1, count):
+        _, k, v, pooled_q, pooled_k, present, largest, *_ = inputs.in_blocks(1 << level)
+        key, value = recomputed(_summary, k, v, pooled_q, pooled_k, present, largest)
+        yield key, value, present.any(-1)
+
+
+def _summary(
+    k: Tensor, v: Tensor, pooled_q: Tensor, pooled_k: Tensor, present: Tensor, largest: bool
+) -> tuple[Tensor, Tensor]:
+    """One key and value for each block, (B, H, N, K), of its tokens' (B, H, N, S, K)."""
+    query = pool(pooled_q, present, largest)[..., None, :]
+    value = attended(query, k, v, present[..., None, :])[..., 0, :]
+    return pool(pooled_k, present, largest), value
+
+
+def fixed(span: int) -> PlannedAttention:
+    """Blocks of `span` tokens."""
+    return plan_of_blocks(block_attention, span, lambda blocks, size: size + blocks)
+
+
+def rowmajor(columns: int) -> PlannedAttention:
+    """Rows of a grid of `columns` columns, summarized for each column."""
+
+    def attend(rows: Heads) -> Tensor:
+        return block_attention(rows, by_column=True)
+
+    return plan_of_blocks(attend, columns, lambda rows, row: row + rows)
+
+
+def axial(columns: int, vertical: bool) -> PlannedAttention:
+    """Own row and column of a grid of `columns` columns; the spans are columns, or rows."""
+
+    def attend(grid: Heads) -> Tensor:
+        return grid_attention(grid, vertical)
+
+    def scores(rows: int, row: int) -> int:
+        return 2 * row + rows if vertical else row + 2 * rows
+
+    return plan_of_blocks(attend, columns, scores)
+
+
+def logsparse() -> PlannedAttention:
+    """Halves of dyadic blocks."""
+
+    def attend(inputs: Heads) -> Tensor:
+        return sibling_attention(inputs, summaries)
+
+    return PlannedAttention(attend, lambda tokens: 1 + levels(tokens), lambda tokens: 1 << levels(tokens))
+
+
+class Combiner(PlannedLayer):
+    """One plan of how keys are parted, and how a span's tokens become one query and one key.
+
+    Examples
+    --------
+    >>> attention = Combiner(LayerShape(heads=2, width=4), fixed(span=3), "max")
+    >>> q, k, v = torch.randn(3, 1, 2, 10, 4)
+    >>> attention(q, k, v).shape
+    torch.Size([1, 2, 10, 4])
+    """
+
+    def __init__(self, shape: LayerShape, plan: PlannedAttention, pooling: Pooling) -> None:
+        super().__init__(shape, plan)
+        self.largest = pooling.endswith("max")
+        self.features = _Features(shape.width) if pooling.startswith("deepsets") else None
+
+    def pooled(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """What summaries are pooled of: queries and keys, or learned features of them."""
+        return (q, k) if self.features is None else self.features(q, k)
+
+
+class _Features(nn.Module):
+    """DeepSets: what is pooled is relu(W x), W (K, K) for queries and another one for keys."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        # Drawn so that the features are of the size of what they are made from (He et al. 2015).
+        deviation = (2 / width) ** 0.5
+        self.query = nn.Parameter(torch.empty(width, width).normal_(std=deviation))
+        self.key = nn.Parameter(torch.empty(width, width).normal_(std=deviation))
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return (q @ self.query.to(q.dtype).T).relu(), (k @ self.key.to(k.dtype).T).relu()
+
+
+class Mixture(PlannedLayer):
+    """The mean of several plans."""
+
+    def __init__(self, shape: LayerShape, parts: Sequence[Combiner]) -> None:
+        def attend(inputs: Heads) -> Tensor:
+            outs = []
+            for part in parts:
+                pooled_q, pooled_k = part.pooled(inputs.q, inputs.k)
+                own = inputs._replace(pooled_q=pooled_q, pooled_k=pooled_k, largest=part.largest)
+                outs.append(recomputed(part.plan.attend, own))
+            return sum(outs[1:], outs[0]) / len(outs)  # type: ignore[no-any-return]
+
+        def scores(tokens: int) -> int:
+            return max(part.plan.scores(tokens) for part in parts)
+
+        def places(tokens: int) -> int:
+            return max(part.plan.places(tokens) for part in parts)
+
+        super().__init__(shape, PlannedAttention(attend, scores, places))
+        self.parts = nn.ModuleList(parts)
+
+
+PlanName = Literal["fixed", "logsparse", "axial_vertical", "axial_horizontal", "axial_rowmajor"]
 
 
 class CombinerOptions(Section):
@@ -19,40 +306,30 @@ class CombinerOptions(Section):
 
     pooling: Pooling = Field(
         default="max",
-        description="how a span's tokens become one key and query; deepsets: of learnt features of them",
+        description="how a span's tokens become one key and query; deepsets: of learned features of them",
     )
 
 
-class FixedOptions(CombinerOptions):
+class CombinerFixedOptions(CombinerOptions):
     """Of blocks."""
 
     span: int = Field(default=64, ge=1, description="tokens of a block")
 
 
-class AxialOptions(CombinerOptions):
+class CombinerAxialOptions(CombinerOptions):
     """Of rows and columns."""
 
     columns: int = Field(default=64, ge=1, description="tokens of a row")
 
 
-class RoutingOptions(CombinerOptions):
-    """Of clusters."""
-
-    clusters: int = Field(default=32, ge=1, description="directions that tokens are sorted by, for each head")
-    span: int = Field(default=128, ge=1, description="tokens; a larger cluster is cut into several")
-    decay: float = Field(
-        default=0.999, ge=0, le=1, description="share of a cluster's direction that a training step keeps"
-    )
-
-
-class MixtureOptions(FixedOptions, AxialOptions):
+class CombinerMixtureOptions(CombinerFixedOptions, CombinerAxialOptions):
     """Of two plans."""
 
-    first: Part = Field(default="axial_vertical", description="a plan")
-    second: Part = Field(default="axial_horizontal", description="the other one")
+    first: PlanName = Field(default="axial_vertical", description="a plan")
+    second: PlanName = Field(default="axial_horizontal", description="the other one")
 
 
-def plan(part: Part, options: Any) -> Plan:
+def plan(part: PlanName, options: Any) -> PlannedAttention:
     """A plan without parameters, of the options that it has."""
     match part:
         case "fixed":
@@ -67,27 +344,21 @@ def plan(part: Part, options: Any) -> Plan:
             return rowmajor(options.columns)
 
 
-def _building(part: Part) -> Callable[[LayerShape, Any], Combiner]:
+def _building(part: PlanName) -> Callable[[LayerShape, Any], Combiner]:
     return lambda shape, options: Combiner(shape, plan(part, options), options.pooling)
 
 
-def _mixture(shape: LayerShape, options: MixtureOptions) -> Mixture:
+def _mixture(shape: LayerShape, options: CombinerMixtureOptions) -> Mixture:
     parts = (options.first, options.second)
     return Mixture(shape, [Combiner(shape, plan(part, options), options.pooling) for part in parts])
 
 
-def _routing(shape: LayerShape, options: RoutingOptions) -> RoutingCombiner:
-    return RoutingCombiner(shape, options.pooling, options.clusters, options.span, options.decay)
-
-
-_ROUTING_COST = "(L + clusters · span) · (K + span + clusters + L / span)"
 _AXIAL_COST = "L · (K + columns + L / columns)"
 MECHANISMS = (
-    Mechanism("combiner_fixed", FixedOptions, _building("fixed"), "L · (K + span + L / span)"),
+    Mechanism("combiner_fixed", CombinerFixedOptions, _building("fixed"), "L · (K + span + L / span)"),
     Mechanism("combiner_logsparse", CombinerOptions, _building("logsparse"), "L · K · log L"),
-    Mechanism("combiner_axial_vertical", AxialOptions, _building("axial_vertical"), _AXIAL_COST),
-    Mechanism("combiner_axial_horizontal", AxialOptions, _building("axial_horizontal"), _AXIAL_COST),
-    Mechanism("combiner_axial_rowmajor", AxialOptions, _building("axial_rowmajor"), _AXIAL_COST),
-    Mechanism("combiner_routing", RoutingOptions, _routing, _ROUTING_COST),
-    Mechanism("combiner_mixture", MixtureOptions, _mixture, "of both plans"),
+    Mechanism("combiner_axial_vertical", CombinerAxialOptions, _building("axial_vertical"), _AXIAL_COST),
+    Mechanism("combiner_axial_horizontal", CombinerAxialOptions, _building("axial_horizontal"), _AXIAL_COST),
+    Mechanism("combiner_axial_rowmajor", CombinerAxialOptions, _building("axial_rowmajor"), _AXIAL_COST),
+    Mechanism("combiner_mixture", CombinerMixtureOptions, _mixture, "of both plans"),
 )

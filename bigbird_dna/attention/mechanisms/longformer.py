@@ -1,9 +1,119 @@
-"""Longformer (Beltagy et al. 2020, arXiv 2004.05150); see `attention.longformer`."""
+"""Longformer: a window around each token, dilated or not, and global tokens.
 
+Beltagy et al. 2020, arXiv 2004.05150, section 3. A token i sees every j with |i - j| ≤ w D and i - j a
+multiple of D, and the first g tokens, in one softmax. These, the global ones, see every token, by queries,
+keys and values of projections of their own:
+
+    o_i = Σ_j softmax_j(q'_i · k'_j / √K) v'_j,    q' = x W_q + b_q, k' = x W_k + b_k, v' = x W_v + b_v
+
+which are made from the layer's input x, without rotary positions. Keys and values of all tokens are never
+made: q'_i · k'_j = (q'_i W_kᵀ) · x_j + q'_i · b_k, and o_i = (Σ_j a_ij x_j) W_v + (Σ_j a_ij) b_v, which takes
+g products of a head with x, not K. What q'_i · b_k adds is the same for all keys, and cancels.
+
+A dilated window is a plain one of each of D interleaved sequences. These are cut into blocks; a block's
+queries see the keys from `reach` before it to `reach` after it.
+
+Axes: B batch, H heads, L tokens, D interleaved sequences or hidden width, N blocks, S tokens of a block, W
+keys of a block, G global tokens, K head width. Time for a head is L (W + G) K.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
 from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
+from torch.nn.functional import pad
 
-from bigbird_dna.attention.longformer import Longformer
+from bigbird_dna.attention.dense import effective_matrix
+from bigbird_dna.attention.mechanism import (
+    Heads,
+    PlannedAttention,
+    PlannedLayer,
+    hide,
+    recomputed,
+    scores,
+    weigh,
+)
 from bigbird_dna.config import LayerShape, Mechanism, Section
+
+SMALLEST = 32
+"""Tokens of a block; smaller ones make products that take longer."""
+TOGETHER = 1024
+"""Tokens of the blocks that are worked on at once, and again in the backward pass."""
+
+
+def window_attention(inputs: Heads, reach: int, dilation: int = 1, globals_: int = 0) -> Tensor:
+    """Attention of a sequence, (B, H, L, K) → (B, H, L, K).
+
+    A query sees `reach` · `dilation` tokens on each side, every `dilation`-th one, and the first `globals_`,
+    once, in one softmax. Causal: of all these those up to its own.
+    """
+    q, k, v, present = inputs.q, inputs.k, inputs.v, inputs.present
+    tokens = q.shape[2]
+    reach, dilation = within(tokens, reach, dilation)
+    place = torch.arange(tokens, device=q.device)
+    size = max(reach, SMALLEST)
+    after = 0 if inputs.causal else reach
+    front = slice(0, min(globals_, tokens))
+
+    blocks = _blocks(q, dilation, size)  # (B, H, D, N, S, K)
+    keys, values = (_around(x, dilation, size, reach, after) for x in (k, v))  # (B, H, D, N, W, K)
+    near_present = (present & (place >= globals_))[..., None]
+    seen = _around(near_present, dilation, size, reach, after)[..., 0]  # (B, 1, D, N, W)
+    key, query = (torch.arange(count, device=q.device) for count in (size + reach + after, size))
+    offset = key - query[:, None]
+    band = (offset >= 0) & (offset <= reach + after)
+    far = blocks[..., :0]  # scores of global tokens, (B, H, D, N, S, G)
+    if globals_:
+        seen_far = present[..., None, front]  # (B, 1, 1, G)
+        if inputs.causal:
+            seen_far = seen_far & (place[:, None] >= place[front])
+        far = _blocks(hide(scores(q, k[:, :, front]), seen_far), dilation, size)
+
+    def attend(blocks: Tensor, keys: Tensor, values: Tensor, seen: Tensor, far: Tensor) -> Tensor:
+        """What the windows give, and the weights of global tokens, side by side."""
+        near = hide(scores(blocks, keys), seen[..., None, :] & band)
+        weights = weigh(torch.cat([near, far], -1), inputs.dropout)
+        near, far = torch.split(weights, [near.shape[-1], far.shape[-1]], -1)
+        return torch.cat([near @ values, far], -1)
+
+    some = max(1, TOGETHER // size)
+    groups = zip(*(torch.split(x, some, 3) for x in (blocks, keys, values, seen, far)), strict=True)
+    out = _back(torch.cat([recomputed(attend, *group) for group in groups], 3), tokens)
+    out, far = torch.split(out, [v.shape[3], far.shape[-1]], -1)
+    return out + far @ v[:, :, front] if globals_ else out
+
+
+def within(tokens: int, reach: int, dilation: int) -> tuple[int, int]:
+    """The same window without what lies beyond the ends of so many tokens, reach and dilation.
+
+    Where not even the next key is within, the own token is all of it, and nothing need be interleaved.
+    """
+    reach = min(reach, tokens // dilation)
+    return reach, dilation if reach else 1
+
+
+def _interleaved(x: Tensor, dilation: int, size: int) -> Tensor:
+    """(B, H, L, …) → (B, H, D, N S, …): token i is the (i div D)-th of sequence i mod D."""
+    x = pad(x, (0, 0, 0, -x.shape[2] % (dilation * size)))
+    return torch.unflatten(x, 2, (-1, dilation)).transpose(2, 3)
+
+
+def _blocks(x: Tensor, dilation: int, size: int) -> Tensor:
+    return torch.unflatten(_interleaved(x, dilation, size), 3, (-1, size))
+
+
+def _around(x: Tensor, dilation: int, size: int, before: int, after: int) -> Tensor:
+    """What is in each block and beside it, (B, H, L, K) → (B, H, D, N, before + S + after, K)."""
+    x = pad(_interleaved(x, dilation, size), (0, 0, before, after))
+    return x.unfold(3, before + size + after, size).transpose(-1, -2)
+
+
+def _back(x: Tensor, tokens: int) -> Tensor:
+    """(B, H, D, N, S, …) → (B, H, L, …)."""
+    return x.flatten(3, 4).transpose(2, 3).flatten(2, 3)[:, :, :tokens]
 
 
 class LongformerOptions(Section):
@@ -14,8 +124,80 @@ class LongformerOptions(Section):
     global_tokens: int = Field(default=1, ge=0, description="first tokens that see all and are seen by all")
 
 
-def _build(shape: LayerShape, options: LongformerOptions) -> Longformer:
-    return Longformer(shape, options.window, options.dilation, options.global_tokens)
+class Longformer(nn.Module):
+    """A window, dilated or not, and global tokens."""
+
+    def __init__(self, shape: LayerShape, options: LongformerOptions) -> None:
+        super().__init__()
+        window, dilation, globals_ = options.window, options.dilation, options.global_tokens
+        self.shape, self.globals = shape, globals_
+
+        def attend(inputs: Heads) -> Tensor:
+            return window_attention(inputs, window, dilation, globals_)
+
+        def scores(tokens: int) -> int:
+            reach, _ = within(tokens, window, dilation)
+            return max(reach, SMALLEST) + 2 * reach + min(globals_, tokens)
+
+        def places(tokens: int) -> int:
+            reach, apart = within(tokens, window, dilation)
+            return tokens + -tokens % (apart * max(reach, SMALLEST))
+
+        self.local = PlannedLayer(shape, PlannedAttention(attend, scores, places))
+        own = [nn.Linear(shape.hidden, shape.hidden) if globals_ else None for _ in range(3)]
+        self.query, self.key, self.value = own
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        dropout: float = 0.0,
+        hidden: Tensor,
+    ) -> Tensor:
+        """Attention of q, k, v (B, H, L, K) → (B, H, L, K), zero at padding; see `config.mechanisms`."""
+        out: Tensor = self.local(q, k, v, lengths=lengths, dropout=dropout)
+        if self.value is None or not len(out):
+            return out
+        front = min(self.globals, q.shape[2])
+        weights = self.global_weights(hidden.to(out.dtype), lengths)
+        weights = drop(weights, dropout) if dropout else weights
+        seen = torch.einsum("bhgl,bld->bhgd", weights, hidden.to(weights.dtype))
+        by_head = torch.unflatten(self.value.weight.to(seen.dtype), 0, (self.shape.heads, -1))  # (H, K, D)
+        bias = torch.unflatten(self.value.bias.to(seen.dtype), 0, (self.shape.heads, 1, -1))  # (H, 1, K)
+        first = seen @ by_head.mT + weights.sum(-1, keepdim=True) * bias
+        if lengths is not None:
+            present = torch.arange(front) < torch.as_tensor(lengths).cpu()[:, None]
+            first = first.masked_fill(~present[:, None, :, None].to(first.device), 0)
+        out[:, :, :front] = first.to(out.dtype)
+        return out
+
+    def global_weights(self, hidden: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
+        """Weights of the global tokens' rows by the layer's input (B, L, D): (B, H, G, L)."""
+        assert self.query is not None and self.key is not None
+        tokens, heads = hidden.shape[1], self.shape.heads
+        front = min(self.globals, tokens)
+        query = hidden[:, :front] @ self.query.weight.to(hidden.dtype).T + self.query.bias.to(hidden.dtype)
+        query = torch.unflatten(query, 2, (heads, -1)).transpose(1, 2)  # (B, H, G, K)
+        by_head = torch.unflatten(self.key.weight.to(hidden.dtype), 0, (heads, -1))  # (H, K, D)
+        turned = (query / math.sqrt(self.shape.width)) @ by_head  # (B, H, G, D)
+        score = torch.einsum("bhgd,bld->bhgl", turned, hidden)
+        place = torch.arange(tokens, device=hidden.device)
+        ends = [tokens] * len(hidden) if lengths is None else lengths
+        seen = (place < torch.as_tensor(ends).to(place.device)[:, None])[:, None, None]  # (B, 1, 1, L)
+        if self.shape.causal:
+            seen = seen & (place <= place[:front, None])
+        return weigh(hide(score, seen))
+
+    def matrix(self, q: Tensor, k: Tensor, hidden: Tensor) -> Tensor:
+        """The effective matrix (B, H, L, L); global tokens' rows are of values of their own."""
+        local = effective_matrix(self.local, q, k)
+        if self.value is None:
+            return local
+        first = self.global_weights(hidden.to(q.dtype), None)
+        return torch.cat([first, local[:, :, first.shape[2] :]], 2)
 
 
-MECHANISMS = (Mechanism("longformer", LongformerOptions, _build, "L · (K + window + global_tokens)"),)
+MECHANISMS = (Mechanism("longformer", LongformerOptions, Longformer, "L · (K + window + global_tokens)"),)

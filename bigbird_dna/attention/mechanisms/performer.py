@@ -1,9 +1,48 @@
-"""Performer (Choromanski et al. 2021, arXiv 2009.14794); see `attention.performer`."""
+"""Performer: softmax attention by random features, linear in the length (FAVOR+).
 
+Choromanski et al. 2021, arXiv 2009.14794. With x = K^(-1/4) q or K^(-1/4) k and F random directions ω,
+
+    φ(x) = exp(ω x - |x|² / 2) / √F,      E φ(q) · φ(k) = exp(q · k / √K)
+    A_ij = φ(q_i) · φ(k_j) / Σ_l φ(q_i) · φ(k_l)
+
+so rows sum to 1, every entry is positive, and (φ(Q) (φ(K)ᵀ V)) never makes A. The directions are orthogonal
+in groups of K, each of the length of a normal vector (their section 2.4), and differ by head.
+
+Exponents are taken less a stabilizer that cancels in A. Of all keys it is the largest exponent of each
+feature. Causal, each key has its own largest exponent μ_j, and a query the largest μ_j up to it: no bit of a
+token's result depends on later ones, as it does where one stabilizer is taken over the sequence. No ε is
+added, so that A is what is written above; where a denominator would be no number it is the smallest one.
+
+Axes: B batch, H heads, L tokens, K head width, F features, N chunks, C tokens of a chunk. Time is L K F.
+"""
+
+import torch
 from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import pad
 
-from bigbird_dna.attention.performer import Performer
+from bigbird_dna.attention.mechanism import AttentionLayer, HeadSlice, by_parts, recomputed, triangle
+from bigbird_dna.attention.recompute import Redrawn, standing
 from bigbird_dna.config import LayerShape, Mechanism, Section
+
+CHUNK = 128
+"""Tokens whose sums over what is before them are taken together; causal only."""
+TOGETHER = 1024
+"""Tokens whose features are made together, where all are seen."""
+
+
+class Directions(Redrawn):
+    """ω (H, F, K): orthogonal in groups of K, of the lengths of normal vectors."""
+
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        heads, features, width = shape
+        groups = -(-features // width)
+        square = super().draw((heads, groups, width, width), generator)
+        turned, triangular = torch.linalg.qr(square.double())
+        turned = turned * triangular.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # evenly distributed
+        lengths = super().draw((heads, groups, width, width), generator).double().norm(dim=-1, keepdim=True)
+        directions: Tensor = (turned.mT * lengths).flatten(1, 2)[:, :features].float()
+        return directions
 
 
 class PerformerOptions(Section):
@@ -14,8 +53,107 @@ class PerformerOptions(Section):
     seed: int = Field(default=0, ge=0, description="of the random features")
 
 
-def _build(shape: LayerShape, options: PerformerOptions) -> Performer:
-    return Performer(shape, options.features, options.redraw, options.seed)
+class Performer(AttentionLayer):
+    """FAVOR+, whose error falls with the root of the number of features.
+
+    Dropout has no part in it, as there are no weights to drop.
+    """
+
+    def __init__(self, shape: LayerShape, options: PerformerOptions) -> None:
+        super().__init__()
+        self.shape = shape
+        drawn = (shape.heads, options.features, shape.width)
+        self.directions = Directions(drawn, options.seed, shape.layer, options.redraw)
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
+        """Attention by the features of this time; `dropout` is of no use, as there are no weights."""
+        tokens, width = q.shape[2:]
+        present = present[..., None]  # (B, 1, L, 1)
+        directions = standing(self.directions.drawn)
+
+        def attend(part: HeadSlice, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            wide = torch.promote_types(value.dtype, torch.float32)
+            given = (query.to(wide), key.to(wide), value.to(wide), directions[part[1]].to(wide))
+            if self.shape.causal:
+                return prefix_attention(*given).to(value.dtype)
+            return whole_attention(*given, present[part[0]]).to(value.dtype)
+
+        each = tokens * (4 * directions.shape[1] + 8 * width)
+        # Autocast would make every product narrow again, whose exponential then is off or infinite.
+        with torch.autocast(q.device.type, enabled=False):
+            return by_parts(attend, (q, k, v), each)
 
 
-MECHANISMS = (Mechanism("performer", PerformerOptions, _build, "L · (K + features)", drops=False),)
+def exponents(x: Tensor, directions: Tensor) -> Tensor:
+    """ω x - |x|² / 2 of queries or keys (B, H, L, K), before their scaling, (B, H, L, F)."""
+    x = x * x.shape[3] ** -0.25
+    return x @ directions.mT - x.square().sum(-1, keepdim=True) / 2
+
+
+def whole_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor, present: Tensor) -> Tensor:
+    """Attention to all keys, (B, H, L, K); `directions` (H, F, K), `present` (B, 1, L, 1): not padding.
+
+    Features are made of so many tokens at a time, and again in the backward pass.
+    """
+    parts = [torch.split(x, TOGETHER, 2) for x in (q, k, v, present)]
+    with torch.no_grad():
+        tops = [
+            _hidden(exponents(k, directions), seen).amax(2, keepdim=True)
+            for _, k, _, seen in zip(*parts, strict=True)
+        ]
+        largest = torch.stack(tops).amax(0)  # (B, H, 1, F)
+
+    def of_keys(k: Tensor, v: Tensor, present: Tensor) -> Tensor:
+        keys = (_hidden(exponents(k, directions), present) - largest).exp()
+        return keys.mT @ pad(v, (0, 1), value=1)  # (B, H, F, K + 1): the denominator is one more component
+
+    def of_queries(q: Tensor, sums: Tensor) -> Tensor:
+        a = exponents(q, directions) + largest
+        out = (a - a.detach().amax(-1, keepdim=True)).exp() @ sums
+        # Each query has a feature of exponent 0 and some key has it too: no denominator is below 1.
+        return out[..., :-1] / out[..., -1:]
+
+    sums = sum(recomputed(of_keys, k, v, seen) for _, k, v, seen in zip(*parts, strict=True))
+    return torch.cat([recomputed(of_queries, q, sums) for q in parts[0]], 2)
+
+
+def _hidden(exponents: Tensor, present: Tensor) -> Tensor:
+    return exponents.masked_fill(~present, torch.finfo(exponents.dtype).min)
+
+
+def prefix_attention(q: Tensor, k: Tensor, v: Tensor, directions: Tensor) -> Tensor:
+    """Attention to the keys up to each query; as `whole_attention`. Padding is seen by padding alone."""
+    tokens = v.shape[2]
+    a, b = exponents(q, directions), exponents(k, directions)
+    own = b.detach().amax(-1)  # μ (B, H, L)
+    largest = own.cummax(2).values
+    keys = (b - own[..., None]).exp()
+    queries = (a - a.detach().amax(-1, keepdim=True)).exp()
+    counted = pad(v, (0, 1), value=1)  # (B, H, L, K + 1), as in `of_keys`
+    missing = -tokens % CHUNK
+    if missing:
+        keys, queries, counted = (pad(x, (0, 0, 0, missing)) for x in (keys, queries, counted))
+        own, largest = (torch.cat([x, x[..., -1:].expand(-1, -1, missing)], 2) for x in (own, largest))
+    keys, queries, counted, own, largest = (
+        torch.unflatten(x, 2, (-1, CHUNK)) for x in (keys, queries, counted, own, largest)
+    )
+    scale = (own[..., None, :] - largest[..., None]).masked_fill(~triangle(CHUNK, v), -torch.inf).exp()
+    within = ((queries @ keys.mT) * scale) @ counted  # (B, H, N, C, K + 1)
+    out = torch.cat([within[:, :, :1], _before(queries, keys, counted, own, largest, within)], 2)
+    out = out.flatten(2, 3)[:, :, :tokens]
+    return out[..., :-1] / out[..., -1:].clamp(min=torch.finfo(out.dtype).tiny)
+
+
+def _before(q: Tensor, k: Tensor, v: Tensor, own: Tensor, largest: Tensor, within: Tensor) -> Tensor:
+    """Of all chunks but the first, sums within them and over the chunks before, (B, H, N - 1, C, K + 1)."""
+    ends = largest[..., -1]  # (B, H, N)
+    sums = k.mT @ (v * (own - ends[..., None]).exp()[..., None])  # (B, H, N, F, K + 1)
+    parts, total = [], sums[:, :, 0]
+    for chunk in range(1, q.shape[2]):
+        scale = (ends[:, :, chunk - 1, None] - largest[:, :, chunk]).exp()
+        parts.append(within[:, :, chunk] + (q[:, :, chunk] @ total) * scale[..., None])
+        total = total * (ends[:, :, chunk - 1] - ends[:, :, chunk]).exp()[..., None, None] + sums[:, :, chunk]
+    return torch.stack(parts, 2) if parts else within[:, :, 1:]
+
+
+MECHANISMS = (Mechanism("performer", PerformerOptions, Performer, "L · (K + features)", drops=False),)

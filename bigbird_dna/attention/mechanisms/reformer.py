@@ -1,11 +1,123 @@
-"""Reformer's attention (Kitaev et al. 2020, arXiv 2001.04451); see `attention.hashing`."""
+"""Reformer's attention: queries are the keys, and a token sees those that hash like it.
 
+Kitaev et al. 2020, arXiv 2001.04451, section 2 and App. A. In each of R rounds a token x falls into the
+bucket argmax [x R; -x R] of random rotations R; tokens are sorted by bucket, those of a bucket by position,
+and cut into chunks of m. P_i^r are the tokens of i's bucket in its chunk and the one before. Keys are the
+queries, scaled to the length √K, and i sees all of P_i = P_i^1 ∪ … ∪ P_i^R but itself; itself only where it
+is alone. With z_i^r the log-sum-exp of round r,
+
+    o_i = Σ_r exp(z_i^r - z_i) Σ_{j ∈ P_i^r} exp(q_i · k_j / √K - ln N_ij - z_i^r) v_j
+
+where z_i is that of all rounds and N_ij the number of rounds in which i sees j: so each counts once, and o_i
+is softmax attention over P_i. It nears that over all tokens as rounds grow.
+
+Where a chunk ends depends on how many tokens hash below it, later ones included. So there is no causal form.
+
+Axes: B batch, H heads, R rounds, L tokens, N chunks, M tokens of a chunk, K head width. Time is R L M (K +
+R), and that of the hashes R L K buckets.
+"""
+
+import math
 from typing import Self
 
+import torch
 from pydantic import Field, model_validator
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+from torch.nn.functional import normalize, pad
 
-from bigbird_dna.attention.reformer import Reformer
+from bigbird_dna.attention.mechanism import AttentionLayer, HeadSlice, blocks_of, by_parts, hide, recomputed
+from bigbird_dna.attention.recompute import Redrawn, selected
 from bigbird_dna.config import LayerShape, Mechanism, Section
+
+ITSELF = -1e5
+"""A token's score of itself: it counts where there is nothing else."""
+NOWHERE = -(1 << 40)
+"""Code of what is no token: far from that of every token."""
+
+
+def shared_keys(q: Tensor) -> Tensor:
+    """Keys of queries (B, H, L, K): of the same directions, and the length √K."""
+    return normalize(q, dim=-1) * math.sqrt(q.shape[-1])
+
+
+def hashed(q: Tensor, rotations: Tensor) -> Tensor:
+    """Buckets (B, H, R, L) of tokens (B, H, L, K) by rotations (H, R, K, buckets / 2)."""
+    turned = q[:, :, None] @ rotations.to(q.dtype)
+    return torch.cat([turned, -turned], -1).argmax(-1)
+
+
+def hashed_attention(
+    q: Tensor, v: Tensor, buckets: Tensor, present: Tensor, size: int, dropout: float
+) -> Tensor:
+    """Attention of q and v (B, H, L, K) by buckets (B, H, R, L), `present` (B, 1, L): (B, H, L, K)."""
+    tokens = q.shape[2]
+    size = min(size, tokens)  # one chunk of all is the same, however much room it has
+    buckets = buckets.masked_fill(~present[:, :, None], 1 << 20)  # padding comes last
+    order = buckets.argsort(dim=3, stable=True)  # (B, H, R, L)
+    ranks = torch.arange(tokens, device=q.device).expand_as(order)
+    place = torch.empty_like(order).scatter_(3, order, ranks)
+    chunk = place // size
+    codes = (buckets * (tokens // size + 3) + chunk).masked_fill(~present[:, :, None], NOWHERE)
+    codes = pad(codes, (0, 1), value=NOWHERE)
+    order = pad(order, (0, -tokens % size), value=tokens)
+    keys = shared_keys(q)
+    outs, totals = [], []
+    for number, (own, where) in enumerate(zip(order.unbind(2), place.unbind(2), strict=True)):
+        chunks = torch.unflatten(own, 2, (-1, size))  # (B, H, N, M)
+        out, total = recomputed(_one_round, q, keys, v, chunks, codes, number, dropout)
+        outs.append(out.gather(2, where[..., None].expand_as(v)))
+        totals.append(total.gather(2, where[..., None]))  # (B, H, L, 1)
+    shares = torch.stack(totals).softmax(0).to(v.dtype)
+    return (torch.stack(outs) * shares).sum(0)
+
+
+def _one_round(
+    q: Tensor, k: Tensor, v: Tensor, own: Tensor, codes: Tensor, number: int, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Results (B, H, N M, K) and log-sum-exps (B, H, N M, 1), in the order of chunks; see `_meetings`."""
+    times, here = _meetings(codes, own, number)
+    row_q, row_k, row_v = (_chunked(x, own) for x in (q, k, v))  # (B, H, N, M, K)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    score = ((row_q / math.sqrt(q.shape[-1])) @ _with_before(row_k, 0).mT).to(wide)
+    itself = own[..., None] == _with_before(own, -1)[..., None, :]
+    score = hide(score.masked_fill(itself, ITSELF) - times.clamp(min=1).to(wide).log(), here)
+    weights = score.softmax(-1)
+    # The log-sum-exp, without torch's: on CPUs its exp takes ten times as long where it gives 0.
+    total = score.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()  # (B, H, N, M, 1)
+    weights = weights.to(v.dtype)
+    weights = drop(weights, dropout) if dropout else weights
+    return (weights @ _with_before(row_v, 0)).flatten(2, 3), total.flatten(2, 3)
+
+
+def _meetings(codes: Tensor, own: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """In how many rounds a query sees a key, and whether in this one, (B, H, N, M, 2 M) each.
+
+    `codes` (B, H, R, L + 1) are numbers whose difference is 0 or 1 where two tokens have the same bucket and
+    the key's chunk is the query's or the one before; `own` (B, H, N, M) are the tokens of chunks of the round
+    `number`.
+    """
+    times: Tensor | None = None
+    here: Tensor | None = None
+    for other, code in enumerate(codes.unbind(2)):
+        code = code.gather(2, own.flatten(2)).view_as(own)
+        met = (code[..., None] - _with_before(code, NOWHERE)[..., None, :]) >> 1 == 0
+        times = met.to(torch.uint8) if times is None else times + met
+        here = met if other == number else here
+    assert times is not None and here is not None
+    return times, here
+
+
+def _chunked(x: Tensor, own: Tensor) -> Tensor:
+    """Tokens (B, H, L, K) as in chunks, (B, H, N, M, K)."""
+    index = own.flatten(2)[..., None].expand(-1, -1, -1, x.shape[3])
+    return torch.unflatten(pad(x, (0, 0, 0, 1)).gather(2, index), 2, tuple(own.shape[2:]))
+
+
+def _with_before(x: Tensor, nothing: int) -> Tensor:
+    """What is in the chunk before, and in each, (B, H, N, M, …) → (B, H, N, 2 M, …)."""
+    before = torch.cat([torch.full_like(x[:, :, :1], nothing), x[:, :, :-1]], 2)
+    return torch.cat([before, x], 3)
 
 
 class ReformerOptions(Section):
@@ -24,9 +136,40 @@ class ReformerOptions(Section):
         return self
 
 
-def _build(shape: LayerShape, options: ReformerOptions) -> Reformer:
-    return Reformer(shape, options.buckets, options.chunk, options.rounds, options.redraw, options.seed)
+class Reformer(AttentionLayer):
+    """Attention within buckets of tokens that hash alike, in several rounds.
+
+    The more rounds, the nearer to attention to all.
+    """
+
+    def __init__(self, shape: LayerShape, options: ReformerOptions) -> None:
+        super().__init__()
+        self.buckets, self.chunk = options.buckets, options.chunk
+        drawn = (shape.heads, options.rounds, shape.width, options.buckets // 2)
+        self.rotations = Redrawn(drawn, options.seed, shape.layer, options.redraw)
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, present: Tensor, dropout: float) -> Tensor:
+        """Attention of q and v by the hashes of this time; `k` is q."""
+        tokens, width = q.shape[2:]
+        with torch.no_grad():
+            buckets = selected(lambda: self._hashed(q), self.buckets)
+
+        def attend(part: HeadSlice, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return hashed_attention(query, value, buckets[part], present[part[0]], self.chunk, dropout)
+
+        chunks, size = blocks_of(tokens, self.chunk)
+        each = chunks * size * buckets.shape[2] * (10 * size + 6 * width)
+        return by_parts(attend, (q, k, v), each)
+
+    def _hashed(self, q: Tensor) -> Tensor:
+        """Buckets (B, H, R, L), some heads at a time: there is a number for each bucket on the way."""
+        rotations = self.rotations.drawn
+
+        def choose(part: HeadSlice, query: Tensor) -> Tensor:
+            return hashed(query, rotations[part[1]])
+
+        return by_parts(choose, (q,), 2 * q.shape[2] * rotations.shape[1] * self.buckets)
 
 
 _COST = "L · rounds · (K + chunk · rounds + buckets)"
-MECHANISMS = (Mechanism("reformer", ReformerOptions, _build, _COST, causal=False, shares_keys=True),)
+MECHANISMS = (Mechanism("reformer", ReformerOptions, Reformer, _COST, causal=False, shares_keys=True),)

@@ -1,23 +1,235 @@
-"""Sparse attention of a pattern of tokens; see `attention.sparse` for who sees whom."""
+"""Sparse attention token by token: softmax(QKᵀ / √K) V over the keys j that a query i sees.
+
+With blocks of s tokens, b(i) = i div s; on a grid of m columns, row = i div m, col = i mod m; all 0-based.
+
+| name | i sees j (causal: and j ≤ i) | source |
+| --- | --- | --- |
+| sparse_fixed | b(j) = b(i), or j mod s ≥ s - c | Child et al. 2019, arXiv 1904.10509 |
+| axial | row or col the same | Ho et al. 2019, arXiv 1912.12180 |
+| logsparse | itself; of every dyadic block beside one of its own the nearest token | Ren et al. 2021 |
+| logsparse_powers | itself and i ± 2^t for t = 0, 1, … | Li et al. 2019, arXiv 1907.00235 |
+| routing | the same chunk of the same cluster, or the one before | Roy et al. 2021, arXiv 2003.05997 |
+
+Causal logsparse is what Combiner's paper (arXiv 2107.05768) has as {i} and the suffix sums of the bits of i -
+1: with 0-based i these are the last tokens of the dyadic blocks that tile what is before i. Its counterpart
+without causality is defined there for summaries only, through all blocks' siblings; here a sibling stands
+with its nearest token. `logsparse_powers` is the other reading of the name, and another graph.
+
+Their cost is that of the keys seen: no mask of all pairs is ever made. For blocks or rows of √L tokens it is
+L √L.
+"""
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from bigbird_dna.attention.centroids import Centroids
-from bigbird_dna.attention.joint import Problem, joined
-from bigbird_dna.attention.pieces import most_pieces
-from bigbird_dna.attention.planned import Plan, Planned, plan_of_blocks
-from bigbird_dna.attention.sparse.blocks import last_tokens_attention
-from bigbird_dna.attention.sparse.clusters import cluster_attention
-from bigbird_dna.attention.sparse.dyadic import levels, nearest_tokens, power_attention, sibling_attention
-from bigbird_dna.attention.sparse.grid import row_and_column_attention
+from bigbird_dna.attention.clusters import Centroids, make_chunks, most_chunks
+from bigbird_dna.attention.mechanism import (
+    Heads,
+    PlannedAttention,
+    PlannedLayer,
+    hide,
+    others,
+    plan_of_blocks,
+    recomputed,
+    scores,
+    triangle,
+    weigh,
+)
 from bigbird_dna.config import LayerShape, Mechanism, Section
 
 
-class FixedOptions(Section):
+def last_tokens_attention(inputs: Heads, last: int) -> Tensor:
+    """Attention of blocks, (B, H, N, S, K), `present` (B, 1, N, S) → (B, H, N, S, K)."""
+    q, k, v, *_ = inputs
+    blocks, size = q.shape[2:4]
+    last = min(last, size)
+    last_k, last_v = (x[:, :, :, size - last :].flatten(2, 3) for x in (k, v))  # (B, H, N C, K)
+    near = own_block_scores(inputs)
+    further = other_blocks(inputs)
+    seen = inputs.present[:, :, None, :, size - last :] & further[..., None]  # (B, 1, N, N, C)
+    far = torch.unflatten(scores(q.flatten(2, 3), last_k), 2, (blocks, size))
+    far = hide(far, seen.flatten(3)[..., None, :])  # (B, H, N, S, N C)
+    weights = weigh(torch.cat([near, far], -1), inputs.dropout)
+    near, far = torch.split(weights, [size, blocks * last], -1)
+    return near @ v + torch.unflatten(far.flatten(2, 3) @ last_v, 2, (blocks, size))
+
+
+def own_block_scores(inputs: Heads) -> Tensor:
+    """Scores of the keys in the own block, (B, H, N, S, S)."""
+    seen = inputs.present[..., None, :]
+    if inputs.causal:
+        seen = seen & triangle(inputs.q.shape[3], inputs.q)
+    return hide(scores(inputs.q, inputs.k), seen)
+
+
+def other_blocks(inputs: Heads) -> Tensor:
+    """Which blocks a block sees beside itself, (N, N): all, or those before it."""
+    blocks = inputs.q.shape[2]
+    return triangle(blocks, inputs.q, -1) if inputs.causal else others(blocks, inputs.q)
+
+
+def row_and_column_attention(inputs: Heads) -> Tensor:
+    """Attention on a grid filled row by row, (B, H, R, C, K) → the same."""
+    along_row, along_column = row_and_column_scores(inputs)
+    sizes = [along_row.shape[-1], along_column.shape[-1]]
+    weights = weigh(torch.cat([along_row, along_column], -1), inputs.dropout)
+    along_row, along_column = torch.split(weights, sizes, -1)
+    return row_and_column_sum(along_row, along_column, inputs.v)
+
+
+def row_and_column_scores(inputs: Heads) -> tuple[Tensor, Tensor]:
+    """Scores of the keys in the own row, (B, H, R, C, C), and in the own column, (B, H, R, C, R).
+
+    The own token counts in its row.
+    """
+    q, k, present = inputs.q, inputs.k, inputs.present
+    rows, columns = q.shape[2:4]
+    in_row, in_column = present[..., None, :], turned(present)[..., None, :] & others(rows, q)
+    if inputs.causal:
+        in_row = in_row & triangle(columns, q)
+        in_column = in_column & triangle(rows, q)
+    along_row = hide(scores(q, k), in_row)
+    return along_row, turned(hide(scores(turned(q), turned(k)), in_column))
+
+
+def row_and_column_sum(along_row: Tensor, along_column: Tensor, v: Tensor) -> Tensor:
+    """Values of the own row and column by their weights, (B, H, R, C, K)."""
+    return along_row @ v + turned(turned(along_column) @ turned(v))
+
+
+def turned(x: Tensor) -> Tensor:
+    """(B, H, R, C, …) → (B, H, C, R, …)."""
+    return x.transpose(2, 3)
+
+
+Level = tuple[Tensor, Tensor, Tensor]  # keys and values (B, H, N, K) of blocks, and which there are (B, 1, N)
+
+
+def levels(tokens: int) -> int:
+    """How many reach every token; sequences are filled up to two to this power."""
+    return max(1, (tokens - 1).bit_length())
+
+
+def sibling_attention(inputs: Heads, of_levels: Callable[[Heads, int], Iterable[Level]]) -> Tensor:
+    """Attention of a sequence, (B, H, L, K) → (B, H, L, K); `of_levels` gives so many levels, from 0 on."""
+    tokens = inputs.q.shape[2]
+    count = levels(tokens)
+    missing = (1 << count) - tokens
+    if missing:
+        inputs = inputs.map(lambda x: pad(x, (0, 0, 0, missing)))
+        inputs = inputs._replace(present=pad(inputs.present, (0, missing)))
+    q = inputs.q
+    columns = [_products(q, inputs.k / math.sqrt(q.shape[3]))]  # (B, H, L, 1) each: the own token
+    values = [inputs.v]  # (B, H, N, K)
+    for key, value, present in of_levels(inputs, count):
+        blocks = key.shape[2]
+        key, value = _siblings(key), _siblings(value)
+        seen = _siblings(present[..., None])[..., 0]
+        if inputs.causal:
+            seen = seen & (torch.arange(blocks, device=q.device) % 2 == 1)
+        # Keys are scaled, of which there are fewer than queries: what is scaled is kept for the gradients.
+        key = key[..., None, :] / math.sqrt(q.shape[3])
+        column = _products(torch.unflatten(q, 2, (blocks, -1)), key)  # (B, H, N, S, 1)
+        columns.append(hide(column, seen[..., None, None]).flatten(2, 3))
+        values.append(value)
+    return _summed(columns, values, inputs.dropout)[:, :, :tokens]
+
+
+def nearest_tokens(inputs: Heads, count: int) -> Iterator[Level]:
+    """For each block the token nearest to its sibling: the last of a left one, the first of a right one."""
+    present = inputs.present[..., None]
+    first = last = [inputs.k, inputs.v, present]
+    for _ in range(count):
+        first, last = ([torch.unflatten(x, 2, (-1, 2)) for x in ends] for ends in (first, last))
+        pairs = zip(first, last, strict=True)
+        key, value, found = (torch.stack([y[:, :, :, 0], x[:, :, :, 1]], 3).flatten(2, 3) for x, y in pairs)
+        yield key, value, found[..., 0]
+        first, last = [x[:, :, :, 0] for x in first], [y[:, :, :, 1] for y in last]
+
+
+def power_attention(inputs: Heads) -> Tensor:
+    """Attention to i and i ± 2^t, those before i if causal, (B, H, L, K) → (B, H, L, K)."""
+    q, k, v = inputs.q, inputs.k / math.sqrt(inputs.q.shape[3]), inputs.v
+    distances = [1 << t for t in range((q.shape[2] - 1).bit_length())]
+    back = distances if inputs.causal else [*distances, *(-distance for distance in distances)]
+    columns = [_products(q, k)]
+    for distance in back:
+        seen = _moved(inputs.present[..., None], distance)
+        columns.append(hide(recomputed(_score_of_moved, q, k, distance), seen))
+    weights = torch.split(weigh(torch.cat(columns, -1), inputs.dropout), 1, -1)
+    out = weights[0] * v
+    for weight, distance in zip(weights[1:], back, strict=True):
+        out = out + recomputed(_weighted_moved, weight, v, distance)
+    return out
+
+
+def _score_of_moved(q: Tensor, k: Tensor, distance: int) -> Tensor:
+    return _products(q, _moved(k, distance))
+
+
+def _weighted_moved(weight: Tensor, v: Tensor, distance: int) -> Tensor:
+    return weight * _moved(v, distance)
+
+
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    """q · k of each place, (…, 1); batches of so small matrix products take several times as long."""
+    return (q * k).sum(-1, keepdim=True)
+
+
+def _moved(x: Tensor, distance: int) -> Tensor:
+    """What stands so many tokens before each token, (B, H, L, …); zero where nothing does."""
+    if distance < 0:
+        return pad(x[:, :, -distance:], (0, 0, 0, -distance))
+    return pad(x[:, :, : x.shape[2] - distance], (0, 0, distance, 0))
+
+
+def _summed(columns: Sequence[Tensor], values: Sequence[Tensor], dropout: float) -> Tensor:
+    """Values (B, H, N, K) by the softmax of scores (B, H, L, 1); each stands for L / N tokens."""
+    weights = weigh(torch.cat(list(columns), -1), dropout)
+    out: Tensor | None = None
+    for weight, value in zip(torch.split(weights, 1, -1), values, strict=True):
+        part = (torch.unflatten(weight, 2, (value.shape[2], -1)) * value[..., None, :]).flatten(2, 3)
+        out = part if out is None else out + part
+    assert out is not None
+    return out
+
+
+def _siblings(x: Tensor) -> Tensor:
+    """What the other block of each pair has, (B, H, N, …)."""
+    return torch.unflatten(x, 2, (-1, 2)).flip(3).flatten(2, 3)
+
+
+def cluster_attention(inputs: Heads, count: int, size: int) -> Tensor:
+    """Attention by the numbers below `count` of `inputs.clusters`, (B, H, L, K) → (B, H, L, K)."""
+    assert inputs.clusters is not None
+    chunks = make_chunks(inputs.clusters, inputs.present, count, size)
+    chunks = chunks if inputs.causal else chunks.used()
+    size = chunks.size
+    q, k, v = (chunks.spread(x) for x in (inputs.q, inputs.k, inputs.v))
+    here = inputs.present.expand_as(inputs.clusters)[..., None].to(q.dtype)
+    present = chunks.spread(here)[..., 0] > 0  # (B, H, P, S)
+
+    def with_before(x: Tensor) -> Tensor:
+        """(B, H, P, S, …) → (B, H, P, 2 S, …), first the chunk before, zero where there is none."""
+        flat = pad(x.flatten(3), (0, 0, 0, 1))
+        before = flat.gather(2, chunks.before[..., None].expand(-1, -1, -1, flat.shape[3]))
+        return torch.cat([torch.unflatten(before, 3, tuple(x.shape[3:])), x], 3)
+
+    seen = with_before(present)[..., None, :]
+    if inputs.causal:
+        own = torch.arange(2 * size, device=q.device) >= size
+        seen = seen & (~own | pad(triangle(size, q), (size, 0)))
+    weights = weigh(hide(scores(q, with_before(k)), seen), inputs.dropout)
+    return chunks.collect(weights @ with_before(v))
+
+
+class SparseFixedOptions(Section):
     """Of blocks."""
 
     span: int = Field(default=64, ge=1, description="tokens of a block")
@@ -38,63 +250,63 @@ class RoutingOptions(Section):
     """Of clusters."""
 
     clusters: int = Field(default=32, ge=1, description="directions that tokens are sorted by, for each head")
-    span: int = Field(default=128, ge=1, description="tokens of a piece; a larger cluster has several")
+    span: int = Field(default=128, ge=1, description="tokens of a chunk; a larger cluster has several")
     decay: float = Field(
         default=0.999, ge=0, le=1, description="share of a cluster's direction that a training step keeps"
     )
 
 
-class Routing(Planned):
-    """Attention within learnt clusters; `directions` are those that tokens are sorted by."""
+class Routing(PlannedLayer):
+    """Attention within learned clusters; `directions` are those that tokens are sorted by."""
 
     def __init__(self, shape: LayerShape, options: RoutingOptions) -> None:
-        def attend(problem: Problem) -> Tensor:
-            return cluster_attention(problem, options.clusters, options.span)
+        def attend(inputs: Heads) -> Tensor:
+            return cluster_attention(inputs, options.clusters, options.span)
 
         def scores(tokens: int) -> int:
-            return 4 * most_pieces(tokens, options.clusters, options.span)[1]
+            return 4 * most_chunks(tokens, options.clusters, options.span)[1]
 
         def places(tokens: int) -> int:
-            return math.prod(most_pieces(tokens, options.clusters, options.span))
+            return math.prod(most_chunks(tokens, options.clusters, options.span))
 
-        super().__init__(shape, Plan(attend, scores, places))
+        super().__init__(shape, PlannedAttention(attend, scores, places))
         self.centroids = Centroids(shape, options.clusters, options.decay)
 
-    def clusters(self, q: Tensor, k: Tensor, there: Tensor) -> Tensor | None:
+    def clusters(self, q: Tensor, k: Tensor, present: Tensor) -> Tensor | None:
         """The number of the nearest direction, (B, H, L)."""
-        return self.centroids(q, k, there)  # type: ignore[no-any-return]
+        return self.centroids(q, k, present)  # type: ignore[no-any-return]
 
 
-def _fixed(shape: LayerShape, options: FixedOptions) -> nn.Module:
-    def attend(problem: Problem) -> Tensor:
-        return joined(last_tokens_attention(problem.in_blocks(options.span), options.last), problem)
+def _fixed(shape: LayerShape, options: SparseFixedOptions) -> nn.Module:
+    def attend(blocks: Heads) -> Tensor:
+        return last_tokens_attention(blocks, options.last)
 
     def scores(blocks: int, size: int) -> int:
         return size + min(options.last, size) * blocks
 
-    return Planned(shape, plan_of_blocks(attend, options.span, scores))
+    return PlannedLayer(shape, plan_of_blocks(attend, options.span, scores))
 
 
 def _axial(shape: LayerShape, options: AxialOptions) -> nn.Module:
-    def attend(problem: Problem) -> Tensor:
-        return joined(row_and_column_attention(problem.in_blocks(options.columns)), problem)
-
-    return Planned(shape, plan_of_blocks(attend, options.columns, lambda rows, row: row + rows))
+    plan = plan_of_blocks(row_and_column_attention, options.columns, lambda rows, row: row + rows)
+    return PlannedLayer(shape, plan)
 
 
 def _logsparse(shape: LayerShape, options: Any) -> nn.Module:
-    def attend(problem: Problem) -> Tensor:
-        return sibling_attention(problem, nearest_tokens)
+    def attend(inputs: Heads) -> Tensor:
+        return sibling_attention(inputs, nearest_tokens)
 
-    return Planned(shape, Plan(attend, lambda tokens: 1 + levels(tokens), lambda tokens: 1 << levels(tokens)))
+    return PlannedLayer(
+        shape, PlannedAttention(attend, lambda tokens: 1 + levels(tokens), lambda tokens: 1 << levels(tokens))
+    )
 
 
 def _powers(shape: LayerShape, options: Any) -> nn.Module:
-    return Planned(shape, Plan(power_attention, lambda tokens: 2 * tokens.bit_length()))
+    return PlannedLayer(shape, PlannedAttention(power_attention, lambda tokens: 2 * tokens.bit_length()))
 
 
 MECHANISMS = (
-    Mechanism("sparse_fixed", FixedOptions, _fixed, "L · (K + span + last · L / span)"),
+    Mechanism("sparse_fixed", SparseFixedOptions, _fixed, "L · (K + span + last · L / span)"),
     Mechanism("axial", AxialOptions, _axial, "L · (K + columns + L / columns)"),
     Mechanism("logsparse", LogsparseOptions, _logsparse, "L · K · log L"),
     Mechanism("logsparse_powers", LogsparseOptions, _powers, "L · K · log L"),

@@ -1,8 +1,9 @@
 """The public attention functions, and the choice between equivalent routes.
 
-Routes are "dense" (the oracle, quadratic), "blocked" (any device), "native" (compiled C++, CPU) and "flex"
-(FlexAttention). All give the same values up to rounding; "auto" takes the fastest for each sequence, see
-`choose_route`. One that can't serve a call gives way to "blocked", with a `RouteWarning`.
+A route is a name of a backend: "dense" (the reference implementation, quadratic), "blocked" (any device),
+"native" (compiled C++, CPU) or "flex" (FlexAttention). All give the same values up to rounding; "auto" takes
+the fastest for each sequence, see `choose_route`. One that can't serve a call gives way to "blocked", with a
+`RouteWarning`.
 
 Under `torch.autocast` float32 inputs are cast to the autocast type, as torch's own attention does.
 """
@@ -11,17 +12,17 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple, TypedDict, Unpack, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from bigbird_dna.attention import flex, native
-from bigbird_dna.attention.blocked import blocked_attention
-from bigbird_dna.attention.call import Call, checked_call, numbers_on, real_positions
+from bigbird_dna.attention.blocked import is_short, masked_attention
+from bigbird_dna.attention.call import Call, RouteRequest, checked_call, numbers_on, real_positions
+from bigbird_dna.attention.chunked import blocked_attention
 from bigbird_dna.attention.dense import dense_attention
-from bigbird_dna.attention.masked import is_short, masked_attention
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.attention.relative import RelativeKeys, label_count
 
@@ -31,7 +32,7 @@ Route = Literal["auto", "dense", "blocked", "native", "flex"]
 
 
 class RouteWarning(UserWarning):
-    """A route that was asked for can't serve a call; the text says why, and which one served it."""
+    """A route that was asked for can't serve a call; the text has the reason, and which one served it."""
 
 
 class Choice(NamedTuple):
@@ -42,7 +43,7 @@ class Choice(NamedTuple):
 
     @property
     def gave_way(self) -> bool:
-        """Whether a faster route can't serve the call, as `reason` says."""
+        """Whether a faster route can't serve the call, see `reason`."""
         return self.route == "blocked" and self.reason != ASKED
 
     def __str__(self) -> str:
@@ -50,28 +51,28 @@ class Choice(NamedTuple):
 
 
 ASKED = "asked for"
-Hear = Callable[[Choice], None]
-_hearing: ContextVar[Hear | None] = ContextVar("_hearing", default=None)
+LogChoice = Callable[[Choice], None]
+_log: ContextVar[LogChoice | None] = ContextVar("_log", default=None)
 
 
 @contextmanager
-def routes_heard(hear: Hear) -> Iterator[None]:
-    """Tell `hear` of each choice of a route in the block (and thread) once, before it is gone by.
+def routes_logged(log: LogChoice) -> Iterator[None]:
+    """Call `log` with each choice of a route in the block (and thread) once, before attention is computed.
 
-    It may raise an error to keep it from that.
+    An error that it raises prevents that.
     """
-    said: set[Choice] = set()
+    logged: set[Choice] = set()
 
-    def hear_once(choice: Choice) -> None:
-        if choice not in said:
-            said.add(choice)
-            hear(choice)
+    def log_once(choice: Choice) -> None:
+        if choice not in logged:
+            logged.add(choice)
+            log(choice)
 
-    token = _hearing.set(hear_once)
+    token = _log.set(log_once)
     try:
         yield
     finally:
-        _hearing.reset(token)
+        _log.reset(token)
 
 
 def bigbird_attention(
@@ -98,7 +99,7 @@ def bigbird_attention(
     layer : number of the layer; it has its own random blocks.
     dropout : probability of dropping an attention weight, from torch's global random generator.
     route : how it is computed, see the module's beginning.
-    relative : learnt relative positions (ETC), see `RelativeKeys`.
+    relative : learned relative positions (ETC), see `RelativeKeys`.
 
     Returns
     -------
@@ -126,31 +127,19 @@ def bigbird_attention(
 def _grouped(call: Call, route: Route) -> list[tuple[str, list[int]]]:
     """Rows of the batch that are computed together, and by which route."""
     pattern, tokens = call.pattern, call.q.shape[2]
-    fastest, asked = _fastest(call.q, route), _asked(call)
-
-    answer: list[str | None] = []  # one for all rows; to find it takes as long as a small kernel
-
-    def reason() -> str | None:
-        if not answer:
-            answer.append(_unavailable(fastest, call.q, pattern, **asked))
-        return answer[0]
-
+    chooser = _Chooser(call.request, route)
     graphs = [tokens if pattern.huggingface else length for length in call.lengths]
-    relative = call.relative is not None
-    choices = {
-        graph: _chosen(fastest, call.q, pattern, graph, relative, route, reason)
-        for graph in dict.fromkeys(graphs)
-    }
-    hear = None if torch.compiler.is_compiling() else _hearing.get()
-    if hear is not None:
+    choices = {graph: chooser.choose(graph) for graph in dict.fromkeys(graphs)}
+    log = None if torch.compiler.is_compiling() else _log.get()
+    if log is not None:
         for choice in dict.fromkeys(choices.values()):
-            hear(choice)
+            log(choice)
     groups: dict[tuple[str, int], list[int]] = {}
     for row, graph in enumerate(graphs):
         chosen = choices[graph].route
         groups.setdefault((chosen, pattern.blocks(graph) if chosen in _BY_BLOCKS else 0), []).append(row)
     together = [key for key in groups if key[0] == "flex"]
-    if len(together) > 1 and flex.serves_by_row(call.q, pattern, **asked):
+    if len(together) > 1 and flex.serves_by_row(chooser.request):
         groups[together[0]] = sorted(row for key in together for row in groups[key])
         for key in together[1:]:
             del groups[key]
@@ -177,67 +166,47 @@ def choose_route(
 
     A route that was asked for but can't serve the call gives way to blocked with a `RouteWarning`.
     """
-    fastest = _fastest(q, route)
-
-    def reason() -> str | None:
-        return _unavailable(fastest, q, pattern, dropout=dropout, gradients=gradients, relative=relative)
-
-    return _chosen(fastest, q, pattern, length, relative, route, reason)
+    return _Chooser(RouteRequest(q, pattern, dropout, gradients, relative), route).choose(length)
 
 
-_Fast = Literal["native", "flex"]
+class _Chooser:
+    """Chooses routes for sequences of one call, of which `route` was asked for."""
 
+    def __init__(self, request: RouteRequest, route: Route) -> None:
+        self.request, self.route = request, route
+        on_cpu = request.q.device.type == "cpu"
+        self.fastest: Literal["native", "flex"] = "native" if on_cpu else "flex"
+        if route in ("native", "flex"):
+            self.fastest = route
+        self._refusals: list[str | None] = []
 
-class _Asked(TypedDict):
-    """What the fast routes are asked about beside the tensors and the pattern."""
+    def refusal(self) -> str | None:
+        """Why the fastest route can't serve the call; asked once, as that takes as long as a small kernel."""
+        if not self._refusals:
+            backend = native if self.fastest == "native" else flex
+            self._refusals.append(backend.unavailable(self.request))
+        return self._refusals[0]
 
-    dropout: float
-    gradients: bool
-    relative: bool
-
-
-def _asked(call: Call) -> _Asked:
-    return {"dropout": call.dropout, "gradients": call.gradients, "relative": call.relative is not None}
-
-
-def _fastest(q: Tensor, route: Route) -> _Fast:
-    """The route that "auto" would take, or the one of these that was asked for."""
-    if route in ("native", "flex"):
-        return route
-    return "native" if q.device.type == "cpu" else "flex"
-
-
-def _unavailable(route: _Fast, q: Tensor, pattern: Pattern, **asked: Unpack[_Asked]) -> str | None:
-    if route == "native":
-        return native.unavailable(q, pattern, **asked)
-    return flex.unavailable(q, pattern, **asked)
-
-
-def _chosen(
-    fastest: _Fast,
-    q: Tensor,
-    pattern: Pattern,
-    length: int,
-    relative: bool,
-    route: Route,
-    reason: Callable[[], str | None],
-) -> Choice:
-    """As `choose_route`; `reason` says why the fastest route can't be had."""
-    if route == "dense":
-        return Choice("dense", ASKED)
-    if route == "auto" and not relative:
-        if pattern.is_full(pattern.blocks(length)):
-            return Choice("full", "every block sees every block")
-        if is_short(pattern, length):
-            return Choice("masked", "the sequence is short")
-    if route == "blocked":
-        return Choice("blocked", ASKED)
-    if (why := reason()) is None:
-        return Choice(fastest, ASKED if route != "auto" else f"fastest on a {q.device.type}")
-    if route != "auto":
-        # Python shows a warning once for each text and line.
-        warnings.warn(f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3)
-    return Choice("blocked", f"{fastest}: {why}")
+    def choose(self, length: int) -> Choice:
+        """As `choose_route`."""
+        route, pattern = self.route, self.request.pattern
+        if route == "dense":
+            return Choice("dense", ASKED)
+        if route == "auto" and not self.request.relative:
+            if pattern.is_full(pattern.blocks(length)):
+                return Choice("full", "every block sees every block")
+            if is_short(pattern, length):
+                return Choice("masked", "the sequence is short")
+        if route == "blocked":
+            return Choice("blocked", ASKED)
+        if (why := self.refusal()) is None:
+            return Choice(
+                self.fastest, ASKED if route != "auto" else f"fastest on a {self.request.q.device.type}"
+            )
+        if route != "auto":
+            # Python shows a warning once for each text and line.
+            warnings.warn(f"route {route}: {why}; using blocked", RouteWarning, stacklevel=3)
+        return Choice("blocked", f"{self.fastest}: {why}")
 
 
 def full_attention(
