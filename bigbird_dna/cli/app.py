@@ -1,7 +1,7 @@
 """The application: every command under its name and group.
 
-`COMMANDS` is the one list of them. A command is a function of a module of this folder; its signature is the
-command's arguments and options, its docstring the help.
+`TOP` and `BELOW` are the one list of them. A command is a function: its signature is the command's arguments
+and options, its docstring the help. The papers' ones are found by name: the core imports nothing of them.
 """
 
 from collections.abc import Mapping
@@ -15,24 +15,24 @@ PREDICT, TRAIN, SHARE, GROUPS = "Predict", "Train", "Evaluate and share", "Group
 
 TOP: Mapping[str, Mapping[str, str]] = {
     PREDICT: {
-        "score-promoters": "predict.score_promoters",
-        "predict-tracks": "predict.predict_tracks",
-        "score-variants": "predict.score_variants",
-        "generate": "generate.generate",
-        "merge-shards": "predict.merge_pieces",
+        "score-promoters": "cli.predict.score_promoters",
+        "predict-tracks": "cli.predict.predict_tracks",
+        "score-variants": "cli.predict.score_variants",
+        "generate": "cli.generate.generate",
+        "merge-shards": "cli.predict.merge_pieces",
     },
     TRAIN: {
-        "check-config": "prepare.check_config",
-        "simulate": "prepare.simulate",
-        "pretrain": "training.pretrain",
-        "finetune-promoter": "training.finetune_promoter",
-        "finetune-chromatin": "chromatin.finetune_chromatin",
+        "check-config": "cli.prepare.check_config",
+        "simulate": "cli.prepare.simulate",
+        "pretrain": "cli.training.pretrain",
+        "finetune-promoter": "cli.training.finetune_promoter",
+        "finetune-chromatin": "cli.chromatin.finetune_chromatin",
     },
     SHARE: {
-        "auc-report": "reports.auc_report",
-        "fetch-model": "publishing.fetch_model",
-        "import-hf": "exchange.import_hf",
-        "export-hf": "exchange.export_hf",
+        "auc-report": "cli.reports.auc_report",
+        "fetch-model": "cli.publishing.fetch_model",
+        "import-hf": "cli.exchange.import_hf",
+        "export-hf": "cli.exchange.export_hf",
     },
 }
 """Panel → name of a command → its module and function."""
@@ -41,96 +41,96 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "prepare": (
         "Prepare data: genomes, promoters, sequences, chromatin tracks, tokens.",
         {
-            "fetch": "prepare.fetch",
-            "reference": "prepare.prepare_reference",
-            "promoters": "prepare.prepare_promoters",
-            "promoter-windows": "prepare.prepare_windows",
-            "sequences": "prepare.prepare_sequences",
-            "deepsea": "chromatin.unpack_deepsea",
-            "chromatin": "chromatin.prepare_chromatin",
-            "filter-bins": "homology.drop_similar_bins",
-            "contig": "prepare.extract",
-            "tokenizer": "tokens.train_tokenizer",
-            "tokens": "tokens.tokenize",
-            "token-stats": "tokens.describe_tokens",
+            "fetch": "cli.prepare.fetch",
+            "reference": "cli.prepare.prepare_reference",
+            "promoters": "cli.prepare.prepare_promoters",
+            "promoter-windows": "cli.prepare.prepare_windows",
+            "sequences": "cli.prepare.prepare_sequences",
+            "deepsea": "cli.chromatin.unpack_deepsea",
+            "chromatin": "cli.chromatin.prepare_chromatin",
+            "filter-bins": "cli.homology.drop_similar_bins",
+            "contig": "cli.prepare.extract",
+            "tokenizer": "cli.tokens.train_tokenizer",
+            "tokens": "cli.tokens.tokenize",
+            "token-stats": "cli.tokens.describe_tokens",
         },
     ),
     "train": (
         "Train baselines; models: pretrain, finetune-promoter and finetune-chromatin, without this word.",
         {
-            "baseline-language": "training.fit_pretraining_baseline",
-            "baseline-promoter": "training.fit_promoter_baseline",
-            "baseline-chromatin": "chromatin.fit_chromatin_baseline",
-            "comparator-promoter": "comparators.fit_promoter_comparator",
-            "comparator-chromatin": "comparators.fit_chromatin_comparator",
+            "baseline-language": "cli.training.fit_pretraining_baseline",
+            "baseline-promoter": "cli.training.fit_promoter_baseline",
+            "baseline-chromatin": "cli.chromatin.fit_chromatin_baseline",
+            "comparator-promoter": "papers.training_commands.fit_promoter_comparator",
+            "comparator-chromatin": "papers.training_commands.fit_chromatin_comparator",
         },
     ),
     "evaluate": (
         "Evaluate models and baselines on held-out data.",
         {
-            "pretraining": "training.evaluate_pretraining",
-            "across-tokenizers": "training.compare_pretraining",
-            "promoters": "reports.report_promoters",
-            "promoter-threshold": "predict.choose_threshold",
-            "test-bins": "chromatin.predict_bins",
-            "variants": "reports.report_variants",
-            "samples": "generate.report_samples",
-            "probe": "study.probe_promoters",
-            "nearest-fasta": "homology.find_nearest",
-            "nearest-promoters": "homology.find_nearest_promoters",
-            "nearest-bins": "homology.find_nearest_bins",
-            "promoters-by-similarity": "homology.report_promoter_similarity",
-            "bins-by-similarity": "homology.report_bin_similarity",
+            "pretraining": "cli.training.evaluate_pretraining",
+            "across-tokenizers": "cli.training.compare_pretraining",
+            "promoters": "cli.reports.report_promoters",
+            "promoter-threshold": "cli.predict.choose_threshold",
+            "test-bins": "cli.chromatin.predict_bins",
+            "variants": "cli.reports.report_variants",
+            "samples": "cli.generate.report_samples",
+            "probe": "papers.commands.probe_promoters",
+            "nearest-fasta": "cli.homology.find_nearest",
+            "nearest-promoters": "cli.homology.find_nearest_promoters",
+            "nearest-bins": "cli.homology.find_nearest_bins",
+            "promoters-by-similarity": "cli.homology.report_promoter_similarity",
+            "bins-by-similarity": "cli.homology.report_bin_similarity",
         },
     ),
     "report": (
         "Tables, plots and the page of a run, from its files.",
         {
-            "run": "pages.report_run",
-            "summary": "pages.summarize",
-            "pretraining": "reports.report_pretraining",
-            "paper-table": "tables.report_table",
-            "plot-loss": "pages.draw_loss",
-            "plot-scores": "pages.draw_scores",
-            "plot-attention": "pages.draw_attention",
+            "run": "cli.pages.report_run",
+            "summary": "cli.pages.summarize",
+            "pretraining": "cli.reports.report_pretraining",
+            "paper-table": "papers.commands.report_table",
+            "plot-loss": "cli.pages.draw_loss",
+            "plot-scores": "cli.pages.draw_scores",
+            "plot-attention": "cli.pages.draw_attention",
         },
     ),
     "model": (
         "Calibrate, combine, extend and package trained models.",
         {
-            "calibrate-promoter": "training.calibrate_promoter",
-            "calibrate-chromatin": "chromatin.calibrate_chromatin",
-            "ensemble": "exchange.combine_models",
-            "extend-context": "exchange.extend_positions",
-            "to-float16": "publishing.compact_model",
-            "package": "publishing.publish_model",
+            "calibrate-promoter": "cli.training.calibrate_promoter",
+            "calibrate-chromatin": "cli.chromatin.calibrate_chromatin",
+            "ensemble": "cli.exchange.combine_models",
+            "extend-context": "cli.exchange.extend_positions",
+            "to-float16": "cli.publishing.compact_model",
+            "package": "cli.publishing.publish_model",
         },
     ),
     "experiment": (
         "The experiments of the papers: mechanisms, pretraining, long inputs.",
         {
-            "profile-training": "ablation.measure_training",
-            "match-compute": "ablation.plan_same_time",
-            "score-masked": "ablation.judge_models",
-            "ablation-report": "ablation.report_ablation",
-            "pretraining-study": "study.report_study",
-            "receptive-field": "theory.show_reach",
-            "byte-lm": "density.train_density",
-            "lra-data": "long_range.make_long_range",
-            "lra-train": "long_range.train_long_range",
-            "lra-report": "long_range.report_long_range",
+            "profile-training": "papers.commands.measure_training",
+            "match-compute": "papers.commands.plan_same_time",
+            "score-masked": "papers.commands.judge_models",
+            "ablation-report": "papers.commands.report_ablation",
+            "pretraining-study": "papers.commands.report_study",
+            "receptive-field": "papers.commands.show_reach",
+            "byte-lm": "papers.training_commands.train_density",
+            "lra-data": "papers.training_commands.make_long_range",
+            "lra-train": "papers.training_commands.train_long_range",
+            "lra-report": "papers.training_commands.report_long_range",
         },
     ),
     "nlp": (
         "Pretrain and fine-tune on text, with the extra nlp.",
         {
-            name: f"nlp.{name}"
+            name: f"cli.nlp.{name}"
             for name in ("prepare", "pretrain", "finetune", "predict", "evaluate", "report")
         },
     ),
     "benchmark": (
         "Time and memory of this software and of others, measured in turn.",
-        {name: f"benchmark.{name}" for name in ("attention", "encoder", "models", "batches")},
+        {name: f"cli.benchmark.{name}" for name in ("attention", "encoder", "models", "batches")},
     ),
 }
 """Group → its help, and name of a command → its module and function."""
@@ -157,8 +157,8 @@ def _options(version: bool = typer.Option(False, "--version", callback=_show_ver
 
 def _register(below: typer.Typer, commands: Mapping[str, str], panel: str | None = None) -> None:
     for name, place in commands.items():
-        module, _, function = place.partition(".")
-        command = getattr(import_module(f"bigbird_dna.cli.{module}"), function)
+        module, _, function = place.rpartition(".")
+        command = getattr(import_module(f"bigbird_dna.{module}"), function)
         below.command(name, rich_help_panel=panel)(command)
 
 

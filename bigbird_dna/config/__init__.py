@@ -5,7 +5,6 @@ default, unknown keys and wrong types are refused, and a section is frozen once 
 of model input are "tokens".
 """
 
-from bigbird_dna.config.ablation import AblationConfig, AblationMechanism
 from bigbird_dna.config.chromatin import (
     DEEPSEA,
     SIMULATED,
@@ -15,6 +14,19 @@ from bigbird_dna.config.chromatin import (
     ChromatinTrainingConfig,
 )
 from bigbird_dna.config.data import GenomeConfig
+from bigbird_dna.config.experiments import (
+    LONGER,
+    PRETRAINED,
+    RANDOM,
+    STUDY_STARTS,
+    STUDY_TASKS,
+    AblationConfig,
+    AblationMechanism,
+    StudyConfig,
+    StudyStart,
+    TablesConfig,
+    share_name,
+)
 from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig
 from bigbird_dna.config.mechanisms import LayerShape, Mechanism, find_mechanism, known_mechanisms
 from bigbird_dna.config.network import EncoderConfig
@@ -35,8 +47,6 @@ from bigbird_dna.config.reading import as_in_a_file, complete, load_config, pars
 from bigbird_dna.config.run import Config
 from bigbird_dna.config.section import Section
 from bigbird_dna.config.stages import STAGES, check_stages, stage_text, stage_values
-from bigbird_dna.config.study import STUDY_STARTS, STUDY_TASKS, StudyConfig, StudyStart, share_name
-from bigbird_dna.config.tables import TablesConfig
 from bigbird_dna.config.training import (
     CALIBRATION_METHODS,
     CalibrationMethod,
@@ -50,10 +60,13 @@ __all__ = [
     "CALIBRATION_METHODS",
     "DEEPSEA",
     "DERIVED_SETS",
+    "LONGER",
     "LONG_RANGE_TASKS",
     "NEGATIVE_SETS",
     "PARTED_SETS",
     "PLACED_SETS",
+    "PRETRAINED",
+    "RANDOM",
     "SIMULATED",
     "STAGES",
     "STUDY_STARTS",

@@ -6,18 +6,16 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.ablation import AblationConfig
 from bigbird_dna.config.chromatin import DEEPSEA, SIMULATED, ChromatinConfig
 from bigbird_dna.config.data import GenomeConfig, SimulationConfig, SplitsConfig, TokensConfig
 from bigbird_dna.config.density import DensityConfig
+from bigbird_dna.config.experiments import AblationConfig, StudyConfig, StudyStart, TablesConfig
 from bigbird_dna.config.long_range import LongRangeConfig
 from bigbird_dna.config.names import DirectoryName, FileName
 from bigbird_dna.config.network import EncoderConfig
 from bigbird_dna.config.paths import RunPaths
 from bigbird_dna.config.promoters import NegativeSet, PromoterConfig, sequence_sets
 from bigbird_dna.config.section import Section
-from bigbird_dna.config.study import StudyConfig, StudyStart
-from bigbird_dna.config.tables import TablesConfig
 from bigbird_dna.config.training import MOST_PROCESSES, PretrainingConfig
 from bigbird_dna.errors import ConfigError
 

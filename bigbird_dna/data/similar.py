@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.baselines.comparators.nearest import NearestWindow
+from bigbird_dna.baselines.nearest import NearestWindow
 from bigbird_dna.checks import check_fraction
 from bigbird_dna.config import Config
 from bigbird_dna.console import log

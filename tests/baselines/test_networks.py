@@ -9,18 +9,14 @@ import pytest
 import torch
 
 from bigbird_dna.baselines.comparators import networks
-from bigbird_dna.baselines.comparators.cnnprom import CnnProm
-from bigbird_dna.baselines.comparators.danq import DanQ
-from bigbird_dna.baselines.comparators.deepsea import DeepSea
-from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.comparators.one_hot import one_hot
 from bigbird_dna.baselines.comparators.products import count_products
-from bigbird_dna.baselines.comparators.registry import NETWORKS
-from bigbird_dna.baselines.comparators.residual import ResidualCnn
 from bigbird_dna.baselines.kmers import base_codes, other_strand
+from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.papers.comparators.architectures import NETWORKS, CnnProm, DanQ, DeepSea, ResidualCnn
 from tests.toys import random_dna
 
 TEXTS = [random_dna(180, seed) for seed in range(48)]

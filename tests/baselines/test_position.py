@@ -13,13 +13,13 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bigbird_dna.baselines.comparators.interface import TextWindows
 from bigbird_dna.baselines.comparators.networks import NetworkSettings
-from bigbird_dna.baselines.comparators.registry import make_comparator
 from bigbird_dna.baselines.kmers import KmerLogistic, kmer_frequencies
 from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.baselines.position import PositionLogistic, position_features
+from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
+from bigbird_dna.papers.comparators.registry import ComparatorRequest, make_comparator
 
 LENGTH, MOTIF, OFFSET = 60, "TATAAA", 25
 LABELS = np.tile([0, 1], 200)
@@ -172,7 +172,7 @@ def test_an_unfitted_model_says_so() -> None:
 def test_as_a_comparator_it_gives_what_the_baseline_gives(tmp_path: Path) -> None:
     sequences = planted(lambda rng, label: OFFSET if label else None)
     learned = TextWindows(sequences[TRAIN], LABELS[TRAIN])
-    comparator = make_comparator(
+    request = ComparatorRequest(
         "position",
         directed=True,
         sizes=(LENGTH,),
@@ -180,7 +180,8 @@ def test_as_a_comparator_it_gives_what_the_baseline_gives(tmp_path: Path) -> Non
         settings=NetworkSettings(),
         checkpoints=tmp_path,
         identity={},
-    ).fit(learned, learned)
+    )
+    comparator = make_comparator(request).fit(learned, learned)
     model = PositionLogistic(1).fit(sequences[TRAIN], LABELS[TRAIN])
     assert comparator.predict(sequences[TEST])[:, 0].tobytes() == model.predict(sequences[TEST]).tobytes()
     assert comparator.chosen() == {"inverse_penalty": model.penalty}

@@ -11,9 +11,9 @@ from bigbird_dna.registry.archive import unpack
 from bigbird_dna.simulate.writing import simulate
 from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke
+from tests.papers.experiments.costs import write_cost
+from tests.papers.experiments.studies import write_study
 from tests.registry.shelf import publish, write_list
-from tests.reporting.studies import write_study
-from tests.tasks.costs import write_cost
 from tests.tasks.density.public_files import c4
 from tests.toys import random_dna
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.baselines.comparators.nearest import NearestWindow
+from bigbird_dna.baselines.nearest import NearestWindow
 from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.data.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters

@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.baselines.comparators.known_motifs import jaspar_motifs, motifs_of_factor
 from bigbird_dna.config import load_config
 from bigbird_dna.data.chromatin import prepare_data
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.tasks.comparators.chromatin import fit_chromatin_comparator
-from bigbird_dna.tasks.comparators.options import Options
+from bigbird_dna.papers.comparators.fitting import ComparatorOptions, fit_chromatin_comparator
+from bigbird_dna.papers.comparators.motifs import jaspar_motifs, motifs_of_factor
 from tests.conftest import REPOSITORY
 
 KNOWN = {**{"RAP1": 0.95, "UME6": 0.93, "SKO1": 0.91, "CBF1": 0.90, "ABF1": 0.90, "REB1": 0.77, "FKH1": 0.77}}
@@ -41,7 +40,7 @@ def test_the_scan_reaches_what_it_reaches_elsewhere(shared_data: Path, tmp_path:
         reference=reference,
         output=tmp_path / "out",
         checkpoints=tmp_path / "checkpoints",
-        options=Options(taxon="fungi"),
+        options=ComparatorOptions(taxon="fungi"),
     )
     values = np.load(tmp_path / "out/predictions.npy").astype(float)
     labels = PackedLabels.load(tmp_path / "out/labels.npz").rows()

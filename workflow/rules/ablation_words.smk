@@ -1,6 +1,6 @@
 """Which trainings the ablation has, and the words of their commands."""
 
-from bigbird_dna.tasks.ablation.settings import (
+from bigbird_dna.papers.experiments.ablation_arms import (
     check_ablation,
     distance_keys,
     encoder_keys,

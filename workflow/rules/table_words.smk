@@ -2,8 +2,8 @@
 
 import re
 
-from bigbird_dna.baselines.comparators.names import NETWORK_NAMES, PROBE
-from bigbird_dna.config.tables import OWN_MODEL
+from bigbird_dna.papers.comparators.registry import NETWORK_NAMES, PROBE
+from bigbird_dna.config.experiments import OWN_MODEL
 
 TABLES = CONFIG.tables
 TABLE_CHECKPOINTS = str(PATHS.checkpoints / "tables")

@@ -1,1 +1,1 @@
-"""Comparators of the papers' tables: predictors of windows that need no language model, a file each."""
+"""The networks among the comparators of the tables."""

@@ -18,16 +18,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.comparators.interface import Comparator, Probabilities, Rows, Windows, blocks
 from bigbird_dna.baselines.comparators.one_hot import one_hot
 from bigbird_dna.baselines.comparators.products import count_products
 from bigbird_dna.baselines.kmers import base_codes, other_strand
+from bigbird_dna.baselines.windows import LabeledWindows as Windows
+from bigbird_dna.baselines.windows import Probabilities, Rows, blocks
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.inference import choose_device
+from bigbird_dna.papers.comparators.interface import Comparator
 from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.epochs import Epochs

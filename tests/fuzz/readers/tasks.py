@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bigbird_dna.reporting.long_range import RESULT, table
-from bigbird_dna.reporting.long_range import read_result as read_long_range
+from bigbird_dna.papers.experiments.long_range_arena import RESULT, table
+from bigbird_dna.papers.experiments.long_range_arena import read_result as read_long_range
 from bigbird_dna.tasks.density.images import read_cifar10, read_imagenet64
 from bigbird_dna.tasks.density.text import read_c4, read_wiki40b
 from bigbird_dna.tasks.long_range.listops import read_listops

@@ -145,9 +145,9 @@ def test_results_of_other_data_are_not_averaged(run: Run, tmp_path: Path) -> Non
     words = ("-o", tmp_path / "report")
     assert run("experiment lra-report", tmp_path / "one", tmp_path / "two", *words).code == 0
     wrong = run("experiment lra-report", tmp_path / "one", tmp_path / "three", *words)
-    refused(wrong, 1, "three/result.json: is of other data")
+    refused(wrong, 1, "three/result.json: was trained with data ")
     wrong = run("experiment lra-report", tmp_path / "one", tmp_path / "four", *words)
-    refused(wrong, 1, "two results are of one seed")
+    refused(wrong, 1, "four/result.json: is the same predictor with the same seed as")
 
 
 def test_batches() -> None:

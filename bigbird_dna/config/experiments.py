@@ -1,0 +1,338 @@
+"""The sections `study`, `tables` and `ablation`: the experiments that train and compare models.
+
+Without their targets of the workflow nothing of them is run.
+"""
+
+import re
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, field_validator, model_validator
+
+from bigbird_dna.config.mechanisms import Option
+from bigbird_dna.config.promoters import NegativeSet
+from bigbird_dna.config.section import Section
+
+# At most: a wrong list would start thousands of trainings.
+_MOST, _MOST_MECHANISMS = 20, 100
+
+StudyTask = Literal["promoters", "chromatin"]
+StudyStart = Literal["pretrained", "random", "longer"]
+STUDY_TASKS: tuple[StudyTask, ...] = get_args(StudyTask)
+STUDY_STARTS: tuple[StudyStart, ...] = get_args(StudyStart)
+PRETRAINED, RANDOM, LONGER = STUDY_STARTS
+
+NetworkComparator = Literal["cnnprom", "deepromoter", "deepsea", "danq", "residual-cnn"]
+_CommonComparator = Literal[NetworkComparator, "k-mers", "gc", "gkm-svm", "nearest"]
+PromoterComparator = Literal[_CommonComparator, "position"]
+TrackComparator = Literal[_CommonComparator, "motifs"]
+Taxon = Literal["vertebrates", "plants", "insects", "nematodes", "fungi", "urochordates"]
+TableStart = Literal["pretrained", "random"]
+TABLE_STARTS: tuple[TableStart, ...] = get_args(TableStart)
+TAXA: tuple[Taxon, ...] = get_args(Taxon)
+"""Of JASPAR's matrices."""
+
+OWN_MODEL = "own"
+"""What the run's own language model is called among those of the tables, in names of files."""
+
+
+class StudyConfig(Section):
+    """What pretraining buys: a fine-tuned model for every start, share of the examples and seed."""
+
+    tasks: tuple[StudyTask, ...] = Field(
+        default=("promoters",), min_length=1, description="what is fine-tuned: promoters, chromatin"
+    )
+    shares: tuple[Annotated[float, Field(ge=1e-4, le=1)], ...] = Field(
+        default=(0.05, 0.2, 1.0),
+        min_length=1,
+        max_length=_MOST,
+        description="of the training examples; a smaller one is part of a larger one",
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        default=(1, 2, 3),
+        min_length=1,
+        max_length=_MOST,
+        description="of weights, order and the choice of examples; each start has a model for each",
+    )
+    starts: tuple[StudyStart, ...] = Field(
+        default=("pretrained", "random"),
+        min_length=1,
+        description="weights that fine-tuning starts from; longer: random ones, trained for longer_steps",
+    )
+    longer_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="of the start longer: so many that it takes the time of pretraining and fine-tuning",
+    )
+    negative_set: NegativeSet = Field(default="genomic", description="what promoters are told from")
+    steps: int | None = Field(default=None, ge=1, description="of fine-tuning; none: the task's own")
+    evaluate_every: int | None = Field(
+        default=None, ge=1, description="steps between two points of a curve; none: the task's own"
+    )
+
+    @model_validator(mode="after")
+    def _nothing_is_named_twice(self) -> Self:
+        for key in ("tasks", "shares", "seeds", "starts"):
+            if len(set(values := getattr(self, key))) < len(values):
+                raise ValueError(f"{key} names one twice")
+        if len(set(map(share_name, self.shares))) < len(self.shares):
+            raise ValueError("shares are too much alike: six digits of each count")
+        return self
+
+    @model_validator(mode="after")
+    def _longer_says_how_long(self) -> Self:
+        if ("longer" in self.starts) != (self.longer_steps is not None):
+            raise ValueError("the start 'longer' and longer_steps go together: give both or neither")
+        return self
+
+
+def share_name(share: float) -> str:
+    """A share of the examples as names of files have it: 0.05."""
+    return f"{share:g}"
+
+
+def _model_name(text: str) -> str:
+    if not re.fullmatch("[a-z0-9][a-z0-9.-]{0,29}", text):
+        raise ValueError(
+            "a model's name has small letters, digits, '.' and '-', at most 30 of them, and begins with a "
+            "letter or digit"
+        )
+    if text == OWN_MODEL:
+        raise ValueError(f"{text!r} is what the run's own model is called")
+    return text
+
+
+class TableModel(Section):
+    """A language model beside the run's own, otherwise like it."""
+
+    name: Annotated[str, AfterValidator(_model_name)] = Field(description="in files and in Table 5")
+    attention: Literal["bigbird", "full"] = Field(default="bigbird", description="encoder.attention")
+    tokens: int = Field(
+        ge=16,
+        le=1_000_000,
+        description="of an input of its pretraining; a step has as many in all as the run's",
+    )
+    window: int | None = Field(
+        default=None, ge=20, le=1_000_000, description="bp that it sees in Tables 6 and 7; none: not in them"
+    )
+
+
+class TaskSteps(Section):
+    """Steps of the trainings for either table."""
+
+    promoters: int | None = Field(default=None, ge=1, description="for Table 6")
+    chromatin: int | None = Field(default=None, ge=1, description="for Table 7")
+
+
+class TablesConfig(Section):
+    """Tables 5 to 7, which `snakemake table5 table6 table7` makes; without these targets nothing is run."""
+
+    promoters: tuple[PromoterComparator, ...] = Field(
+        default=("gc", "k-mers", "position", "cnnprom", "deepromoter", "residual-cnn"),
+        description="comparators of Table 6",
+    )
+    chromatin: tuple[TrackComparator, ...] = Field(
+        default=("gc", "k-mers", "deepsea", "danq", "residual-cnn"),
+        description="comparators of Table 7; motifs need the extra `motifs`",
+    )
+    models: tuple[TableModel, ...] = Field(
+        default=(),
+        max_length=_MOST,
+        description="language models beside the run's own, such as BERT at 512 tokens",
+    )
+    starts: tuple[TableStart, ...] = Field(
+        default=("pretrained", "random"), description="weights that language models are fine-tuned from"
+    )
+    probes: bool = Field(
+        default=True, description="also language models that stay as they are, read by a logistic regression"
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        default=(1, 2, 3),
+        min_length=1,
+        max_length=_MOST,
+        description="of language models and networks; other comparators have the first",
+    )
+    negative_sets: tuple[NegativeSet, ...] | None = Field(
+        default=None, min_length=1, description="of Table 6; none: those of promoters.windows"
+    )
+    windows: tuple[Annotated[int, Field(ge=20, le=1_000_000)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=_MOST,
+        description="bp of further windows of Table 6, divided at the TSS as promoters.windows are",
+    )
+    context_set: NegativeSet = Field(
+        default="genomic", description="negatives of Table 6 in windows of another length than the run's"
+    )
+    network_steps: TaskSteps = Field(
+        default=TaskSteps(), description="of the training of comparators that are networks; none: 2,000"
+    )
+    model_steps: TaskSteps = Field(
+        default=TaskSteps(), description="of the fine-tuning of language models; none: the task's own"
+    )
+    pretraining_steps: int | None = Field(
+        default=None, ge=1, description="of the pretraining of `models`; none: pretraining.steps"
+    )
+    taxon: Taxon = Field(
+        default="vertebrates", description="whose matrices of JASPAR the comparator motifs has"
+    )
+
+    @model_validator(mode="after")
+    def _nothing_is_named_twice(self) -> Self:
+        for key in ("promoters", "chromatin", "starts", "seeds", "negative_sets", "windows"):
+            values = getattr(self, key) or ()
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key} names one twice")
+        if "given" in (*(self.negative_sets or ()), self.context_set):
+            raise ValueError("negative_sets: 'given' is of sequences, which Table 6 doesn't have")
+        return self
+
+    @model_validator(mode="after")
+    def _models_are_told_apart(self) -> Self:
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise ValueError("models: two have one name")
+        rows = [(model.attention, model.window) for model in self.models if model.window]
+        if len(set(rows)) < len(rows):
+            raise ValueError("models: two of the same attention have one window; give one of them no window")
+        return self
+
+
+class AblationMechanism(Section):
+    """One that takes part: a name alone, or a name and what its encoder has otherwise than `encoder` says."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$", description="what tables call it")
+    attention: str | None = Field(default=None, description="of the encoder; none: its name")
+    attention_options: dict[str, Option] = Field(default={}, description="of the mechanism, by name")
+    encoder: dict[str, Option] = Field(default={}, description="other keys of `encoder`, as extra_globals")
+
+    @model_validator(mode="after")
+    def _attention_is_said_once(self) -> Self:
+        for key in ("attention", "attention_options"):
+            if key in self.encoder:
+                raise ValueError(f"{self.name}: {key} stands beside the name, not under encoder")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, handler(core)]}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Keys of the section `encoder` with this mechanism's values."""
+        own = {"attention": self.attention or self.name, "attention_options": self.attention_options}
+        return {**own, **self.encoder}
+
+
+def _named(*names: str) -> tuple[AblationMechanism, ...]:
+    return tuple(AblationMechanism(name=name) for name in names)
+
+
+class AblationConfig(Section):
+    """What the target `ablation` trains and compares; without that target nothing of it is run."""
+
+    mechanisms: tuple[AblationMechanism, ...] = Field(
+        default=_named(
+            *("full", "bigbird", "random", "window", "random_window", "longformer", "performer", "reformer"),
+            *("sparse_fixed", "logsparse", "axial", "routing"),
+            *("combiner_fixed", "combiner_logsparse", "combiner_axial_vertical", "combiner_axial_horizontal"),
+            *("combiner_axial_rowmajor", "combiner_routing", "combiner_mixture"),
+        ),
+        min_length=1,
+        max_length=_MOST_MECHANISMS,
+        description="a name, or {name, attention, attention_options, encoder}",
+    )
+    initial_heads: Literal["neighbours", "random"] | None = Field(
+        default=None, description="of all of them, as encoder.initial_heads; none: the encoder's"
+    )
+    reference: str = Field(
+        default="bigbird", description="the mechanism that others are compared with, and whose time they have"
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(
+        default=(1,),
+        min_length=1,
+        max_length=_MOST,
+        description="each mechanism is trained with each of them",
+    )
+    tokens: int = Field(default=512, ge=16, description="of an input")
+    batch_tokens: int = Field(
+        default=8192, ge=16, description="of a step; a longer input is a step by itself"
+    )
+    steps: int = Field(default=300, ge=1, description="of each training of the same steps")
+    seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="of each training of the same time; none: what the steps take with the reference",
+    )
+    lengths: tuple[Annotated[int, Field(ge=16)], ...] = Field(
+        default=(2048, 8192), max_length=_MOST, description="tokens of longer inputs that are trained on too"
+    )
+    length_steps: int = Field(
+        default=30,
+        ge=1,
+        description="on these, after as many tokens of short inputs as `steps` have, in the same training",
+    )
+    distance: tuple[str, ...] = Field(
+        default=(), max_length=_MOST, description="tracks that are told from far away; none: no such task"
+    )
+    distance_steps: int | None = Field(
+        default=None, ge=1, description="of that training; none: those of chromatin.training"
+    )
+    distance_layers: int | None = Field(
+        default=None, ge=1, description="of the encoder that learns these tracks; none: encoder.layers"
+    )
+
+    @field_validator("mechanisms", mode="before")
+    @classmethod
+    def _a_name_is_enough(cls, values: Any) -> Any:
+        if not isinstance(values, tuple):
+            return values
+        return tuple({"name": value} if isinstance(value, str) else value for value in values)
+
+    @model_validator(mode="after")
+    def _nothing_is_named_twice(self) -> Self:
+        names = tuple(mechanism.name for mechanism in self.mechanisms)
+        for key, values in (
+            *(("mechanisms", names), ("seeds", self.seeds)),
+            *(("lengths", self.lengths), ("distance", self.distance)),
+        ):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key} names one twice")
+        if self.reference not in names:
+            raise ValueError(f"reference {self.reference!r} is not one of the mechanisms")
+        if any(length <= self.tokens for length in self.lengths):
+            raise ValueError(f"lengths must be above tokens, which is {self.tokens}")
+        return self
+
+    def changes(self, name: str) -> dict[str, Any]:
+        """Keys of the section `encoder` with the values of a mechanism; its own go before those of all."""
+        found = next(mechanism for mechanism in self.mechanisms if mechanism.name == name)
+        heads = {"initial_heads": self.initial_heads} if self.initial_heads else {}
+        return {**heads, **found.changes}
+
+    def batch_size(self, tokens: int) -> int:
+        """Inputs of a step."""
+        return max(1, self.batch_tokens // tokens)
+
+    def training(self, part: str, accumulate: int = 1) -> dict[str, Any]:
+        """Keys of the section `pretraining` for a training: of `steps`, `time`, or a length as text.
+
+        Longer inputs come last, so that they cost few steps: before them come as many tokens on short inputs
+        as the training of the same steps has. `accumulate` are the run's own micro-batches, of which a step
+        has no more than inputs.
+        """
+        if part in ("steps", "time"):
+            tokens, steps, shorter = self.tokens, self.steps, []
+        else:
+            tokens = int(part)
+            short = self.steps * self.batch_size(self.tokens) * self.tokens
+            # Of a length that isn't a multiple, short inputs don't fill a step: training rounds down.
+            step = self.batch_size(tokens) * (tokens // self.tokens) * self.tokens
+            before = max(1, round(short / step))
+            steps, shorter = before + self.length_steps, [{"steps": before, "tokens": self.tokens}]
+        return {
+            "steps": steps,
+            "sequence_tokens": tokens,
+            "batch_size": self.batch_size(tokens),
+            "accumulate": min(accumulate, self.batch_size(tokens)),
+            "shorter_first": shorter,
+        }

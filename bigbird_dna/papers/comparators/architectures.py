@@ -1,0 +1,225 @@
+"""The networks among the comparators: one-hot windows (B, 4, L) to logits (B, T)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.baselines.comparators.networks import Build, NetworkComparator
+from bigbird_dna.papers.comparators.interface import Comparator
+
+if TYPE_CHECKING:
+    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+
+# Axes: B windows, L bases, P places, C channels, H means, T labels.
+
+_CNNPROM_FILTER = 21  # bp
+_CNNPROM_POOLED = 231  # places
+_WIDTHS = (27, 14, 7)  # bp
+_DEEPROMOTER_POOLED = 6
+_DROPPED = 0.5
+_DEEPSEA_FILTER = 8
+_DEEPSEA_POOLED = 4
+_DANQ_FILTER = 26  # bp
+_DANQ_POOLED = 13
+_RESIDUAL_FILTER = 15  # bp
+_RESIDUAL_POOLED = 4
+_RESIDUAL_TAPS = 5  # of a dilated convolution
+_DILATIONS = (1, 2, 4, 8, 16, 32)
+
+
+class CnnProm(nn.Module):
+    """CNNProm (Umarov & Solovyev, PLoS ONE 12:e0171410, 2017): one layer of motifs, and a dense one.
+
+    The network of human promoters without TATA: 300 filters of 21 bp, the maximum over 231 places (of their
+    windows of 251 bp all), 128 dense units. Longer windows have a maximum for each 231 places. It can tell
+    which motifs a window of 251 bp holds, but not their order or distance.
+    """
+
+    shortest = _CNNPROM_FILTER
+
+    def __init__(self, length: int, labels: int, *, filters: int = 300, dense: int = 128) -> None:
+        super().__init__()
+        places = length - _CNNPROM_FILTER + 1
+        pooled = min(_CNNPROM_POOLED, places)
+        self.motifs = nn.Conv1d(4, filters, _CNNPROM_FILTER)
+        self.pool = nn.MaxPool1d(pooled, ceil_mode=True)
+        self.dense = nn.Linear(filters * -(-places // pooled), dense)
+        self.output = nn.Linear(dense, labels)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Logits (B, T)."""
+        found = self.pool(F.relu(self.motifs(windows)))
+        logits: Tensor = self.output(F.relu(self.dense(found.flatten(1))))
+        return logits
+
+
+class DeePromoter(nn.Module):
+    """DeePromoter (Oubounyt et al., Frontiers in Genetics 10:286, 2019): motifs of three widths, in order.
+
+    Convolutions of 27, 14 and 7 bp side by side, each with the maximum over 6 places and dropout of 0.5; a
+    bidirectional LSTM of 32 units over their places; 128 dense units with dropout of 0.5. The paper doesn't
+    say how many filters a convolution has: 32 here. Theirs were windows of 300 bp.
+    """
+
+    shortest = _DEEPROMOTER_POOLED
+
+    def __init__(
+        self, length: int, labels: int, *, filters: int = 32, units: int = 32, dense: int = 128
+    ) -> None:
+        super().__init__()
+        self.motifs = nn.ModuleList(nn.Conv1d(4, filters, width, padding=width // 2) for width in _WIDTHS)
+        self.recurrent = nn.LSTM(filters * len(_WIDTHS), units, batch_first=True, bidirectional=True)
+        self.dense = nn.Linear(2 * units * (length // _DEEPROMOTER_POOLED), dense)
+        self.dropout = nn.Dropout(_DROPPED)
+        self.output = nn.Linear(dense, labels)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Logits (B, T)."""
+        length = windows.shape[2]  # an even width has a place more
+        places = [F.relu(motifs(windows)[..., :length]) for motifs in self.motifs]
+        found = [self.dropout(F.max_pool1d(one, _DEEPROMOTER_POOLED)) for one in places]
+        read, _ = self.recurrent(torch.cat(found, 1).transpose(1, 2))  # (B, P, 2 × units)
+        logits: Tensor = self.output(self.dropout(F.relu(self.dense(self.dropout(read.flatten(1))))))
+        return logits
+
+
+class DeepSea(nn.Module):
+    """DeepSEA's network (Zhou & Troyanskaya, Nature Methods 12:931, 2015).
+
+    Three convolutions of 8 places with 320, 480 and 960 filters, the maximum over 4 places after the first
+    two, dropout of 0.2, 0.2 and 0.5, 925 dense units. Theirs were windows of 1,000 bp.
+    """
+
+    shortest = 163  # bp, of which one place is left in the end
+
+    def __init__(
+        self, length: int, labels: int, *, filters: Sequence[int] = (320, 480, 960), dense: int = 925
+    ) -> None:
+        super().__init__()
+        first, second, third = filters
+        self.convolutions = nn.Sequential(
+            nn.Conv1d(4, first, _DEEPSEA_FILTER),
+            nn.ReLU(),
+            nn.MaxPool1d(_DEEPSEA_POOLED),
+            nn.Dropout(0.2),
+            nn.Conv1d(first, second, _DEEPSEA_FILTER),
+            nn.ReLU(),
+            nn.MaxPool1d(_DEEPSEA_POOLED),
+            nn.Dropout(0.2),
+            nn.Conv1d(second, third, _DEEPSEA_FILTER),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+        )
+        places = length
+        for _ in range(2):
+            places = (places - _DEEPSEA_FILTER + 1) // _DEEPSEA_POOLED
+        self.dense = nn.Sequential(nn.Linear(third * (places - _DEEPSEA_FILTER + 1), dense), nn.ReLU())
+        self.output = nn.Linear(dense, labels)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Logits (B, T)."""
+        logits: Tensor = self.output(self.dense(self.convolutions(windows).flatten(1)))
+        return logits
+
+
+class DanQ(nn.Module):
+    """DanQ (Quang & Xie, Nucleic Acids Research 44:e107, 2016): motifs, and an LSTM over their places.
+
+    320 filters of 26 bp, the maximum over 13 places, dropout of 0.2, a bidirectional LSTM of 320 units,
+    dropout of 0.5, 925 dense units. Theirs were windows of 1,000 bp.
+    """
+
+    shortest = _DANQ_FILTER + _DANQ_POOLED - 1
+
+    def __init__(
+        self, length: int, labels: int, *, filters: int = 320, units: int = 320, dense: int = 925
+    ) -> None:
+        super().__init__()
+        places = (length - _DANQ_FILTER + 1) // _DANQ_POOLED
+        self.motifs = nn.Conv1d(4, filters, _DANQ_FILTER)
+        self.after_motifs, self.after_reading = nn.Dropout(0.2), nn.Dropout(0.5)
+        self.recurrent = nn.LSTM(filters, units, batch_first=True, bidirectional=True)
+        self.dense = nn.Linear(2 * units * places, dense)
+        self.output = nn.Linear(dense, labels)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Logits (B, T)."""
+        found = self.after_motifs(F.max_pool1d(F.relu(self.motifs(windows)), _DANQ_POOLED))
+        read, _ = self.recurrent(found.transpose(1, 2))  # (B, P, 2 × units)
+        logits: Tensor = self.output(F.relu(self.dense(self.after_reading(read).flatten(1))))
+        return logits
+
+
+class _DilatedBlock(nn.Module):
+    """(B, C, P) to (B, C, P)."""
+
+    def __init__(self, channels: int, dilation: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(1, channels)
+        self.around = nn.Conv1d(channels, channels, _RESIDUAL_TAPS, dilation=dilation, padding="same")
+        self.mixed = nn.Conv1d(channels, channels, 1)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, places: Tensor) -> Tensor:
+        """What is there, and what its surroundings say."""
+        change: Tensor = self.mixed(F.gelu(self.around(F.gelu(self.norm(places)))))
+        change = self.dropout(change)
+        return places + change
+
+
+class ResidualCnn(nn.Module):
+    """A small convolutional network as one would build it today: dilated, residual, attentive in the end.
+
+    A convolution of 15 bp and the maximum over 4 places; blocks of dilated convolutions, each added to what
+    it reads, that see some 1,000 bp around each place; several weighted means over the places, whose weights
+    are of what is there and of where it is; a linear layer. At most 2 million parameters with 919 tracks.
+    """
+
+    shortest = 1
+
+    def __init__(
+        self, length: int, labels: int, *, channels: int = 128, means: int = 8, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.motifs = nn.Conv1d(4, channels, _RESIDUAL_FILTER, padding="same")
+        self.blocks = nn.Sequential(*(_DilatedBlock(channels, dilation, dropout) for dilation in _DILATIONS))
+        self.norm = nn.GroupNorm(1, channels)
+        self.weights = nn.Conv1d(channels, means, 1)
+        self.where = nn.Parameter(torch.zeros(means, -(-length // _RESIDUAL_POOLED)))  # (H, P)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(channels * means, labels)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Logits (B, T)."""
+        found = F.gelu(F.max_pool1d(self.motifs(windows), _RESIDUAL_POOLED, ceil_mode=True))
+        places = self.norm(self.blocks(found))  # (B, C, P)
+        weights = (self.weights(places) + self.where).softmax(2)  # (B, H, P)
+        means = weights @ places.transpose(1, 2)  # (B, H, C)
+        logits: Tensor = self.output(self.dropout(means.flatten(1)))
+        return logits
+
+
+NETWORKS: Mapping[str, Build] = {
+    "cnnprom": CnnProm,
+    "deepromoter": DeePromoter,
+    "deepsea": DeepSea,
+    "danq": DanQ,
+    "residual-cnn": ResidualCnn,
+}
+
+
+def make(request: ComparatorRequest) -> Comparator:
+    """A network by its name."""
+    return NetworkComparator(
+        NETWORKS[request.name],
+        request.settings,
+        name=request.name,
+        checkpoints=request.checkpoints,
+        identity=request.identity,
+        device=request.device,
+    )

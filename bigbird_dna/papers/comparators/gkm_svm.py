@@ -1,0 +1,272 @@
+"""gkm-SVM (Ghandi et al., PLoS Computational Biology 10:e1003711, 2014): an SVM on exact gapped k-mers.
+
+Gapped k-mers are words of l bases of which k count, at any places. The kernel of two windows is the number of
+pairs of their gapped k-mers that agree. Two words of l bases that differ at m places share C(l − m, k) gapped
+k-mers, so that with the counts c of all 4^l words it is c′ᵀ B c for a matrix B that knows m alone. B is a sum
+of products over the l places: a character that varies at j places, a product of columns of a 4 × 4 Hadamard
+matrix, is an eigenvector with eigenvalue 4^(l − k) C(l − j, k − j), or 0 where j > k. So Λ^½ H c are features
+whose products are the kernel, and neither gapped k-mers nor pairs of windows are ever listed (the paper
+counts pairs).
+
+The kernel is normalised to 1 for a window with itself; words have 11 bases of which 7 count. The support
+vector machine, one for each label, is linear in these features, has a squared hinge loss, and no penalty on
+its offset. Its strength of fitting is chosen on held-out windows, which also tell the probability of a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import comb
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.baselines.kmers import base_codes, other_strand
+from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, Rows, all_labels, blocks
+from bigbird_dna.console import progress
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sequence import UNKNOWN
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.papers.comparators.interface import Comparator, Sigmoid, fit_sigmoid
+
+if TYPE_CHECKING:
+    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+
+# Axes: N windows, L bases, F features: characters that vary at k places at most.
+
+LONGEST_WORD = 11
+STRENGTHS = (0.1, 1.0, 10.0)  # weight of the loss of a window against half the square of the weights
+MOST = 5000  # windows of a class that a label is learnt from
+_AT_ONCE = 1024
+_ITERATIONS = 200
+_PRECISION = 1e-9  # of the loss, relative: what one more step would change
+
+_ONE_PLACE = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
+_TWO_PLACES = np.kron(_ONE_PLACE, _ONE_PLACE)
+
+
+class GappedKmers:
+    """The gapped k-mers of words of `length` bases, `known` of which count."""
+
+    def __init__(self, length: int, known: int) -> None:
+        if not 1 <= known <= length <= LONGEST_WORD:
+            raise ValueError(
+                f"gapped k-mers of {known} of {length} bases: at least 1, and at most {LONGEST_WORD}"
+            )
+        self.length, self.known = length, known
+        digits = np.zeros(1, np.int64)  # of each character, at how many places it varies
+        for _ in range(length):
+            digits = (digits + np.array([[0], [1], [1], [1]])).ravel()
+        self._characters = np.flatnonzero(digits <= known)
+        values = [4.0 ** (length - known) * comb(length - j, known - j) for j in range(known + 1)]
+        self._roots = np.sqrt(values)[digits[self._characters]]  # (F,)
+
+    @property
+    def features(self) -> int:
+        """F."""
+        return len(self._characters)
+
+    def words(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights of features (F,) as weights of words (4^length,): H Λ^½ w."""
+        spread = np.zeros(4**self.length)
+        spread[self._characters] = self._roots * weights
+        return _transformed(spread, self.length)
+
+    def of_words(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Features (F,) of counts of words (4^length,): Λ^½ H c."""
+        return np.asarray(self._roots * _transformed(sums, self.length)[self._characters])
+
+    def count(self, sequences: Sequence[str], *, both_strands: bool) -> Any:
+        """Counts of the words without N in windows, (N, 4^length), as a SciPy CSR matrix of float64."""
+        from scipy.sparse import csr_matrix
+
+        codes = base_codes(sequences)
+        strands = (codes, other_strand(codes)) if both_strands else (codes,)
+        parts = [self._numbers(one) for one in strands]
+        numbers, known = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
+        ends = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
+        shape = (len(codes), 4**self.length)
+        matrix = csr_matrix((np.ones(ends[-1]), numbers[known], ends), shape=shape)
+        matrix.sum_duplicates()
+        return matrix
+
+    def norms(self, counts: Any) -> NDArray[np.float64]:
+        """The length (N,) of each window's vector of gapped k-mers; 1 where it has none."""
+        shared = np.array([comb(max(self.length - m, 0), self.known) for m in range(self.length + 1)], float)
+        low_bits = int("01" * self.length, 2)
+        found = np.ones(counts.shape[0])
+        for row in range(counts.shape[0]):
+            part = slice(counts.indptr[row], counts.indptr[row + 1])
+            words, times = counts.indices[part].astype(np.int32), counts.data[part]
+            differing = words[:, None] ^ words
+            places = np.bitwise_count((differing | differing >> 1) & low_bits)
+            square = float(times @ shared[places] @ times)
+            if square > 0:
+                found[row] = np.sqrt(square)
+        return found
+
+    def _numbers(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """The word at each place, (N, L − length + 1), and whether it has no N."""
+        places = max(codes.shape[1] - self.length + 1, 0)
+        numbers = np.zeros((len(codes), places), np.int32)
+        known = np.ones((len(codes), places), np.bool_)
+        for offset in range(self.length):
+            column = codes[:, offset : offset + places]
+            numbers = numbers * 4 + (column & 3)
+            known &= column != UNKNOWN
+        return numbers, known
+
+
+def _transformed(values: NDArray[np.float64], places: int) -> NDArray[np.float64]:
+    """H, a 4 × 4 Hadamard matrix halved, at each of the places of words, (4^places,); its own inverse."""
+    # Two places at a time, as a product with a matrix; each product moves its places behind all others, so
+    # that after the last one they stand in their order again.
+    for first in range(0, places, 2):
+        factor = _ONE_PLACE if first + 1 == places else _TWO_PLACES
+        values = (values.reshape(len(factor), -1).T @ factor).ravel()
+    return values
+
+
+class SvmModel(NamedTuple):
+    """Score of a window: the mean weight of its words, by its norm, and an offset."""
+
+    words: NDArray[np.float32]  # (4^l,)
+    offset: float
+
+    def scores(self, counts: Any, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N,) for counts (N, 4^l)."""
+        return np.asarray(counts @ self.words) / norms + self.offset
+
+
+def fit_svms(
+    kmers: GappedKmers,
+    counts: Any,
+    norms: NDArray[np.float64],
+    labels: NDArray[np.uint8],
+    strengths: Iterable[float],
+) -> Iterator[SvmModel]:
+    """Least ½ |w|² + strength · Σ max(0, 1 − y f(x))² over windows with labels (N,) of both classes.
+
+    An SVM for each strength; from the second on the solver starts at the one before.
+    """
+    from scipy.optimize import minimize
+
+    signs = np.where(labels == 1, 1.0, -1.0)
+    transposed = counts.T.tocsr()
+
+    def loss(values: NDArray[np.float64], strength: float) -> tuple[float, NDArray[np.float64]]:
+        weights, offset = values[:-1], values[-1]
+        scores = counts @ kmers.words(weights) / norms + offset
+        short = np.maximum(0, 1 - signs * scores)
+        slope = -2 * strength * signs * short  # of the loss by the score
+        along = weights + kmers.of_words(transposed @ (slope / norms))
+        value = 0.5 * float(weights @ weights) + strength * float(short @ short)
+        return value, np.append(along, slope.sum())
+
+    found = np.zeros(kmers.features + 1)
+    options = {"maxiter": _ITERATIONS, "maxcor": 10, "ftol": _PRECISION, "gtol": 1e-6}
+    for strength in strengths:
+        found = minimize(loss, found, (strength,), jac=True, method="L-BFGS-B", options=options).x
+        yield SvmModel(kmers.words(found[:-1]).astype(np.float32), float(found[-1]))
+
+
+class GkmSvm(Comparator):
+    """gkm-SVM on words of `length` bases, of which `known` count; with `both_strands` those of either strand.
+
+    A label is learnt from at most `MOST` of its windows, and as many of all others, drawn by seed. Labels
+    whose training windows are of one class are NaN.
+    """
+
+    def __init__(
+        self, length: int = 11, known: int = 7, *, both_strands: bool = False, seed: int = 1
+    ) -> None:
+        self.kmers = GappedKmers(length, known)
+        self.both_strands, self.seed = both_strands, seed
+        self._svms: list[tuple[SvmModel, Sigmoid] | None] = []  # by label
+        self._strengths: list[float | None] = []
+
+    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+        """Learn from windows, label by label; strengths and probabilities are chosen on those held out.
+
+        Raises
+        ------
+        DataError
+            No label has windows of both classes to learn from, or there are none to choose on.
+        """
+        truth = all_labels(learnt)
+        if not held_out.shape[0]:
+            raise DataError("gkm-svm: there are no held-out windows to choose on")
+        if learnt.length < self.kmers.length:
+            raise DataError(
+                f"gkm-svm: windows of {learnt.length} bp are shorter than a word of {self.kmers.length} bp"
+            )
+        held_counts, held_norms = self._counted(held_out, np.arange(held_out.shape[0]))
+        held_labels = all_labels(held_out)
+        self._svms, self._strengths = [], []
+        for label in progress(range(truth.shape[1]), "gkm-SVM", truth.shape[1], "labels"):
+            rows = _drawn(truth[:, label], (self.seed, 9, label))
+            if not len(rows):
+                self._svms.append(None)
+                self._strengths.append(None)
+                continue
+            counts, norms = self._counted(learnt, rows)
+            own = held_labels[:, label]
+            tried = []
+            strengths = STRENGTHS if 0 < own.sum() < len(own) else (1.0,)
+            svms = fit_svms(self.kmers, counts, norms, truth[rows, label], strengths)
+            for strength, svm in zip(strengths, svms, strict=True):
+                scores = svm.scores(held_counts, held_norms)
+                tried.append((auroc(own, scores).value, strength, svm, scores))
+            _, strength, svm, scores = max(tried, key=lambda one: np.nan_to_num(one[0], nan=0.0))
+            self._svms.append((svm, fit_sigmoid(scores, own)))
+            self._strengths.append(strength)
+        if not self.covered(truth.shape[1]).any():
+            raise DataError("gkm-svm: the training windows are all of one class")
+        return self
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        """Probabilities (n, T)."""
+        found = np.full((len(sequences), len(self._svms)), np.nan, np.float32)
+        for rows in blocks(len(sequences), _AT_ONCE):
+            counts = self.kmers.count([sequences[row] for row in rows], both_strands=self.both_strands)
+            norms = self.kmers.norms(counts)
+            for label, fitted in enumerate(self._svms):
+                if fitted is not None:
+                    svm, sigmoid = fitted
+                    found[rows, label] = sigmoid(svm.scores(counts, norms))
+        return found
+
+    def covered(self, labels: int) -> NDArray[np.bool_]:
+        """The labels whose training windows are of both classes."""
+        return np.array([fitted is not None for fitted in self._svms])
+
+    def chosen(self) -> dict[str, Any]:
+        """Words, and the strength of each label."""
+        return {"word": self.kmers.length, "known": self.kmers.known, "strengths": self._strengths}
+
+    def _counted(self, windows: LabeledWindows, rows: Rows) -> tuple[Any, NDArray[np.float64]]:
+        """Counts of words and norms of some windows."""
+        from scipy.sparse import vstack
+
+        parts = [
+            self.kmers.count(windows.sequences(rows[part]), both_strands=self.both_strands)
+            for part in blocks(len(rows), _AT_ONCE)
+        ]
+        counts = vstack(parts, format="csr")
+        return counts, self.kmers.norms(counts)
+
+
+def _drawn(labels: NDArray[np.uint8], seed: tuple[int, ...]) -> Rows:
+    """Rows of both classes, ascending: at most `MOST` positives, and as many negatives; none of one class."""
+    rng = np.random.default_rng(seed)
+    positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+    if not len(positive) or not len(negative):
+        return np.zeros(0, np.intp)
+    most = min(MOST, len(positive))
+    return np.sort(np.concatenate([rng.permutation(rows)[:most] for rows in (positive, negative)]))
+
+
+def make(request: ComparatorRequest) -> Comparator:
+    """The comparator of this module."""
+    return GkmSvm(both_strands=not request.directed, seed=request.settings.seed)

@@ -1,0 +1,277 @@
+"""Scans with matrices of known binding sites, from JASPAR or a file: what a biologist would look at.
+
+A window's score is that of the best match of a factor's matrices on either strand: a log-odds in bits, at the
+best place where the whole matrix lies on known bases. Where a factor has several matrices, the one that ranks
+its training windows best counts.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from bigbird_dna.baselines.kmers import base_codes
+from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, all_labels, blocks
+from bigbird_dna.config.experiments import TAXA
+from bigbird_dna.console import log, progress
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.sequence import UNKNOWN
+from bigbird_dna.metrics.auroc import auroc
+from bigbird_dna.papers.comparators.interface import Comparator, Sigmoid, fit_sigmoid
+
+if TYPE_CHECKING:
+    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+
+# Axes: N windows, L bases, M matrices, W places of a matrix.
+
+RELEASE = "JASPAR2026"
+_AT_ONCE = 1024  # windows
+_NOWHERE = -1e6  # what an N adds to a match: far below any
+
+# Names of factors in public peak sets that JASPAR knows by another name.
+SYNONYMS = {
+    "AP2ALPHA": "TFAP2A",
+    "AP2GAMMA": "TFAP2C",
+    "CFOS": "FOS",
+    "CJUN": "JUN",
+    "CMYC": "MYC",
+    "ERALPHA": "ESR1",
+    "ERALPHAA": "ESR1",
+    "ERRA": "ESRRA",
+    "GABP": "GABPA",
+    "GR": "NR3C1",
+    "NFKB": "RELA",
+    "OCT2": "POU2F2",
+    "PU1": "SPI1",
+    "RXRALPHA": "RXRA",
+    "TR4": "NR2C2",
+}
+_VARIANT = re.compile(r"\(var\.\d+\)", re.IGNORECASE)
+_REMARK = re.compile(r"_?\([^)]*\)")
+
+
+class KnownMotif(NamedTuple):
+    """How often each base stands at each place of a factor's sites."""
+
+    factor: str
+    matrix: str  # its name in the database
+    counts: NDArray[np.float64]  # (W, 4) for A, C, G, T
+
+    def log_odds(self, background: Sequence[float]) -> NDArray[np.float64]:
+        """Bits (W, 4) of each base against its `background` share, by Biopython.
+
+        Pseudocounts are those of JASPAR: the root of the number of sites, times the background.
+        """
+        from Bio import motifs
+        from Bio.motifs import jaspar
+
+        letters = dict(zip("ACGT", self.counts.T.tolist(), strict=True))
+        motif = motifs.Motif(alphabet="ACGT", counts=letters)  # type: ignore[no-untyped-call]
+        motif.background = dict(zip("ACGT", background, strict=True))
+        motif.pseudocounts = jaspar.calculate_pseudocounts(motif)  # type: ignore[no-untyped-call]
+        return np.array([motif.pssm[letter] for letter in "ACGT"]).T
+
+
+def jaspar_motifs(taxon: str) -> tuple[KnownMotif, ...]:
+    """The latest versions of all matrices of JASPAR's core collection for a taxonomic group.
+
+    Raises
+    ------
+    UsageError
+        Another group, or `pyjaspar` isn't installed.
+    """
+    if taxon not in TAXA:
+        raise UsageError(f"--taxon {taxon!r}: choose {', '.join(TAXA)}")
+    try:
+        from pyjaspar import jaspardb
+    except ImportError:
+        raise UsageError(
+            "JASPAR's matrices come with pyjaspar, which isn't installed: pip install 'bigbird-dna[motifs]', "
+            "or name a file of matrices with --motifs"
+        ) from None
+    database = jaspardb(release=RELEASE)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            records = database.fetch_motifs(collection="CORE", tax_group=[taxon])
+    finally:
+        database.conn.close()
+    return tuple(sorted((_known(one) for one in records), key=lambda motif: motif.matrix))
+
+
+def read_motifs(path: Path) -> tuple[KnownMotif, ...]:
+    """Matrices of a file in JASPAR's format, in its order: a line `>matrix factor`, and one for each base.
+
+    Raises
+    ------
+    DataError
+        The file can't be read, holds no matrix, or one that is not of the bases of DNA.
+    """
+    from Bio import motifs
+
+    fault = "not a file of matrices in JASPAR's format"
+    with reading(path, fault, Exception), path.open(encoding="utf-8") as stream:
+        records = motifs.parse(stream, "jaspar")  # type: ignore[no-untyped-call]
+        found = tuple(_known(record) for record in records)
+    if not found:
+        raise DataError(f"{path}: holds no matrix")
+    for motif in found:
+        counts = motif.counts
+        if not np.isfinite(counts).all() or (counts < 0).any() or (counts.sum(axis=1) <= 0).any():
+            raise DataError(f"{path}: matrix {motif.matrix!r:.60} has a place without counts, or bad ones")
+    return found
+
+
+def _known(record: Any) -> KnownMotif:
+    counts = np.array([record.counts[letter] for letter in "ACGT"], np.float64).T
+    matrix = getattr(record, "matrix_id", None) or record.name
+    return KnownMotif(str(record.name), str(matrix), counts)
+
+
+def factor_key(name: str) -> str:
+    """A factor's name as it is compared: letters and digits alone, in capitals, by JASPAR's synonym."""
+    plain = _REMARK.sub("", _VARIANT.sub("", name))
+    plain = re.sub(r"^eGFP-", "", plain)
+    key = re.sub(r"[^A-Za-z0-9]", "", plain).upper()
+    return SYNONYMS.get(key, key)
+
+
+def motifs_of_factor(name: str, motifs: Iterable[KnownMotif]) -> tuple[KnownMotif, ...]:
+    """The matrices of a factor: its own, or where it has none those of complexes (`A::B`) with it."""
+    key, own, shared = factor_key(name), [], []
+    for motif in motifs:
+        keys = [factor_key(part) for part in motif.factor.split("::")]
+        if keys == [key]:
+            own.append(motif)
+        elif key in keys:
+            shared.append(motif)
+    return tuple(own or shared) if key else ()
+
+
+def best_matches(codes: NDArray[np.uint8], matrices: Sequence[NDArray[np.float64]]) -> NDArray[np.float32]:
+    """Log-odds (N, M) of the best match of each matrix (W, 4) in windows (N, L), on either strand.
+
+    A window in which a matrix lies nowhere on known bases alone has the lowest score that the matrix gives.
+    """
+    found = np.empty((len(codes), len(matrices)), np.float32)
+    lowest = np.array([matrix.min(axis=1).sum() for matrix in matrices])
+    widths = np.array([len(matrix) for matrix in matrices])
+    with torch.inference_mode():
+        hot = F.one_hot(torch.from_numpy(codes).long(), UNKNOWN + 1).transpose(1, 2).float()  # (N, 5, L)
+        for width in np.unique(widths):
+            chosen = np.flatnonzero(widths == width)
+            if width > codes.shape[1]:
+                found[:, chosen] = lowest[chosen]
+                continue
+            forward = np.stack([matrices[one] for one in chosen.tolist()])  # (m, W, 4)
+            both = np.concatenate([forward, forward[:, ::-1, ::-1]])
+            filters = np.pad(both, ((0, 0), (0, 0), (0, 1)), constant_values=_NOWHERE).transpose(0, 2, 1)
+            scores = F.conv1d(hot, torch.from_numpy(np.ascontiguousarray(filters)).float()).amax(2).numpy()
+            found[:, chosen] = np.maximum(scores[:, : len(chosen)], scores[:, len(chosen) :])
+    return np.asarray(np.maximum(found, lowest), np.float32)
+
+
+class MotifScan(Comparator):
+    """The scan of each label's windows with the matrices of its factor; labels without any are NaN.
+
+    Learnt are the background, the share of G and C, which of several matrices counts, and the probability of
+    a score. The order of the probabilities is that of the scores.
+    """
+
+    def __init__(self, motifs: Sequence[Sequence[KnownMotif]]) -> None:
+        """`motifs`: those of each label's factor."""
+        self.motifs = [list(known) for known in motifs]
+        # Many tracks have the same factor: each of its matrices is scanned with once.
+        self._motifs = list({id(motif): motif for known in self.motifs for motif in known}.values())
+        self._matrices: list[NDArray[np.float64]] = []  # log-odds of each of these
+        self._columns: dict[int, int] = {}  # by label: its matrix that counts
+        self._sigmoids: dict[int, Sigmoid] = {}
+        self._background: list[float] = []
+
+    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+        """Score the windows that are learnt from; nothing is chosen on those held out."""
+        count, labels = learnt.shape
+        if labels != len(self.motifs):
+            raise ValueError(f"matrices of {len(self.motifs)} labels, windows of {labels}")
+        if not count:
+            raise DataError("motifs: there are no training windows")
+        self._background = _background(learnt)
+        self._matrices = [motif.log_odds(self._background) for motif in self._motifs]
+        parts = progress(blocks(count, _AT_ONCE), "scanning", -(-count // _AT_ONCE), "parts")
+        scores = np.concatenate(
+            [best_matches(base_codes(learnt.sequences(rows)), self._matrices) for rows in parts]
+        )
+        truth = all_labels(learnt)
+        numbers = {id(motif): number for number, motif in enumerate(self._motifs)}
+        for label, known in enumerate(self.motifs):
+            own = [numbers[id(motif)] for motif in known]
+            if not own:
+                continue
+            figures = [auroc(truth[:, label], scores[:, one]).value for one in own] if len(own) > 1 else [0.5]
+            best = own[int(np.argmax(np.nan_to_num(figures, nan=0.5)))]
+            self._columns[label] = best
+            self._sigmoids[label] = fit_sigmoid(scores[:, best].astype(np.float64), truth[:, label])
+        return self
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        """Probabilities (n, T)."""
+        found = np.full((len(sequences), len(self.motifs)), np.nan, np.float32)
+        used = sorted(set(self._columns.values()))
+        for rows in blocks(len(sequences), _AT_ONCE):
+            codes = base_codes([sequences[row] for row in rows])
+            matches = best_matches(codes, [self._matrices[one] for one in used])
+            scores = dict(zip(used, matches.T, strict=True))
+            for label, column in self._columns.items():
+                found[rows, label] = self._sigmoids[label](scores[column].astype(np.float64))
+        return found
+
+    def covered(self, labels: int) -> NDArray[np.bool_]:
+        """The labels whose factor has a matrix."""
+        return np.array([bool(known) for known in self.motifs])
+
+    def chosen(self) -> dict[str, Any]:
+        """The background, and each label's matrix, or none."""
+        return {
+            "background": dict(zip("ACGT", self._background, strict=True)),
+            "matrices": [
+                self._motifs[self._columns[label]].matrix if label in self._columns else None
+                for label in range(len(self.motifs))
+            ],
+        }
+
+
+def _background(windows: LabeledWindows) -> list[float]:
+    """Shares of A, C, G and T in windows, the same on both strands."""
+    counts = np.zeros(UNKNOWN + 1, np.int64)
+    for rows in blocks(windows.shape[0], _AT_ONCE):
+        counts += np.bincount(base_codes(windows.sequences(rows)).ravel(), minlength=UNKNOWN + 1)
+    known = counts[:UNKNOWN] + 1
+    strong = float((known[1] + known[2]) / known.sum())
+    return [(1 - strong) / 2, strong / 2, strong / 2, (1 - strong) / 2]
+
+
+def make(request: ComparatorRequest) -> Comparator:
+    """The comparator of this module.
+
+    Raises
+    ------
+    UsageError, DataError
+        As `jaspar_motifs` and `read_motifs`; or no factor has a matrix.
+    """
+    file = request.motifs
+    known = jaspar_motifs(request.taxon or TAXA[0]) if file is None else read_motifs(file)
+    found = [motifs_of_factor(factor, known) for factor in request.factors]
+    count = sum(map(bool, found))
+    log(f"{count:,} of {len(found):,} tracks have a factor with a matrix, among {len(known):,} matrices")
+    if not count:
+        raise DataError(f"{file or 'JASPAR'}: has no matrix of the factors of {request.factors_in}")
+    return MotifScan(found)

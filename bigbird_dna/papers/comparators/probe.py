@@ -1,0 +1,209 @@
+"""A linear probe: what a logistic regression reads from a language model that stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bigbird_dna.baselines.kmers import KmerTracks, Probe, fit_probe
+from bigbird_dna.baselines.windows import LabeledWindows, Probabilities, blocks
+from bigbird_dna.config import PRETRAINED
+from bigbird_dna.console import progress
+from bigbird_dna.errors import DataError
+from bigbird_dna.model.batching import bin_rows, centred_bins, window_rows
+from bigbird_dna.model.directory import load
+from bigbird_dna.model.embeddings import layer_means
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.inference import choose_device
+from bigbird_dna.papers.comparators.interface import Comparator
+
+if TYPE_CHECKING:
+    from bigbird_dna.papers.comparators.registry import ComparatorRequest
+
+# Axes: N windows, T labels, D numbers of a window.
+
+LEARNT_FROM = 8000
+"""Windows, at most: more tell a regression on some hundred numbers little, and take minutes."""
+_AT_ONCE = 1024  # windows whose tokens are in memory
+_BATCH = 32
+Features = NDArray[np.float32]
+
+
+class FrozenEncoder:
+    """The encoder of a language model, which stays as it is: vectors of windows from each of its layers.
+
+    Parameters
+    ----------
+    model
+        Directory of a language model.
+    fresh
+        Seed of weights that are drawn instead of the model's; None: the model's.
+    size
+        bp in a window's middle whose tokens are looked at besides; None: there is no such part.
+    anchor
+        What windows of too many tokens are cut around, as a fraction of their tokens.
+
+    Raises
+    ------
+    ModelError
+        The model has several encoders, or no tokenizer of DNA.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        fresh: int | None = None,
+        size: int | None = None,
+        anchor: float = 0.5,
+        batch_size: int = _BATCH,
+        device: str = "auto",
+    ) -> None:
+        given = load(model)
+        encoder = given.one_encoder("encoder to probe")
+        if fresh is not None:
+            torch.manual_seed(fresh)
+            encoder = Encoder(given.config)
+        self.size, self.anchor, self.batch_size = size, anchor, batch_size
+        self.tokenizer, self.device = given.tokenizer, choose_device(device)
+        self.encoder = encoder.to(self.device).eval()
+
+    @property
+    def layers(self) -> int:
+        """How many vectors a window has: that of the embeddings, and one of each layer."""
+        return 1 + self.encoder.config.layers
+
+    def features(self, sequences: Sequence[str]) -> Features:
+        """Means of every layer over the tokens of windows, (n, layers, D)."""
+        positions = self.encoder.config.positions
+        spans = None
+        if self.size is None:
+            rows = window_rows(self.tokenizer, sequences, positions, self.anchor)
+        else:
+            starts = centred_bins(len(sequences[0]), self.size, 1)
+            bins = np.tile(starts, (len(sequences), 1))
+            rows, found = bin_rows(self.tokenizer, sequences, bins, self.size, positions)
+            spans = found[:, 0]
+        return layer_means(
+            self.encoder,
+            rows,
+            pad_id=self.tokenizer.pad_id,
+            batch_size=self.batch_size,
+            device=self.device,
+            parts=spans,
+        )
+
+
+def drawn_rows(count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """The numbers of at most `LEARNT_FROM` of `count` windows, ascending."""
+    if count <= LEARNT_FROM:
+        return np.arange(count)
+    return np.sort(rng.choice(count, LEARNT_FROM, replace=False))
+
+
+class EncoderProbe(Comparator):
+    """Logistic regressions on the means of a layer over a window's tokens, and over those of its middle.
+
+    The layer is the one with the highest mean AUROC on the held-out windows, the penalty is chosen there
+    too, see `fit_probe` and `KmerTracks`. Of windows of one label the classes weigh alike.
+
+    `weights` are pretrained, the model's, or random, fresh ones of its encoder, drawn with `seed`; `size` and
+    `anchor` are as of `FrozenEncoder`, and so are errors.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        weights: str,
+        *,
+        size: int | None = None,
+        anchor: float = 0.5,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        fresh = None if weights == PRETRAINED else seed
+        self.frozen = FrozenEncoder(model, fresh=fresh, size=size, anchor=anchor, device=device)
+        self.weights, self.seed, self.layer = weights, seed, 0
+        self._read: Probe | KmerTracks | None = None
+
+    def fit(self, learnt: LabeledWindows, held_out: LabeledWindows) -> Self:
+        """Learn from at most `LEARNT_FROM` windows; layer and penalty are chosen on as many held-out ones."""
+        rng = np.random.default_rng((self.seed, 10))
+        chosen = [drawn_rows(windows.shape[0], rng) for windows in (learnt, held_out)]
+        if not all(map(len, chosen)):
+            raise DataError("probe: there are no training windows or no held-out ones")
+        y, y_valid = learnt.labels(chosen[0]), held_out.labels(chosen[1])
+        if y.shape[1] == 1 and len(np.unique(y)) < 2:
+            raise DataError("probe: the training windows are not of both classes")
+        x = self._of(learnt, chosen[0])
+        x_valid = self._of(held_out, chosen[1])
+        best = -np.inf
+        for layer in range(x.shape[1]):
+            read = self._fitted(x[:, layer], y, x_valid[:, layer], y_valid)
+            if (area := _mean_auroc(y_valid, _read(read, x_valid[:, layer]))) > best:
+                best, self.layer, self._read = area, layer, read
+        return self
+
+    def predict(self, sequences: Sequence[str]) -> Probabilities:
+        """Probabilities (n, T)."""
+        assert self._read is not None, "fit comes first"
+        parts = blocks(len(sequences), _AT_ONCE)
+        return np.concatenate(
+            [
+                _read(self._read, self.frozen.features([sequences[n] for n in rows])[:, self.layer])
+                for rows in parts
+            ]
+        )
+
+    def chosen(self) -> dict[str, Any]:
+        """The layer (0: the embeddings), whose weights, and the penalty where there is one label."""
+        chosen: dict[str, Any] = {"layer": self.layer, "weights": self.weights}
+        chosen["attention"] = self.frozen.encoder.config.attention
+        if isinstance(self._read, Probe):
+            chosen["inverse_penalty"] = self._read.penalty
+        return chosen
+
+    def _fitted(
+        self, x: Features, y: NDArray[np.uint8], x_valid: Features, y_valid: NDArray[np.uint8]
+    ) -> Probe | KmerTracks:
+        if y.shape[1] == 1:
+            return fit_probe(x, y[:, 0], x_valid, y_valid[:, 0])
+        return KmerTracks().fit(np.ascontiguousarray(x), y, np.ascontiguousarray(x_valid), y_valid)
+
+    def _of(self, windows: LabeledWindows, rows: NDArray[np.intp]) -> Features:
+        parts = [rows[part] for part in blocks(len(rows), _AT_ONCE)]
+        shown = progress(parts, f"{self.weights} weights", len(parts), "parts")
+        return np.concatenate([self.frozen.features(windows.sequences(part)) for part in shown])
+
+
+def _read(probe: Probe | KmerTracks, x: Features) -> Probabilities:
+    if isinstance(probe, Probe):
+        return probe.predict(x)[:, None]
+    return probe.predict(np.ascontiguousarray(x))
+
+
+def _mean_auroc(labels: NDArray[np.uint8], predicted: Probabilities) -> float:
+    """Over the labels that have both classes; 0.5 without any."""
+    from sklearn.metrics import roc_auc_score
+
+    both = np.flatnonzero((labels.min(axis=0) == 0) & (labels.max(axis=0) == 1))
+    areas = [roc_auc_score(labels[:, one], predicted[:, one]) for one in both.tolist()]
+    return float(np.mean(areas)) if areas else 0.5
+
+
+def make(request: ComparatorRequest) -> Comparator:
+    """The comparator of this module."""
+    assert request.model is not None
+    return EncoderProbe(
+        request.model,
+        request.weights,
+        size=None if request.directed else request.sizes[0],
+        anchor=request.anchor,
+        seed=request.settings.seed,
+        device=request.device,
+    )

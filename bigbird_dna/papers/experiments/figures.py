@@ -1,0 +1,336 @@
+"""The experiments' tables as figures: a panel a facet, a colour an arm, with intervals and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bigbird_dna.config import LONGER, PRETRAINED, RANDOM
+from bigbird_dna.papers.experiments.ablation_files import AblationResult, ByMechanism
+from bigbird_dna.papers.experiments.trained_models import FINE_TUNED, PROBED, StudyArm, mean_curve
+from bigbird_dna.reporting.language_model.table import SPLIT
+from bigbird_dna.reporting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    PURPLE,
+    SERIES,
+    VERMILLION,
+    add_legend,
+    panels,
+    save_figure,
+    say_instead,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_LOOKS = {
+    PRETRAINED: ("pretrained weights", BLUE, "o"),
+    RANDOM: ("random weights", VERMILLION, "s"),
+    LONGER: ("random weights, longer", GREEN, "^"),
+}
+# Of the whole axis: points of the starts stand side by side.
+_APART = 0.012
+
+
+def share_figure(arms: Sequence[StudyArm], path: Path) -> None:
+    """AUROC on test data against the share of the examples: a point a seed, means joined."""
+    tasks = list(dict.fromkeys(arm.task for arm in arms))
+    with panels(1, len(tasks), 5.6, 4.2) as (figure, axes):
+        for axis, task in zip(axes, tasks, strict=True):
+            _draw_shares(axis, [arm for arm in arms if arm.task == task])
+            axis.set(title=task.capitalize(), xlabel="share of the training examples")
+            axis.set_ylabel("AUROC, test" if task == "promoters" else "median AUROC of the tracks, test")
+        axes[0].legend(loc="best")
+        save_figure(figure, path)
+
+
+def steps_figure(arms: Sequence[StudyArm], path: Path) -> None:
+    """AUROC on validation data over steps, a panel a share: the mean over seeds in their range."""
+    tasks = list(dict.fromkeys(arm.task for arm in arms))
+    shares = sorted({arm.share for arm in arms})
+    with panels(len(tasks), len(shares), 3.6, 3.2, sharey="row") as (figure, axes):
+        for row, task in enumerate(tasks):
+            line = axes[row * len(shares) :]
+            of_shares = [[c for c in arms if (c.task, c.share) == (task, share)] for share in shares]
+            for axis, own in zip(line, of_shares, strict=False):
+                axis.set_visible(bool(own))
+                for arm in own:
+                    _draw_steps(axis, arm)
+                    examples = f"{arm.examples:,} {'promoters' if task == 'promoters' else 'bins'}"
+                    axis.set_title(f"{100 * arm.share:g} %: {examples}")
+                axis.set(xlabel="optimiser step")
+                axis.set_xlim(left=0)
+            first = next(axis for axis, own in zip(line, of_shares, strict=False) if own)
+            first.tick_params(labelleft=True)
+            first.set_ylabel("AUROC, validation" if task == "promoters" else "median AUROC, validation")
+            add_legend(first)
+        save_figure(figure, path)
+
+
+def _draw_shares(axis: Axes, arms: Sequence[StudyArm]) -> None:
+    shares = sorted({arm.share for arm in arms})
+    width = max(np.log(shares[-1] / shares[0]), 1.0)
+    axis.set_xscale("log")
+    starts = [start for start in _LOOKS if any(arm.start == start for arm in arms)]
+    for place, start in enumerate(starts):
+        label, colour, marker = _LOOKS[start]
+        own = [arm for arm in arms if arm.start == start]
+        aside = np.exp((place - (len(starts) - 1) / 2) * _APART * width)
+        x = np.array([arm.share for arm in own]) * aside
+        for at, arm in zip(x, own, strict=True):
+            many = np.full(len(arm.aurocs), at)
+            axis.plot(many, arm.aurocs, marker, color=colour, markersize=5, alpha=0.55, markeredgewidth=0)
+        axis.plot(x, [arm.auroc for arm in own], "-", color=colour)
+        # The legend shows line and point.
+        axis.plot([], [], "-", marker=marker, color=colour, markersize=5, label=label)
+    axis.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
+    axis.minorticks_off()
+    axis.set_xlim(shares[0] * np.exp(-0.12 * width), shares[-1] * np.exp(0.12 * width))
+
+
+def _draw_steps(axis: Axes, arm: StudyArm) -> None:
+    label, colour, _ = _LOOKS[arm.start]
+    curves = [model.valid for model in arm.models]
+    mean = mean_curve(curves)
+    if not len(mean.steps):
+        return
+    values = np.stack([curve.values[np.isin(curve.steps, mean.steps)] for curve in curves])
+    axis.fill_between(
+        mean.steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
+    )
+    # Longer runs begin as the random ones do, which hide them there.
+    order = 1.9 if arm.start == LONGER else 2.0
+    axis.plot(mean.steps, mean.values, color=colour, marker="o", markersize=3, label=label, zorder=order)
+
+
+_COLUMNS = 3  # of panels
+_LINE = 0.26  # inches of a predictor
+_SCATTERS = 6  # panels of tracks, at most
+_KEY = ["predictor", "weights", "training", "window"]
+_SPLITS = {"valid": "validation"}
+
+
+def bits_figure(table: pd.DataFrame, path: Path) -> None:
+    """Table 5: bits per base of each predictor."""
+    with panels(1, 1, 7.2, 1.2 + _LINE * len(table)) as (figure, axes):
+        colours = [BLUE if str(name).startswith("model") else GREY for name in table["predictor"]]
+        _intervals(axes[0], table["predictor"].tolist(), table[["bits_per_base", "low", "high"]], colours)
+        split = str(table[SPLIT].iloc[0])
+        axes[0].set(xlabel=f"bits per base, {_SPLITS.get(split, split)}")
+        axes[0].set_title("Bits per base of held-out sequence")
+        save_figure(figure, path)
+
+
+def promoters_figure(table: pd.DataFrame, path: Path) -> None:
+    """Table 6: AUROC of each predictor, a panel a window size and negative set."""
+    groups = list(table.groupby(["window", "negative_set"], sort=False))
+    columns = min(_COLUMNS, len(groups))
+    rows, most = -(-len(groups) // columns), max(len(group) for _, group in groups)
+    with panels(rows, columns, 4.8, 1.1 + _LINE * most) as (figure, axes):
+        for axis in axes[len(groups) :]:
+            axis.set_visible(False)
+        for axis, ((window, negative_set), group) in zip(axes, groups, strict=False):
+            figures = group[["auroc", "auroc_low", "auroc_high"]]
+            _intervals(axis, [_label(row) for row in group.to_dict("records")], figures, _colours(group))
+            axis.set(xlabel="AUROC, test", title=f"{negative_set}, {window:,} bp".replace("_", " "))
+        save_figure(figure, path)
+
+
+def tracks_figure(table: pd.DataFrame, path: Path) -> None:
+    """Table 7 track by track: the fine-tuned model of pretrained weights against each other predictor.
+
+    Tracks have the colours of their groups; those of one group, of whether a known motif tells of them.
+    """
+    table = table.fillna({"window": 0})  # what isn't known is no other row
+    rows = [*dict.fromkeys(table[_KEY].itertuples(index=False, name=None))]
+    own = next((row for row in rows if row[1:3] == (PRETRAINED, FINE_TUNED)), rows[0])
+    others = sorted((row for row in rows if row != own), key=lambda row: _order(row, own))[:_SCATTERS]
+    kinds = _kinds(table)
+    areas = {row: _of(table, row) for row in (own, *others)}
+    columns = min(_COLUMNS, max(1, len(others)))
+    with panels(-(-max(1, len(others)) // columns), columns, 3.6, 3.6) as (figure, axes):
+        for axis in axes[max(1, len(others)) :]:
+            axis.set_visible(False)
+        for axis, other in zip(axes, others, strict=False):
+            both = areas[own].to_frame("own").join(areas[other].rename("other"), how="inner")
+            for colour, (kind, tracks) in zip(SERIES, kinds.items(), strict=False):
+                some = both[both.index.isin(tracks)]
+                (dots,) = axis.plot(some["other"], some["own"], "o", color=colour, label=kind)
+                dots.set(markersize=3, alpha=0.6)
+            low = float(min(0.5, both.min().min())) if len(both) else 0.5
+            axis.plot([low, 1], [low, 1], "-", color=GREY, linewidth=0.8)
+            won = int((both["own"] > both["other"]).sum())
+            axis.set(xlabel=_label(_named(other)), title=f"above on {won:,} of {len(both):,} tracks")
+        axes[0].set_ylabel(_label(_named(own)))
+        if not others:
+            say_instead(axes[0], "no other predictor to compare with")
+        add_legend(axes[0])
+        save_figure(figure, path)
+
+
+def _order(row: tuple[Any, ...], own: tuple[Any, ...]) -> int:
+    """What stands first: random weights of `own`, what isn't a language model, other models, probes."""
+    if row[2] == FINE_TUNED:
+        return 0 if (row[0], row[3]) == (own[0], own[3]) else 2
+    return 3 if row[2] == PROBED else 1
+
+
+def _kinds(table: pd.DataFrame) -> dict[str, set[str]]:
+    """Names of tracks by what colours tell apart."""
+    groups = {str(name): set(part["track"]) for name, part in table.groupby("group", sort=False)}
+    words = {"yes": "with a known motif", "no": "without"}
+    motifs = {
+        word: set(table["track"][table["known_motif"] == cell])
+        for cell, word in words.items()
+        if (table["known_motif"] == cell).any()
+    }
+    return motifs if len(groups) == 1 and motifs else groups
+
+
+def _of(table: pd.DataFrame, row: tuple[object, ...]) -> pd.Series[float]:
+    """AUROC of a row by track."""
+    inside = np.logical_and.reduce(
+        [(table[key] == value).to_numpy() for key, value in zip(_KEY, row, strict=True)]
+    )
+    return table[inside].set_index("track")["auroc"]
+
+
+def _named(row: Sequence[object]) -> dict[str, object]:
+    return dict(zip(_KEY, row, strict=True))
+
+
+def _label(row: Mapping[Any, object]) -> str:
+    """What a predictor is called in figures: bigbird, pretrained, probed."""
+    words = [str(row["predictor"])]
+    if row["weights"]:
+        words.append(str(row["weights"]))
+        words += [PROBED] if row["training"] == PROBED else []
+    return ", ".join(words)
+
+
+def _colours(rows: pd.DataFrame) -> list[str]:
+    known: dict[str, str] = {PRETRAINED: BLUE, RANDOM: VERMILLION}
+    return [known.get(str(weights), GREEN) for weights in rows["weights"]]
+
+
+def _intervals(axis: Axes, names: Sequence[str], figures: pd.DataFrame, colours: Sequence[str]) -> None:
+    """A line a predictor from the top, with its interval."""
+    values = figures.to_numpy(dtype=float)  # (N, 3): value, low, high
+    for place, ((value, low, high), colour) in enumerate(zip(values, colours, strict=True)):
+        if low == low:
+            axis.plot([low, high], [place, place], "-", color=colour, linewidth=1.2)
+        axis.plot([value], [place], "o", color=colour, markersize=5)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.4, -0.6)
+
+
+_LINES_APART = 0.16  # of a line: two points of one mechanism
+_BELOW = -0.42  # inches: legends under the labels of the axis, however many lines there are
+
+
+def mechanism_figure(found: AblationResult, path: Path) -> None:
+    """A line a mechanism: bits per base at the same steps and time, speed, memory, AUROC of tracks."""
+    names = found.names
+    tracks = {name: reached for name, reached in found.tracks.items() if reached}
+    costs = [found.costs[name].at(found.tokens) if name in found.costs else None for name in names]
+    with panels(1, 3 + bool(tracks), 3.4, 1.7 + 0.26 * len(names), sharey=True) as (figure, axes):
+        groups = {"same steps": found.steps, **({"same time": found.time} if found.time else {})}
+        _points(axes[0], names, groups, (BLUE, VERMILLION))
+        axes[0].set(xlabel="bits per base, test", title="Masked tokens")
+        axes[0].locator_params(axis="x", nbins=5)
+        axes[0].axvline(found.steps[found.reference].value.value, color=GREY, linewidth=0.8, zorder=1)
+        axes[1].xaxis.set_major_formatter("{x:,.0f}")
+        axes[1].locator_params(axis="x", nbins=4)  # more don't stand side by side
+        for axis, key, label in (
+            (axes[1], "tokens_per_second", "tokens a second of training"),
+            (axes[2], "peak_mib", "peak memory of a step, MiB"),
+        ):
+            values = [np.nan if cost is None else getattr(cost, key) for cost in costs]
+            axis.barh(range(len(names)), values, height=0.6, color=GREEN)
+            axis.set(xlabel=label)
+        axes[1].set_title(f"{found.tokens:,} tokens an input")
+        if tracks:
+            _points(axes[3], names, tracks, (PURPLE, VERMILLION, BLUE, GREEN))
+            axes[3].axvline(0.5, color=GREY, linewidth=0.8, zorder=1)
+            axes[3].set(xlabel="AUROC, test", title="Tracks told from afar")
+        axes[0].set_yticks(range(len(names)), names)
+        axes[0].set_ylim(len(names) - 0.4, -0.6)
+        save_figure(figure, path)
+
+
+def length_figure(found: AblationResult, path: Path) -> None:
+    """Bits per base, seconds a step of as many tokens, and memory, against the tokens of an input."""
+    lengths = {found.tokens: found.steps, **found.lengths}
+    with panels(1, 3, 4.2, 4.4) as (figure, axes):
+        for name, looks in zip(found.names, _looks(), strict=False):
+            reached = [(tokens, of[name].value.value) for tokens, of in lengths.items() if name in of]
+            axes[0].plot(*zip(*reached, strict=True), label=name, **looks)
+            if name not in found.costs:
+                continue
+            of_steps = found.costs[name].lengths
+            rows = [(row.tokens, 1e6 / row.tokens_per_second, row.peak_mib) for row in of_steps]
+            axes[1].plot([row[0] for row in rows], [row[1] for row in rows], **looks)
+            axes[2].plot([row[0] for row in rows], [row[2] for row in rows], **looks)
+        labels = ("bits per base, test", "µs of training a token", "peak memory of a step, MiB")
+        for place, (axis, label) in enumerate(zip(axes, labels, strict=True)):
+            axis.set(xscale="log", xlabel="tokens of an input", ylabel=label)
+            # Memory that no system said has no line, and a logarithmic axis can't be without any.
+            if any(np.nan_to_num(line.get_ydata()).max(initial=0) > 0 for line in axis.lines) and place:
+                axis.set_yscale("log")
+                for formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+                    formatter("{x:g}")
+            axis.set_xticks(sorted(lengths), [f"{tokens:,}" for tokens in sorted(lengths)])
+            axis.xaxis.minorticks_off()
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=5)
+        save_figure(figure, path)
+
+
+def _looks() -> Sequence[Mapping[str, Any]]:
+    return [
+        {"color": colour, "marker": marker, "linestyle": line, "markersize": 4}
+        for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
+        for colour in SERIES
+    ] * 5
+
+
+def _points(
+    axis: Axes, names: Sequence[str], groups: Mapping[str, ByMechanism], colours: Sequence[str]
+) -> None:
+    """A point with its interval for each mechanism and group, a ring for each seed where there are several.
+
+    Mechanisms without a value are left out.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    for number, (label, reached) in enumerate(groups.items()):
+        colour = colours[number % len(colours)]
+        aside = (number - (len(groups) - 1) / 2) * 2 * _LINES_APART
+        rows = [(place + aside, reached[name].value) for place, name in enumerate(names) if name in reached]
+        height, values = [row[0] for row in rows], [row[1].value for row in rows]
+        ends = np.array([[one.value - one.low, one.high - one.value] for _, one in rows]).T
+        axis.errorbar(
+            values,
+            height,
+            xerr=np.nan_to_num(np.abs(ends)),
+            fmt="o",
+            markersize=4,
+            linewidth=1.2,
+            color=colour,
+            label=label,
+        )
+        for place, name in enumerate(names):
+            seeds = list(reached[name].by_seed.values()) if name in reached else []
+            if len(seeds) > 1:
+                heights = [place + aside] * len(seeds)
+                axis.scatter(seeds, heights, s=12, facecolors="none", edgecolors=colour, linewidths=0.8)
+    figure = axis.get_figure()
+    assert figure is not None
+    below = axis.transAxes + ScaledTranslation(0, _BELOW, figure.dpi_scale_trans)
+    axis.legend(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, ncols=2, fontsize=8)

@@ -1,0 +1,204 @@
+"""Linear probes on promoters: what a frozen encoder's layers tell without fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.baselines.kmers import KmerLogistic, fit_probe
+from bigbird_dna.config import PRETRAINED, RANDOM, Config
+from bigbird_dna.console import log, progress
+from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
+from bigbird_dna.disk.atomic import full_disk_told, scratch_directory
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
+from bigbird_dna.papers.comparators.probe import FrozenEncoder, drawn_rows
+from bigbird_dna.reporting.style import BLUE, GREY, PALE, VERMILLION, interval, panels, save_figure
+from bigbird_dna.reporting.tables import write_tsv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Axes: N windows, D hidden width.
+
+ROWS_AT_ONCE = 4096
+SPLITS = ("train", "valid", "test")
+KMERS = "k-mers"
+_LOOKS = {PRETRAINED: ("pretrained weights", BLUE, "o"), RANDOM: ("random weights", VERMILLION, "s")}
+
+
+class ProbedWindows(NamedTuple):
+    """The windows that are learnt from, chosen on and evaluated, one after the other."""
+
+    sequences: list[str]
+    labels: NDArray[np.uint8]  # (N,)
+    split: NDArray[np.intp]  # (N,) number among `SPLITS`
+
+    def of(self, number: int) -> NDArray[np.intp]:
+        """The rows of a split."""
+        return np.flatnonzero(self.split == number)
+
+
+def probe_promoters(
+    config: Config,
+    negative_set: str,
+    *,
+    windows: Path,
+    reference: Reference,
+    model: Path,
+    random_seed: int,
+    output: Path,
+    batch_size: int = 32,
+    device: str = "auto",
+) -> pd.DataFrame:
+    """Probe every layer of a model's encoder and of fresh weights; write `probes.tsv` and `probes.svg`.
+
+    A probe is a logistic regression on the mean over a window's tokens. It learns from the training windows,
+    of `promoters.training.examples` of them 8,000 at most, chooses its penalty on the validation windows and
+    is evaluated on the test windows, beside a regression on k-mers. Vectors lie in temporary files, a layer
+    of them is in memory at a time.
+
+    Raises
+    ------
+    DataError
+        A split has windows of one class only.
+    ModelError
+        The model has several encoders, or no tokenizer of DNA.
+    """
+    settings = config.promoters
+    if origin := read_origin(windows):
+        settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
+    upstream, downstream = settings.windows.sides
+    anchor = upstream / (upstream + downstream)
+    encoders = {
+        weights: FrozenEncoder(model, fresh=fresh, anchor=anchor, batch_size=batch_size, device=device)
+        for weights, fresh in ((PRETRAINED, None), (RANDOM, random_seed))
+    }
+    chosen = _windows(config, negative_set, windows, reference)
+    found = [probed for name, frozen in encoders.items() for probed in _probed(name, frozen, chosen)]
+    found.append(_kmers(config, chosen))
+    return probe_report(chosen.labels[chosen.of(2)], found, output)
+
+
+def _windows(config: Config, negative_set: str, windows: Path, reference: Reference) -> ProbedWindows:
+    data, training = read_windows(windows, negative_set), config.promoters.training
+    split = data.rows["split"].to_numpy()
+    learnt = training_windows(data, training.examples, training.seed)
+    parts = [learnt[drawn_rows(len(learnt), np.random.default_rng((config.seed, len(learnt))))]]
+    parts += [np.flatnonzero(split == name) for name in SPLITS[1:]]
+    for name, part in zip(SPLITS, parts, strict=True):
+        if len(np.unique(data.labels[part])) < 2:
+            raise DataError(
+                f"{windows}: the {name} windows are not of both classes, which probes have to tell apart"
+            )
+    rows = np.concatenate(parts)
+    sequences = window_sequences(reference, data.rows.iloc[rows], config.seed)
+    numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return ProbedWindows(sequences, data.labels[rows], numbers)
+
+
+def _probed(name: str, frozen: FrozenEncoder, windows: ProbedWindows) -> list[Probed]:
+    """A probe for each layer of an encoder."""
+    found = []
+    with scratch_directory() as scratch, full_disk_told(scratch, scratch):
+        # Files that are written, not mapped: a mapped one on a full disk ends the process without a word.
+        files = [scratch / f"layer-{layer}" for layer in range(frozen.layers)]
+        starts = range(0, len(windows.sequences), ROWS_AT_ONCE)
+        for first in progress(starts, f"{name} weights", len(starts), "parts"):
+            means = frozen.features(windows.sequences[first : first + ROWS_AT_ONCE])
+            for layer, file in enumerate(files):
+                with file.open("ab") as stream:
+                    stream.write(means[:, layer].astype(np.float32).tobytes())
+        learnt, chosen_on, evaluated = (windows.of(number) for number in range(len(SPLITS)))
+        for layer, file in enumerate(files):
+            x, y = np.fromfile(file, np.float32).reshape(len(windows.labels), -1), windows.labels
+            probe = fit_probe(x[learnt], y[learnt], x[chosen_on], y[chosen_on])
+            found.append(Probed(name, layer, probe.penalty, probe.predict(x[evaluated])))
+    log(f"{name} weights: {frozen.layers} layers probed")
+    return found
+
+
+def _kmers(config: Config, windows: ProbedWindows) -> Probed:
+    settings = config.promoters.evaluation
+    model = KmerLogistic(settings.baseline_kmer, settings.seed)
+    learnt, evaluated = ([windows.sequences[row] for row in windows.of(number)] for number in (0, 2))
+    model.fit(learnt, windows.labels[windows.of(0)])
+    return Probed(KMERS, None, model.penalty, model.predict(evaluated))
+
+
+class Probed(NamedTuple):
+    """What a probe says of the test windows."""
+
+    weights: str  # pretrained, random, or `KMERS`
+    layer: int | None  # 0: the embeddings; none: the k-mers'
+    penalty: float  # inverse strength
+    scores: NDArray[Any]  # (N,)
+
+
+def probe_report(labels: NDArray[Any], probes: Sequence[Probed], output: Path) -> pd.DataFrame:
+    """Write `probes.tsv` and `probes.svg` to the directory `output`; labels (N,) of the test windows.
+
+    `gain` is the AUROC of a layer of the pretrained encoder minus that of the same layer of random weights.
+    AUROCs and differences have DeLong's intervals.
+    """
+    table = _table(labels, probes)
+    with into_directory(output) as files:
+        write_tsv(files / "probes.tsv", table)
+        _figure(table, files / "probes.svg")
+    return table
+
+
+def _table(labels: NDArray[Any], probes: Sequence[Probed]) -> pd.DataFrame:
+    import pandas as pd
+
+    random = {probe.layer: probe.scores for probe in probes if probe.weights == RANDOM}
+    rows = []
+    for weights, layer, penalty, scores in probes:
+        gain = UNDEFINED
+        if weights == PRETRAINED and layer in random:
+            gain = auroc_difference(labels, scores, random[layer])
+        area = auroc(labels, scores).columns("auroc")
+        rows.append(
+            {"weights": weights, "layer": layer, **area, **gain.columns("gain"), "inverse_penalty": penalty}
+        )
+    # Whole numbers, and nothing for the k-mers.
+    return pd.DataFrame(rows).astype({"layer": "Int64"})
+
+
+def _figure(table: pd.DataFrame, path: Path) -> None:
+    with panels(1, 1, 6.4, 4.2) as (figure, axes):
+        axis = axes[0]
+        for row in table[table["weights"] == KMERS].to_dict("records"):
+            area = Estimate(row["auroc"], row["auroc_low"], row["auroc_high"])
+            axis.axhspan(area.low, area.high, color=PALE, alpha=0.5, linewidth=0)
+            axis.axhline(area.value, color=GREY, linestyle=(0, (5, 2)), label=f"{KMERS} {interval(*area)}")
+        for number, (weights, (label, colour, marker)) in enumerate(_LOOKS.items()):
+            own = table[table["weights"] == weights]
+            if own.empty:
+                continue
+            places = own["layer"].to_numpy(dtype=float) + 0.06 * (2 * number - 1)
+            middle = own["auroc"].to_numpy(dtype=float)
+            low, high = (own[f"auroc_{end}"].to_numpy(dtype=float) for end in ("low", "high"))
+            axis.errorbar(
+                places,
+                middle,
+                yerr=[middle - low, high - middle],
+                color=colour,
+                marker=marker,
+                markersize=5,
+                capsize=2,
+                elinewidth=1,
+                label=label,
+            )
+        layers = sorted({int(layer) for layer in table["layer"].dropna()})
+        if len(layers) <= 16:
+            axis.set_xticks(layers, ["0\nembeddings" if layer == 0 else str(layer) for layer in layers])
+        axis.set(xlabel="layer", ylabel="AUROC, test", title="Linear probes of frozen encoders")
+        axis.legend(loc="best")
+        save_figure(figure, path)

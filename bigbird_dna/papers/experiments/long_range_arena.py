@@ -1,0 +1,141 @@
+"""The table of classifiers of long sequences: one row a task and attention."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigbird_dna.disk.atomic import read_json
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.papers.experiments.comparing import by_arm, check_comparable
+from bigbird_dna.papers.experiments.published import LONG_RANGE, LONG_RANGE_SOURCE
+
+RESULT = "result.json"
+COLUMNS = (
+    *("task", "attention", "seeds", "accuracy", "accuracy_low", "accuracy_high", "seed_spread"),
+    *("baseline", "baseline_name", "most_frequent", "test_sequences", "parameters", "steps", "source"),
+)
+_TEXTS = ("task", "attention", "baseline_name")
+_SHARES = ("accuracy", "accuracy_low", "accuracy_high", "baseline", "most_frequent")
+_COUNTS = ("seed", "test_sequences", "parameters", "steps")
+
+
+class LongRangeResult(NamedTuple):
+    """What one classifier came to."""
+
+    path: Path
+    values: dict[str, Any]
+
+    @property
+    def arm(self) -> tuple[str, str]:
+        """What results that are averaged have in common."""
+        return self.values["task"], self.values["attention"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What must be the same of those."""
+        return {key: self.values[key] for key in ("test_sequences", "parameters", "steps", "data")}
+
+
+def read_result(directory: Path) -> LongRangeResult:
+    """Read a directory of `experiment lra-train`; `DataError` names the file and what is wrong with it."""
+    path = directory / RESULT
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise DataError(f"{path}: holds no JSON object")
+    for key in (*_TEXTS, *_SHARES, *_COUNTS, "data"):
+        if key not in values:
+            raise DataError(f"{path}: has no {key!r}")
+        value = values[key]
+        fits = (
+            (isinstance(value, str) and value.isprintable() and value != "")
+            if key in _TEXTS
+            else (type(value) in (int, float) and 0 <= value <= 1)
+            if key in _SHARES
+            else (type(value) is int and 0 <= value < 2**53)
+            if key in _COUNTS
+            else isinstance(value, dict)
+        )
+        if not fits:
+            raise DataError(f"{path}: {key}: {shortened(repr(value))} is not what can stand there")
+    if not values["test_sequences"]:
+        raise DataError(f"{path}: test_sequences: 0 were judged")
+    return LongRangeResult(path, values)
+
+
+def table(results: Sequence[LongRangeResult]) -> list[dict[str, Any]]:
+    """Rows of `COLUMNS`, by task and falling accuracy, the published averages last.
+
+    Raises
+    ------
+    DataError
+        Two results of a task and attention are of one seed, or of other data or trainings.
+    """
+    arms = by_arm(((one.arm, one.values["seed"]) for one in results), [one.path for one in results])
+    rows = [_row([results[number] for number in seeds.values()]) for seeds in arms.values()]
+    rows.sort(key=lambda row: (row["task"], -row["accuracy"], row["attention"]))
+    empty = dict.fromkeys(COLUMNS)
+    return rows + [
+        {**empty, "task": "all five", "attention": name, "accuracy": value, "source": LONG_RANGE_SOURCE}
+        for name, value in LONG_RANGE.items()
+    ]
+
+
+def _row(group: Sequence[LongRangeResult]) -> dict[str, Any]:
+    check_comparable([(one.path, one.settings) for one in group])
+    first = group[0]
+    found = [one.values["accuracy"] for one in group]
+    mean = math.fsum(found) / len(found)
+    # Over test sequences, which all seeds share: more seeds don't make it narrower.
+    shift = mean - found[0]
+    return {
+        **{key: first.values[key] for key in COLUMNS if key in first.values},
+        "seeds": len(group),
+        "accuracy": mean,
+        "accuracy_low": max(0.0, first.values["accuracy_low"] + shift),
+        "accuracy_high": min(1.0, first.values["accuracy_high"] + shift),
+        "seed_spread": max(found) - min(found),
+        "source": "here",
+    }
+
+
+def write_report(directories: Sequence[Path], output: Path) -> list[str]:
+    """Write `long_range.tsv` and `long_range.md`; a sentence for each row of results."""
+    rows = table([read_result(directory) for directory in directories])
+    with into_directory(output, directories) as directory:
+        lines = ["\t".join(COLUMNS), *("\t".join(_cell(row[key]) for key in COLUMNS) for row in rows)]
+        (directory / "long_range.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (directory / "long_range.md").write_text(_markdown(rows), encoding="utf-8")
+    return [
+        f"{row['task']} with {row['attention']}: accuracy {row['accuracy']:.4f}, "
+        f"{row['baseline_name']} {row['baseline']:.4f}"
+        for row in rows
+        if row["source"] == "here"
+    ]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _markdown(rows: Sequence[dict[str, Any]]) -> str:
+    lines = [
+        "| task | attention | seeds | accuracy | without reading | most frequent class | steps |",
+        "| --- | --- | --: | --: | --: | --: | --: |",
+    ]
+    for row in rows:
+        interval = ""
+        baseline = ""
+        if row["source"] == "here":
+            interval = f" ({row['accuracy_low']:.3f}–{row['accuracy_high']:.3f})"
+            baseline = f"{row['baseline']:.3f} ({row['baseline_name']})"
+        frequent = "" if row["most_frequent"] is None else f"{row['most_frequent']:.3f}"
+        cells = [
+            *(row["task"] if interval else f"{row['task']} (p)", row["attention"], _cell(row["seeds"])),
+            *(f"{row['accuracy']:.3f}{interval}", baseline, frequent, _cell(row["steps"])),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"(p) {LONG_RANGE_SOURCE}.", ""])

@@ -1,0 +1,360 @@
+"""What pretraining buys: fine-tuned models of pretrained and of random weights, side by side.
+
+The report has a table, figures, and what they say in plain sentences, also where pretraining buys nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, StudyStart
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.papers.experiments.comparing import (
+    AUROC,
+    EvaluatedModels,
+    by_arm,
+    compare_arms,
+    evaluate_medians,
+    evaluate_rows,
+    open_test_bins,
+    track_aurocs,
+)
+from bigbird_dna.papers.experiments.figures import share_figure, steps_figure
+from bigbird_dna.papers.experiments.trained_models import (
+    PREDICTIONS,
+    FineTunedModel,
+    StudyArm,
+    mean_curve,
+    pretraining_seconds,
+    read_models,
+)
+from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of
+from bigbird_dna.reporting.run.steps import processor_seconds
+from bigbird_dna.reporting.tables import write_tsv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# The task of a benchmark file's own name.
+_PRETRAINING = "pretrain"
+_NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_WHERE = {"promoters": "on the test windows", "chromatin": "in the median over the tracks, on the test bins"}
+_EXAMPLES = {"promoters": "promoters", "chromatin": "bins"}
+_UNITS = {"promoters": "windows", "chromatin": "tracks"}  # that are resampled
+
+
+class StudyReport(NamedTuple):
+    """What a study shows."""
+
+    arms: list[StudyArm]
+    sentences: list[str]
+
+
+def study_report(
+    models: Sequence[Path],
+    output: Path,
+    *,
+    labels: Path | None = None,
+    pretrained: Path | None = None,
+    benchmarks: Path | None = None,
+    min_positives: int = 1,
+) -> StudyReport:
+    """Write `study.tsv`, `study.svg`, `study_steps.svg` and `study.txt` to the directory `output`.
+
+    Parameters
+    ----------
+    models
+        Directories of fine-tuned models that differ in start, share of the examples and seed. Beside that of
+        a chromatin model lie its predictions of the test bins, `predictions.npy`.
+    labels
+        Of these bins, for chromatin models.
+    pretrained
+        Directory of the pretrained model, whose log says how long that took; none: not said.
+    benchmarks
+        Directory of Snakemake's tables of what the jobs took, by their names in the workflow.
+    min_positives
+        Test bins that must be positive for a track to have a part in the medians of chromatin models.
+
+    Raises
+    ------
+    DataError, UsageError
+        As `read_models` and `study_arms`; or `output` lies in a model's directory.
+    """
+    tasks = read_models(models)
+    if not tasks:
+        raise DataError("a study needs at least one model directory")
+    seconds = None if pretrained is None else pretraining_seconds(pretrained)
+    found = [arm for task_models in tasks.values() for arm in study_arms(task_models, labels, min_positives)]
+    sentences = write_sentences(found, seconds, benchmarks)
+    table = study_table(found, seconds)
+    with into_directory(output, models if pretrained is None else [*models, pretrained]) as files:
+        write_tsv(files / "study.tsv", table)
+        share_figure(found, files / "study.svg")
+        steps_figure(found, files / "study_steps.svg")
+        (files / "study.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    return StudyReport(found, sentences)
+
+
+def study_arms(
+    models: Sequence[FineTunedModel], labels: Path | None, min_positives: int = 1
+) -> list[StudyArm]:
+    """The arms of a task's models, evaluated on test data, in their order; `labels` are of the test bins.
+
+    Tracks with fewer than `min_positives` positive test bins have no part in the median.
+
+    Raises
+    ------
+    UsageError
+        There are chromatin models and no labels.
+    DataError
+        A file is missing or damaged, or models predict other windows or bins.
+    """
+    if models[0].task == "promoters":
+        evaluated = _evaluate_promoters(models)
+    elif labels is None:
+        raise UsageError("--labels: name the labels of the test bins that the chromatin models predict")
+    else:
+        evaluated = _evaluate_chromatin(models, labels, min_positives)
+    arms = by_arm(((model.arm, model.seed) for model in models), [model.path for model in models])
+
+    def pretrained(arm: tuple[float, StudyStart]) -> tuple[float, StudyStart] | None:
+        share, start = arm
+        return None if start == PRETRAINED else (share, PRETRAINED)
+
+    compared = compare_arms(evaluated, arms, pretrained, minus="arm")
+    return [
+        StudyArm(models[0].task, *arm, [models[number] for number in arms[arm].values()], found)
+        for arm, found in compared.items()
+    ]
+
+
+def _evaluate_promoters(models: Sequence[FineTunedModel]) -> EvaluatedModels:
+    files = {str(number): model.path / PREDICTIONS["promoters"] for number, model in enumerate(models)}
+    lined = compare(negative_set_of(files["0"]), files)
+    if len(np.unique(lined.labels)) < 2:
+        raise DataError(f"{files['0']}: the test windows are of one class: there is no AUROC")
+    scores = np.stack([lined.scores[name] for name in files])
+    return evaluate_rows(lined.labels, scores, lined.pairs, AUROC)
+
+
+def _evaluate_chromatin(
+    models: Sequence[FineTunedModel], labels: Path, min_positives: int
+) -> EvaluatedModels:
+    files = [model.path.parent / PREDICTIONS["chromatin"] for model in models]
+    truth, arrays = open_test_bins(labels, files)
+    names = [f"track {number + 1}" for number in range(truth.tracks)]
+    tracks = [track_aurocs(truth, array, names) for array in arrays]
+    aurocs, positives = (np.stack(column) for column in zip(*tracks, strict=True))
+    counting = (positives[0] >= min_positives) & ~np.isnan(aurocs).any(axis=0)
+    if not counting.any():
+        raise DataError(f"{labels}: no track has negatives and {min_positives:,} positive bins")
+    return evaluate_medians(aurocs[:, counting])
+
+
+def study_table(arms: Sequence[StudyArm], pretraining_seconds: float | None) -> pd.DataFrame:
+    """A row a task, share and start; `gain` is the AUROC of the pretrained models minus that of the row's."""
+    import pandas as pd
+
+    rows = []
+    for arm in arms:
+        before = pretraining_seconds if arm.start == PRETRAINED else None
+        rows.append(
+            {
+                "task": arm.task,
+                "share": arm.share,
+                "start": arm.start,
+                "seeds": len(arm.models),
+                "examples": arm.examples,
+                "steps": arm.models[0].steps,
+                "auroc": arm.auroc,
+                "auroc_lowest": float(arm.aurocs.min()),
+                "auroc_highest": float(arm.aurocs.max()),
+                **arm.gain.columns("gain"),
+                "minutes": arm.seconds / 60,
+                "pretraining_minutes": float("nan") if before is None else before / 60,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of pretraining, and of fine-tuning by start: a mean over shares and seeds."""
+
+    pretraining: float | None
+    by_start: Mapping[str, float]
+
+    def describe(self, what: str) -> str:
+        """Both as a sentence, `what` they are at its end; "" where one of them isn't known."""
+        if self.pretraining is None or PRETRAINED not in self.by_start:
+            return ""
+        own = self.by_start[PRETRAINED]
+        text = (
+            f"Pretraining took {minutes(self.pretraining)}, fine-tuning {minutes(own)}: "
+            f"{minutes(self.pretraining + own)} in all"
+        )
+        if LONGER in self.by_start:
+            text += (
+                f", against {minutes(self.by_start[LONGER])} of random weights that were trained for longer"
+            )
+        return f"{text}, {what}."
+
+
+def logged_times(arms: Sequence[StudyArm], pretraining: float | None) -> Times:
+    """Times of the optimiser's steps."""
+    starts = dict.fromkeys(arm.start for arm in arms)
+    return Times(
+        pretraining,
+        {start: float(np.mean([c.seconds for c in arms if c.start == start])) for start in starts},
+    )
+
+
+def processor_times(arms: Sequence[StudyArm], benchmarks: Path) -> Times:
+    """CPU time of the jobs, a start's only where all of its jobs have been measured."""
+    found: dict[str, list[float | None]] = {}
+    for arm in arms:
+        for model in arm.models:
+            path = benchmarks / f"study-{arm.task}-{model.path.parent.name}.tsv"
+            found.setdefault(arm.start, []).append(processor_seconds(path))
+    known = {start: [value for value in values if value is not None] for start, values in found.items()}
+    means = {start: float(np.mean(known[start])) for start in found if len(known[start]) == len(found[start])}
+    return Times(processor_seconds(benchmarks / f"{_PRETRAINING}.tsv"), means)
+
+
+def minutes(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 90:
+        return "a minute" if seconds >= 30 else "less than a minute"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def write_sentences(
+    arms: Sequence[StudyArm], pretraining: float | None, benchmarks: Path | None = None
+) -> list[str]:
+    """Sentences on every task of a study: what pretraining buys in all, then share by share, and the times.
+
+    `pretraining` is its time in seconds by its log; `benchmarks` Snakemake's, for the time of processors.
+    """
+    paragraphs = []
+    for task in dict.fromkeys(arm.task for arm in arms):
+        own = [arm for arm in arms if arm.task == task]
+        paragraphs.append(_verdict(task, own))
+        for share in dict.fromkeys(arm.share for arm in own):
+            paragraphs.append(_at_share(share, [arm for arm in own if arm.share == share]))
+        paragraphs.append(
+            logged_times(own, pretraining).describe(
+                "by the logs of the trainings, without measurements in between"
+            )
+        )
+        if benchmarks is not None:
+            paragraphs.append(
+                processor_times(own, benchmarks).describe("in the time of processors, of whole jobs")
+            )
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def _verdict(task: str, arms: Sequence[StudyArm]) -> str:
+    """What the shares have in common."""
+    against = [arm for arm in arms if arm.start == RANDOM and not math.isnan(arm.gain.value)]
+    if not against:
+        return f"{task.capitalize()}: there are no models of both starts to compare."
+    if all(_kind(arm) == "unknown" for arm in against):
+        return (
+            f"{task.capitalize()}: the test {_UNITS[task]} are too few, or too much alike, for an interval "
+            "of the difference, so nothing is said of a gain."
+        )
+    kinds = {kind: [arm.share for arm in against if _kind(arm) == kind] for kind in _VERDICTS}
+    said = [text.format(_shares(kinds[kind])) for kind, text in _VERDICTS.items() if kinds[kind]]
+    if len(against) == len(kinds["open"]):
+        said = [f"no gain is seen at {_shares(kinds['open'])} of the examples"]
+    return f"{task.capitalize()}: {'; '.join(said)}."
+
+
+_VERDICTS = {
+    "gain": "pretrained weights do better at {} of the examples",
+    "loss": "random weights do better at {}",
+    "open": "at {} no difference is seen",
+    "unknown": "at {} there is no interval of the difference",
+}
+
+
+def _kind(arm: StudyArm) -> str:
+    if math.isnan(arm.gain.low):
+        return "unknown"
+    return "gain" if arm.gain.low > 0 else "loss" if arm.gain.high < 0 else "open"
+
+
+def _at_share(share: float, arms: Sequence[StudyArm]) -> str:
+    """The starts at one share beside each other."""
+    starts = {arm.start: arm for arm in arms}
+    first = starts.get(PRETRAINED)
+    if first is None:
+        return ""
+    place = f"{_percent(share)} of the examples ({first.examples:,} {_EXAMPLES[first.task]})"
+    text = f"At {place} pretrained weights reach an AUROC of {first.auroc:.3f} {_WHERE[first.task]}"
+    random, longer = starts.get(RANDOM), starts.get(LONGER)
+    if random is not None:
+        text += f", random ones {random.auroc:.3f}: {_gain(random)}."
+        text += _soon(first, random)
+    else:
+        text += "."
+    if longer is not None:
+        text += (
+            f" Random weights that are trained for {longer.models[0].steps:,} steps instead of "
+            f"{first.models[0].steps:,} reach {longer.auroc:.3f}: {_gain(longer)}."
+        )
+    return text
+
+
+def _gain(arm: StudyArm) -> str:
+    value, low, high = arm.gain
+    if math.isnan(value):
+        return "they have no seed in common, so there is no interval of the difference"
+    if math.isnan(low):
+        return f"a difference of {_signed(value)}, without an interval"
+    pairs = arm.compared.pairs
+    seeds = f"over {_NUMBERS[pairs] if pairs < len(_NUMBERS) else pairs} seeds"
+    over = seeds if pairs > 1 else "with one seed, over the test data alone"
+    span = f"[{_signed(low)}, {_signed(high)}]"
+    match _kind(arm):
+        case "gain":
+            return f"a gain of {value:.3f} {span} {over}"
+        case "loss":
+            return f"a loss of {-value:.3f} {over} (a gain of {_signed(value)} {span})"
+    return f"no gain is seen {over}: the interval of the difference, {_signed(value)} {span}, holds 0"
+
+
+def _soon(first: StudyArm, second: StudyArm) -> str:
+    """How soon pretrained weights are, on validation data, where random ones end."""
+    ours, theirs = mean_curve([m.valid for m in first.models]), mean_curve([m.valid for m in second.models])
+    if not len(ours.steps) or not len(theirs.steps):
+        return ""
+    reached = ours.steps[ours.values >= theirs.values[-1]]
+    if not len(reached) or reached[0] >= theirs.steps[-1]:
+        return ""
+    return (
+        f" On validation data they are after {reached[0]:,} steps where random ones end after "
+        f"{theirs.steps[-1]:,}."
+    )
+
+
+def _shares(shares: Sequence[float]) -> str:
+    texts = [_percent(share) for share in shares]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def _signed(value: float) -> str:
+    """With a minus sign; −0.000 is 0.000."""
+    return f"{round(value, 3) + 0.0:.3f}".replace("-", "−")

@@ -1,0 +1,389 @@
+"""Tables 5, 6 and 7 of Zaheer et al. (2020) of a run: a row a predictor, means over its seeds.
+
+Each is written as TSV for programs, JSON with what it is, and Markdown to be read. Intervals are as
+`metrics.resampling` has them: over promoters with their negatives and seeds, and over tracks and seeds; those
+of Table 5 are over blocks of sequence (`metrics.blocks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.config import PRETRAINED
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
+from bigbird_dna.metrics.binary import THRESHOLD
+from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.resampling import BLOCK_BASES, FEWEST_TRACKS
+from bigbird_dna.papers.experiments.comparing import (
+    AUROC,
+    Arms,
+    by_arm,
+    evaluate_medians,
+    evaluate_rows,
+    open_test_bins,
+    track_aurocs,
+)
+from bigbird_dna.papers.experiments.figures import bits_figure, promoters_figure, tracks_figure
+from bigbird_dna.papers.experiments.published import BITS, CHROMATIN, PROMOTERS, TABLES_NOTE
+from bigbird_dna.papers.experiments.trained_models import (
+    FINE_TUNED,
+    FITTED,
+    ArmKey,
+    TablePredictor,
+    read_predictors,
+)
+from bigbird_dna.reporting.language_model.reading import of_split, read_bits
+from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
+from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of, read_predictions
+from bigbird_dna.reporting.readable import markdown, readable
+from bigbird_dna.reporting.tables import json_rows, write_tsv
+from bigbird_dna.reporting.tracks.arrays.opening import open_array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TITLES = {
+    "table5": "Table 5: bits per base of held-out sequence",
+    "table6": "Table 6: promoters",
+    "table7": "Table 7: chromatin",
+}
+# What of a table stands side by side before its whole: a figure, and what tells its columns apart.
+_SIDES = {"table6": ("auroc", ("negative_set", "window")), "table7": ("median_auroc", ("group", "tracks"))}
+_PREDICTOR = ("predictor", "weights", "training", "window")
+_INTERVALS = {
+    "table5": f"over blocks of {BLOCK_BASES // 1000} kb of sequence",
+    "table6": "over promoters with their negatives, and seeds",
+    "table7": f"over tracks and seeds; of fewer than {FEWEST_TRACKS} tracks there is none",
+}
+
+
+def table_report(
+    name: str,
+    inputs: Sequence[Path],
+    output: Path,
+    *,
+    labels: Path | None = None,
+    tracks: Path | None = None,
+    min_positives: int = 1,
+    bits: Mapping[str, Path] | None = None,
+) -> pd.DataFrame:
+    """Write `NAME.tsv`, `NAME.json`, `NAME.md` and `NAME.svg` into the directory `output`; gives the table.
+
+    Of Table 7 also `table7_tracks.tsv`, the AUROC of each track, also of those that don't count.
+
+    Parameters
+    ----------
+    name
+        table5, table6 or table7.
+    inputs
+        Table 5: the table of bits per base that `evaluate pretraining` wrote. Others: directories of
+        fine-tuned models and of comparators.
+    labels, tracks
+        Of the test bins that chromatin models predict, for Table 7.
+    min_positives
+        Test bins that must be positive for a track to count in Table 7's medians and to stand in its figure.
+    bits
+        Of further pretrained models by name, for Table 5.
+
+    Raises
+    ------
+    UsageError
+        There is no such table, or it wants other files.
+    DataError
+        A file can't be used, or predictors can't be compared.
+    """
+    if name not in TITLES:
+        raise UsageError(f"{name!r} is not a table: choose {', '.join(TITLES)}")
+    if name != "table7" and (labels or tracks or min_positives != 1):
+        raise UsageError(f"--labels, --track-table and --min-positives go with table7, not with {name}")
+    if name != "table5" and bits:
+        raise UsageError(f"--bits goes with table5, not with {name}")
+    chromatin = None
+    if name == "table7":
+        if labels is None or tracks is None:
+            raise UsageError("table7: name --labels and --track-table of the test bins")
+        chromatin = chromatin_tables(inputs, labels, tracks, min_positives)
+        table = chromatin.medians
+    elif name == "table6":
+        table = promoter_table(inputs)
+    else:
+        if len(inputs) != 1:
+            raise UsageError(
+                f"table5 is made of one table of bits per base, not of {len(inputs)}: name further ones "
+                "with --bits"
+            )
+        table = bits_table(inputs[0], bits or {})
+    with into_directory(output, inputs) as files:
+        write_tsv(files / f"{name}.tsv", table)
+        content = {"title": TITLES[name], "note": _note(name), "rows": json_rows(table)}
+        write_json(files / f"{name}.json", content)
+        (files / f"{name}.md").write_text(_page(name, table), encoding="utf-8")
+        if chromatin is not None:
+            write_tsv(files / f"{name}_tracks.tsv", chromatin.tracks)
+            tracks_figure(chromatin.counting, files / f"{name}.svg")
+        else:
+            draw = promoters_figure if name == "table6" else bits_figure
+            draw(table, files / f"{name}.svg")
+    return table
+
+
+def _page(name: str, table: pd.DataFrame) -> str:
+    """The table in Markdown, after its figures side by side."""
+    table = table.rename(columns={"low": "bits_per_base_low", "high": "bits_per_base_high"})
+    shown = readable(table, "{:.3f}".format)
+    if "window" in table:  # of chromatin some predictors may have none, which makes numbers floats
+        shown["window"] = ["" if size != size else f"{size:.0f}" for size in table["window"]]
+    parts = [f"# {TITLES[name]}"]
+    if name in _SIDES:
+        figure, sides = _SIDES[name]
+        said = figure.replace("auroc", "AUROC").replace("_", " ")
+        beside = shown
+        if name == "table7":  # medians over fewer tracks than others have don't stand beside those
+            whole = (table["number"] == table["counting"]).tolist()
+            figures = [text if all_ else "" for text, all_ in zip(shown[figure], whole, strict=True)]
+            beside = shown.assign(**{figure: figures})
+        parts += [f"{said}, side by side:", markdown(_side_by_side(beside, figure, sides)), "All figures:"]
+    parts += [markdown(shown), f"† {_note(name)}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _note(name: str) -> str:
+    return f"{TABLES_NOTE} Intervals are of 95 %, {_INTERVALS[name]}."
+
+
+def _side_by_side(cells: pd.DataFrame, figure: str, sides: Sequence[str]) -> pd.DataFrame:
+    """A figure of each predictor in a row, with a column for each value of `sides`; "" where it has none."""
+    import pandas as pd
+
+    own = [column for column in _PREDICTOR if column in cells and column not in sides]
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    columns: dict[str, None] = {}
+    for row in cells.to_dict("records"):
+        side = ", ".join(row[name] + (" bp" if name == "window" else "") for name in sides)
+        columns[side] = None
+        rows.setdefault(tuple(row[name] for name in own), {})[side] = row[figure]
+    filled = [[*row, *(figures.get(side, "") for side in columns)] for row, figures in rows.items()]
+    return pd.DataFrame(filled, columns=[*own, *columns])
+
+
+# Axes: S seeds, R resamples, T tracks.
+
+KNOWN, UNKNOWN, EVERY = "with a known motif", "without one", "all"
+
+
+def bits_table(bits: Path, others: Mapping[str, Path]) -> pd.DataFrame:
+    """Table 5: bits per base of a split, of the model and of what it is compared with.
+
+    The split is `test`, or the first one where there is no other. `others` are such tables of further models
+    by name, of which the model's row alone is taken: each model was measured on inputs of its own length,
+    drawn from the same sequence.
+
+    Raises
+    ------
+    DataError
+        A table can't be used, or is of another split than `bits`.
+    """
+    import pandas as pd
+
+    columns = [SPLIT, "predictor", "bits_per_base", "low", "high", "note"]
+    table = of_split(read_bits(bits), "test")[columns]
+    split = table[SPLIT].iloc[0]
+    further = []
+    for name, path in others.items():
+        own = of_split(read_bits(path), split)
+        if (theirs := own[SPLIT].iloc[0]) != split:
+            raise DataError(
+                f"{path}: is of split {theirs!r:.60}, {bits} of {split!r:.60}: they can't be compared"
+            )
+        further.append(own[own["predictor"] == MODEL][columns].assign(predictor=f"{MODEL} {name}"))
+    if further:
+        place = int(np.flatnonzero(table["predictor"] == MODEL)[0]) + 1
+        table = pd.concat([table[:place], *further, table[place:]], ignore_index=True)
+    alike = [BITS.get(name, ("", np.nan)) for name in table["predictor"]]
+    return table.assign(published=[value for _, value in alike], published_of=[name for name, _ in alike])
+
+
+def promoter_table(directories: Sequence[Path]) -> pd.DataFrame:
+    """Table 6: AUROC and F1 on test windows, by window size and negative set.
+
+    Raises
+    ------
+    DataError
+        As `read_predictors`; predictors of one size and set have other windows.
+    """
+    import pandas as pd
+
+    groups: dict[tuple[int, str], list[TablePredictor]] = {}
+    for predictor in read_predictors(directories, "promoters"):
+        frame = read_predictions(predictor.predictions)
+        size = int((frame["end"] - frame["start"]).iloc[0])
+        groups.setdefault((size, negative_set_of(predictor.predictions)), []).append(predictor)
+    rows = []
+    for (size, negative_set), predictors in groups.items():
+        lined = compare(negative_set, {str(n): one.predictions for n, one in enumerate(predictors)})
+        scores = np.stack(list(lined.scores.values()))
+        evaluated = evaluate_rows(lined.labels, scores, lined.pairs, AUROC)
+        for arm, models in _arms(predictors).items():
+            numbers = list(models.values())
+            alike = negative_set == "substituted" and _as_published(arm)
+            published = PROMOTERS.get(arm.name) if alike else None
+            rows.append(
+                {
+                    "window": size,
+                    "negative_set": negative_set,
+                    **_named(arm, len(models)),
+                    "windows": len(lined.labels),
+                    **evaluated.mean(numbers).columns("auroc"),
+                    "f1": float(np.mean([_f1(lined.labels, scores[number]) for number in numbers])),
+                    "published_f1": np.nan if published is None else published,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+class ChromatinTables(NamedTuple):
+    """Table 7, and what it sums up: AUROC of each track, means over seeds."""
+
+    medians: pd.DataFrame
+    tracks: pd.DataFrame
+    counting: pd.DataFrame  # those rows of `tracks` that have a part in the medians
+
+
+def chromatin_tables(
+    directories: Sequence[Path], labels: Path, tracks: Path, min_positives: int = 1
+) -> ChromatinTables:
+    """Table 7: median AUROC over the tracks of a group; all, and those with and without a known motif.
+
+    `labels` and `tracks` are those of the test bins that the models predict. A track has a known motif if the
+    comparator `motifs` covers it; without that comparator all tracks are taken together. Tracks with fewer
+    than `min_positives` positives among the test bins don't count in the medians. Of the `counting` tracks of
+    a part a row has the `number` that each of its seeds has a figure of.
+
+    Raises
+    ------
+    DataError
+        As `read_predictors`; predictions are of other bins, or of tracks that the data set hasn't got; no
+        track counts.
+    """
+    import pandas as pd
+
+    predictors, known = read_predictors(directories, "chromatin"), read_tracks(tracks)
+    evaluated, arms = _evaluate(predictors, labels, known), _arms(predictors)
+    areas = evaluated.areas
+    scanned = [n for n, predictor in enumerate(predictors) if predictor.name == "motifs"]
+    has = np.asarray(~np.isnan(areas[scanned]).all(axis=0))
+    enough = evaluated.positives.max(axis=0) >= min_positives
+    parts = {EVERY: np.full(len(known), True), **({KNOWN: has, UNKNOWN: ~has} if scanned else {})}
+    rows = []
+    for group in dict.fromkeys(track.group for track in known):
+        members = np.array([track.group == group for track in known]) & enough
+        for part, inside in parts.items():
+            chosen = members & inside
+            there = int((~np.isnan(areas[:, chosen])).any(axis=0).sum())
+            for arm, models in arms.items():
+                values = areas[list(models.values())][:, chosen]
+                values = values[:, ~np.isnan(values).any(axis=0)]
+                if not values.shape[1]:
+                    continue
+                median = evaluate_medians(values).mean(range(len(values)))
+                published = CHROMATIN.get(arm.name, {}).get(group) if _as_published(arm) else None
+                rows.append(
+                    {
+                        "group": group,
+                        "tracks": part,
+                        **_named(arm, len(models)),
+                        "window": np.nan if arm.window is None else arm.window,
+                        "number": values.shape[1],
+                        "counting": there,
+                        **median.columns("median_auroc"),
+                        "published_median": np.nan if published is None or part != EVERY else published,
+                    }
+                )
+    if not rows:
+        raise DataError(f"{labels}: no predicted track has negatives and {min_positives:,} positive bins")
+    whole = _each_track(arms, evaluated, known, has if scanned else None)
+    counting = [track.name for track, some in zip(known, enough, strict=True) if some]
+    return ChromatinTables(pd.DataFrame(rows), whole, whole[whole["track"].isin(counting)])
+
+
+class _Tracks(NamedTuple):
+    """M predictors on each of the data set's T tracks."""
+
+    areas: Floats  # (M, T) AUROC; NaN where one doesn't predict the track, or that has one class
+    positives: NDArray[np.int64]  # (M, T) test bins; 0 where it doesn't predict the track
+
+
+def _each_track(
+    arms: Arms[ArmKey], evaluated: _Tracks, tracks: Sequence[Track], has_motif: NDArray[np.bool_] | None
+) -> pd.DataFrame:
+    """AUROC of each track and arm, means over seeds, but for tracks of one class or that an arm lacks."""
+    import pandas as pd
+
+    rows = []
+    for arm, models in arms.items():
+        numbers = list(models.values())
+        means = evaluated.areas[numbers].mean(axis=0)
+        for number in np.flatnonzero(~np.isnan(means)).tolist():
+            track = tracks[number]
+            motif = "" if has_motif is None else "yes" if has_motif[number] else "no"
+            rows.append(
+                {
+                    "track": track.name,
+                    "group": track.group,
+                    "known_motif": motif,
+                    "positives": int(evaluated.positives[numbers[0], number]),
+                    **_named(arm, len(models)),
+                    "window": np.nan if arm.window is None else arm.window,
+                    "auroc": means[number],
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _named(arm: ArmKey, seeds: int) -> dict[str, object]:
+    return {"predictor": arm.name, "weights": arm.weights, "training": arm.training, "seeds": seeds}
+
+
+def _as_published(arm: ArmKey) -> bool:
+    """Whether a row is trained as the published model of its name was."""
+    return arm.training == FITTED or (arm.training == FINE_TUNED and arm.weights == PRETRAINED)
+
+
+def _arms(predictors: Sequence[TablePredictor]) -> dict[ArmKey, dict[int, int]]:
+    return by_arm(((one.arm, one.seed) for one in predictors), [one.path for one in predictors])
+
+
+def _f1(labels: NDArray[np.int64], scores: Floats) -> float:
+    called, true = scores >= THRESHOLD, labels == 1
+    right = int((called & true).sum())
+    return 2 * right / max(int(called.sum() + true.sum()), 1)
+
+
+def _evaluate(predictors: Sequence[TablePredictor], labels: Path, tracks: Sequence[Track]) -> _Tracks:
+    bins = open_array(str(labels), "labels").rows
+    place = {track.name: number for number, track in enumerate(tracks)}
+    shape = (len(predictors), len(tracks))
+    found = _Tracks(np.full(shape, np.nan), np.zeros(shape, np.int64))
+    for number, predictor in enumerate(predictors):
+        own, of_own = tracks, labels
+        if predictor.training != FINE_TUNED:
+            of_own, own = predictor.path / "labels.npz", read_tracks(predictor.path / "tracks.tsv")
+        if unknown := [track.name for track in own if track.name not in place]:
+            raise DataError(f"{predictor.path}: predicts track {unknown[0]!r}, which the data set hasn't got")
+        truth, (array,) = open_test_bins(of_own, [predictor.predictions])
+        if truth.rows != bins:
+            raise DataError(f"{predictor.path}: predicts {truth.rows:,} bins, the others {bins:,}")
+        if truth.tracks != len(own):
+            raise DataError(f"{of_own}: {truth.tracks} tracks, the table beside it has {len(own)}")
+        names = [track.name for track in own]
+        places = [place[name] for name in names]
+        found.areas[number, places], found.positives[number, places] = track_aurocs(truth, array, names)
+    return found

@@ -1,1 +1,0 @@
-"""Attention mechanisms side by side: what their trainings reach, and what they take."""

@@ -1,1 +1,0 @@
-"""The papers' tables: language models and comparators side by side, with published figures apart."""

@@ -1,1 +1,0 @@
-"""Comparators on the data sets of promoters and chromatin: fitted, and their predictions written."""

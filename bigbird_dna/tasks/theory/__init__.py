@@ -1,1 +1,0 @@
-"""What the papers prove, made visible: what a graph reaches, can't answer, and can compute."""

@@ -1,0 +1,82 @@
+"""Windows whose classes are known to differ in one thing."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from bigbird_dna.baselines.windows import TextWindows
+from tests.baselines.sources import Source
+
+WORD = "CATAGGACTTGA"
+PAIR = "TGACGTCAATCG", "GCCACAGGTTAC"
+LENGTH = 170  # bp
+APART = 48  # bp between the starts of the two of a pair: further than any filter and any k-mer reaches
+
+
+class Task(NamedTuple):
+    """Windows with labels, half of them positive."""
+
+    train: TextWindows
+    valid: TextWindows
+    test: TextWindows
+
+
+def _split(texts: list[str], labels: np.ndarray, sizes: tuple[int, int, int]) -> Task:
+    bounds = pairwise(np.cumsum((0, *sizes)).tolist())
+    return Task(*(TextWindows(texts[first:last], labels[first:last]) for first, last in bounds))
+
+
+def planted_both(sizes: tuple[int, int, int], seed: int = 0) -> Task:
+    """Random bases with two words, always as far from each other, anywhere, and a third between them.
+
+    The first label: the third word is `WORD`, rather than its bases in another order. The second label: the
+    first of the pair comes first.
+    """
+    rng = np.random.default_rng(seed)
+    letters = rng.choice(list("ACGT"), (sum(sizes), LENGTH))
+    numbers = np.arange(len(letters))
+    labels = np.stack([numbers % 2, numbers // 2 % 2], axis=1)
+    size = len(WORD)
+    for row, (has_word, in_order) in zip(letters, labels.tolist(), strict=True):
+        first = rng.integers(0, LENGTH - APART - size + 1)
+        middle = first + size + rng.integers(0, APART - 2 * size + 1)
+        words = PAIR if in_order else PAIR[::-1]
+        third = WORD if has_word else "".join(rng.permutation(list(WORD)))
+        for place, word in zip((first, middle, first + APART), (words[0], third, words[1]), strict=True):
+            row[place : place + size] = list(word)
+    return _split(["".join(row) for row in letters], labels, sizes)
+
+
+def planted_motif(sizes: tuple[int, int, int], seed: int = 0) -> Task:
+    """The first label alone."""
+    return _one_label(planted_both(sizes, seed), 0)
+
+
+def planted_pair(sizes: tuple[int, int, int], seed: int = 0) -> Task:
+    """The second label alone."""
+    return _one_label(planted_both(sizes, seed), 1)
+
+
+def _one_label(task: Task, label: int) -> Task:
+    rows = [np.arange(part.shape[0]) for part in task]
+    return Task(
+        *(
+            TextWindows(part.sequences(own), part.labels(own)[:, label])
+            for part, own in zip(task, rows, strict=True)
+        )
+    )
+
+
+def markov_sources(sizes: tuple[int, int, int], order: int = 3, seed: int = 0) -> Task:
+    """Positives are of one random Markov source, negatives of another, whose bases are as frequent.
+
+    The negative source is the positive one in which C and G, and A and T, have changed places: GC content is
+    the same.
+    """
+    count = sum(sizes)
+    source = Source(order, seed, concentration=3.0)
+    codes = source.sample(count * LENGTH, seed).reshape(count, LENGTH)
+    labels = np.arange(count) % 2
+    codes = np.where(labels[:, None] == 1, codes, 3 - codes)
+    return _split(["".join("ACGT"[code] for code in row) for row in codes.tolist()], labels, sizes)

@@ -1,0 +1,202 @@
+"""The scan with known matrices, against Biopython's own scores; matrices from files and of factors."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from Bio import motifs as bio
+from Bio.motifs import jaspar
+
+from bigbird_dna.baselines.kmers import base_codes
+from bigbird_dna.baselines.windows import TextWindows
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.papers.comparators import motifs
+from bigbird_dna.papers.comparators.motifs import (
+    KnownMotif,
+    MotifScan,
+    best_matches,
+    factor_key,
+    jaspar_motifs,
+    motifs_of_factor,
+    read_motifs,
+)
+from tests.toys import random_dna
+
+FILE = """\
+>MA0001.1 ABC1
+A  [ 8 0 1 5 ]
+C  [ 1 9 1 5 ]
+G  [ 1 1 0 5 ]
+T  [ 0 0 8 5 ]
+>MA0002.1\tFOS::JUN
+1 2 3 4 5
+5 4 3 2 1
+0 0 9 0 0
+1 1 1 1 1
+"""
+BACKGROUND = [0.3, 0.2, 0.2, 0.3]
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> tuple[KnownMotif, ...]:
+    (tmp_path / "motifs.txt").write_text(FILE)
+    return read_motifs(tmp_path / "motifs.txt")
+
+
+def test_a_file_of_matrices(known: tuple[KnownMotif, ...]) -> None:
+    assert [(one.factor, one.matrix) for one in known] == [("ABC1", "MA0001.1"), ("FOS::JUN", "MA0002.1")]
+    assert known[0].counts.tolist()[0] == [8, 1, 1, 0] and known[1].counts.shape == (5, 4)
+
+
+def by_biopython(path: Path, sequence: str) -> list[float]:
+    """The best score of each matrix in a sequence, on either strand, by Biopython alone."""
+    found = []
+    with path.open() as stream:
+        for motif in bio.parse(stream, "jaspar"):
+            motif.background = dict(zip("ACGT", BACKGROUND, strict=True))
+            motif.pseudocounts = jaspar.calculate_pseudocounts(motif)
+            strands = motif.pssm, motif.pssm.reverse_complement()
+            scores = np.concatenate([np.atleast_1d(strand.calculate(sequence)) for strand in strands])
+            # Where an N is there is no score.
+            found.append(np.nanmax(scores) if np.isfinite(scores).any() else motif.pssm.min)
+    return found
+
+
+def test_scores_are_those_of_biopython(known: tuple[KnownMotif, ...], tmp_path: Path) -> None:
+    sequences = [random_dna(60, seed) for seed in range(20)]
+    sequences += ["N" * 60, "ACGT" + "N" * 56, "ACNGTACNGATC" * 5]
+    found = best_matches(base_codes(sequences), [one.log_odds(BACKGROUND) for one in known])
+    expected = [by_biopython(tmp_path / "motifs.txt", sequence) for sequence in sequences]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    turned = [reverse_complement(sequence) for sequence in sequences]
+    again = best_matches(base_codes(turned), [one.log_odds(BACKGROUND) for one in known])
+    np.testing.assert_allclose(again, found, atol=1e-5)
+
+
+def test_a_matrix_longer_than_the_window_lies_nowhere(known: tuple[KnownMotif, ...]) -> None:
+    matrices = [one.log_odds(BACKGROUND) for one in known]
+    found = best_matches(base_codes(["ACGT"]), matrices)
+    assert found[0, 1] == pytest.approx(matrices[1].min(axis=1).sum(), abs=1e-5)
+    assert found[0, 0] > matrices[0].min(axis=1).sum()
+
+
+def test_the_scan_ranks_windows_by_their_best_match(known: tuple[KnownMotif, ...]) -> None:
+    rng = np.random.default_rng(0)
+    texts = [random_dna(40, seed) for seed in range(60)]
+    labels = np.array([[rng.random() < 0.3, "AC" in text] for text in texts], int)
+    poor = KnownMotif("ABC1", "poor", np.ones((4, 4)) + np.eye(4) * 0.01)
+    # The poor matrix comes first: the better one on the training windows counts.
+    model = MotifScan([(), (poor, known[0])]).fit(
+        TextWindows(texts, labels), TextWindows([], np.zeros((0, 2)))
+    )
+    assert model.covered(2).tolist() == [False, True]
+    assert model.chosen()["matrices"] == [None, "MA0001.1"]
+    background = list(model.chosen()["background"].values())
+    assert sum(background) == pytest.approx(1) and background[0] == background[3]
+    found = model.predict(texts)
+    assert np.isnan(found[:, 0]).all()
+    scores = best_matches(base_codes(texts), [known[0].log_odds(background)])[:, 0]
+    rising = np.argsort(scores, kind="stable")
+    higher, likelier = np.diff(scores[rising]), np.diff(found[rising, 1])
+    assert (likelier >= 0).all() and (likelier[higher > 1e-6] > 0).all()  # float32's last bit aside
+
+
+def test_tracks_of_one_factor_share_a_scan_but_not_their_choice(
+    known: tuple[KnownMotif, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [random_dna(40, seed) for seed in range(60)]
+    labels = np.array([["AC" in text, text.count("CGA") > 0] for text in texts], int)
+    windows = TextWindows(texts, labels)
+    alone = [
+        MotifScan([known]).fit(TextWindows(texts, labels[:, one]), windows).predict(texts)[:, 0]
+        for one in range(2)
+    ]
+    scanned = []
+    original = motifs.best_matches
+    monkeypatch.setattr(
+        motifs, "best_matches", lambda codes, own: scanned.append(len(own)) or original(codes, own)
+    )
+    together = MotifScan([known, (), known]).fit(TextWindows(texts, np.insert(labels, 1, 0, axis=1)), windows)
+    assert scanned == [2]
+    found = together.predict(texts)
+    assert np.array_equal(found[:, [0, 2]].T, alone) and np.isnan(found[:, 1]).all()
+
+
+def test_scores_that_rank_the_wrong_way_round_keep_their_order(known: tuple[KnownMotif, ...]) -> None:
+    texts = [random_dna(40, seed) for seed in range(60)]
+    model = MotifScan([known[:1]])
+    right = model.fit(TextWindows(texts, [True] * 30 + [False] * 30), TextWindows([], []))
+    background = list(right.chosen()["background"].values())
+    scores = best_matches(base_codes(texts), [known[0].log_odds(background)])[:, 0]
+    wrong = TextWindows(texts, scores < np.median(scores))
+    found = model.fit(wrong, wrong).predict(texts)[:, 0]
+    assert (np.diff(found[np.argsort(scores)]) >= 0).all() and len(set(found)) > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("Abf1", "ABF1"),
+        ("c-Jun", "JUN"),
+        ("eGFP-JunB", "JUNB"),
+        ("CTCF_(C-20)", "CTCF"),
+        ("RORA(var.2)", "RORA"),
+        ("NKX2-5", "NKX25"),
+        ("PU.1", "SPI1"),
+        ("()", ""),
+    ],
+)
+def test_names_of_factors(name: str, key: str) -> None:
+    assert factor_key(name) == key
+
+
+def test_a_factor_has_its_own_matrices_or_those_of_its_complexes(known: tuple[KnownMotif, ...]) -> None:
+    own = KnownMotif("Jun", "own", known[0].counts)
+    assert motifs_of_factor("JUN", known) == (known[1],)
+    assert motifs_of_factor("c-Jun", (*known, own)) == (own,)
+    assert motifs_of_factor("Pol2", known) == motifs_of_factor("-", known) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "holds no matrix"),
+        ("hello\n", "not a file of matrices in JASPAR's format"),
+        (">MA1 X\nA [ 1 ]\nC [ 1 ]\nG [ 1 ]\n", "holds no matrix"),
+        (">MA1 X\nA [ 1 2 ]\nC [ 1 ]\nG [ 1 ]\nT [ 1 ]\n", "not a file of matrices"),
+        (">MA1 X\nA [ 0 ]\nC [ 0 ]\nG [ 0 ]\nT [ 0 ]\n", "matrix 'MA1' has a place without counts"),
+        (">MA1 X\nA [ nan ]\nC [ 0 ]\nG [ 0 ]\nT [ 0 ]\n", "matrix 'MA1' has a place without counts"),
+        (">MA1 X\nA [ -1 ]\nC [ 9 ]\nG [ 0 ]\nT [ 0 ]\n", "matrix 'MA1' has a place without counts, or bad"),
+        (">MA1 X\nA [ 1 x ]\nC [ 1 1 ]\nG [ 1 1 ]\nT [ 1 1 ]\n", "not a file of matrices"),
+    ],
+)
+def test_files_that_are_refused(tmp_path: Path, text: str, part: str) -> None:
+    (tmp_path / "motifs.txt").write_text(text)
+    with pytest.raises(DataError, match="motifs.txt: .*" + part.replace("(", r"\(")):
+        read_motifs(tmp_path / "motifs.txt")
+
+
+def test_jaspar_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyjaspar", None)
+    with pytest.raises(UsageError, match=r"pip install 'bigbird-dna\[motifs\]'"):
+        jaspar_motifs("fungi")
+    with pytest.raises(UsageError, match="--taxon 'moss': choose vertebrates, plants"):
+        jaspar_motifs("moss")
+
+
+def test_ninety_of_the_yeast_factors_have_a_matrix(shared_data: Path) -> None:
+    pytest.importorskip("pyjaspar")
+    names = (path.name for path in (shared_data / "yeast/peaks").iterdir())
+    factors = {name.split("_")[1 if name[0].isdigit() else 0].upper() for name in names}
+    known = jaspar_motifs("fungi")
+    assert len(factors) == 381
+    assert sum(bool(motifs_of_factor(factor, known)) for factor in factors) == 90
+
+
+def test_the_matrices_of_jaspar_are_those_of_their_factors() -> None:
+    pytest.importorskip("pyjaspar", reason="pip install 'bigbird-dna[motifs]'")
+    (motif,) = motifs_of_factor("Ume6", jaspar_motifs("fungi"))
+    assert motif.matrix == "MA0412.3"
+    assert "TAGCCGCCGA" in "".join("ACGT"[base] for base in motif.counts.argmax(axis=1))

@@ -1,0 +1,186 @@
+"""How far layers reach, the command that shows it, and the farthest vector."""
+
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bigbird_dna.attention import Pattern, bigbird_attention, full_attention
+from bigbird_dna.config import EncoderConfig, LayerShape, find_mechanism, known_mechanisms
+from bigbird_dna.papers.experiments.receptive_field import (
+    accuracy,
+    answers,
+    bound,
+    farthest,
+    layer_graph,
+    random_directions,
+    reached,
+    receptive_field,
+)
+from tests.cli.command import Run, refused
+
+N = 192
+PATTERNS = {
+    "bigbird": Pattern(16, 2, 3, 1, seed=3),
+    "window": Pattern(16, 0, 3, 0),
+    "random": Pattern(16, 0, 0, 2, seed=1),
+    "random_window": Pattern(16, 0, 3, 2),
+    "causal": Pattern(16, 2, 3, 1, causal=True),
+}
+
+
+def attend(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return bigbird_attention(q, k, v, pattern, route="blocked")
+
+
+@pytest.mark.parametrize("width", [4, 32])
+def test_one_full_layer_solves_it(width: int) -> None:
+    vectors = random_directions(N, width, seed=width)
+    distances = np.square(vectors.numpy()[:, None] - vectors.numpy()).sum(-1)
+    assert (farthest(vectors) == distances.argmax(1)).all()
+    full = partial(full_attention, pattern=Pattern(16, 0, 3, 0))
+    assert accuracy(vectors, full) == 1.0
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_sparse_layer_attains_its_bound_and_no_more(name: str) -> None:
+    pattern = PATTERNS[name]
+    vectors = random_directions(N, 16, seed=5)
+    graph = pattern.mask(N, 1)[0]
+    limit = bound(vectors, graph)
+    assert 0.02 < limit < 0.9
+    assert accuracy(vectors, partial(attend, pattern)) == limit
+    # Of those that it gets wrong it gives the farthest that it sees.
+    seen = np.where(graph, (vectors @ vectors.T).numpy(), np.inf).argmin(1)
+    assert (answers(vectors, partial(attend, pattern)) == seen).all()
+
+
+@pytest.mark.parametrize("name", ["sparse_fixed", "axial", "logsparse", "longformer"])
+def test_other_weights_do_not_beat_the_bound(name: str) -> None:
+    """Any weights of a mechanism whose graph is fixed: here those that it begins with, and random keys."""
+    config = EncoderConfig(vocabulary=8, layers=1, hidden=16, heads=1, attention=name)
+    graph = layer_graph(config, 0, N)
+    module = find_mechanism(name).make(LayerShape(1, 16), config.attention_options).double().eval()
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return module(q, k, v, lengths=None, dropout=0.0, hidden=v[:, 0])
+
+    for seed in range(3):
+        vectors = random_directions(N, 16, seed)
+        with torch.no_grad():
+            found = answers(vectors, attend)
+        right = found == farthest(vectors)
+        assert right.mean() <= bound(vectors, graph) < 1
+        if name != "longformer":  # its global token has projections of its own
+            assert right.mean() == bound(vectors, graph)
+
+
+def test_each_mechanism_of_the_registry_has_a_graph() -> None:
+    complete = {}
+    for name in ("full", "bigbird", "window", *known_mechanisms()):
+        options = {"span": 16} if name == "sparse_fixed" else {}
+        config = EncoderConfig(
+            **{"vocabulary": 8, "layers": 4, "hidden": 16, "heads": 2, "positions": 128, "block_size": 8},
+            **{"attention": name, "attention_options": options},
+        )
+        found = [*reached(lambda layer, config=config: layer_graph(config, layer, 96), 4)]
+        assert (np.diff([one.share for one in found]) >= 0).all(), name
+        complete[name] = found[-1].layers if found[-1].complete else None
+    assert complete["full"] == 1
+    assert complete["bigbird"] == 2  # by way of a global token
+    assert complete["window"] is None  # 12 blocks, one further each layer
+    assert complete["sparse_fixed"] == 2
+    assert complete["axial"] == 2  # along a row, then a column
+    for name in complete:
+        if name.startswith("combiner_"):
+            assert complete[name] == 1, name  # full support
+
+
+def test_a_window_reaches_one_block_further_each_layer() -> None:
+    config = EncoderConfig(vocabulary=8, layers=1, hidden=16, heads=2, attention="window", block_size=16)
+    found = [*reached(lambda layer: layer_graph(config, layer, 160), 20)]
+    assert found[-1].layers == 9 and found[-1].complete
+    first = [int(np.flatnonzero(one.graph[0]).max()) for one in found]
+    assert first == [16 * (layer + 2) - 1 for layer in range(9)]
+
+
+def test_reach_is_what_gradients_find() -> None:
+    """Two layers with random blocks of their own: a token's vector depends on what is reached."""
+    pattern = Pattern(4, 0, 1, 1, seed=2)
+    x = torch.randn(1, 1, 64, 8, dtype=torch.float64, requires_grad=True)
+    y = x
+    for layer in range(2):
+        y = y + bigbird_attention(y, y, y, pattern, layer=layer)
+    *_, two = reached(lambda layer: pattern.mask(64, 1, layer)[0], 2)
+    assert not two.complete
+    for token in range(0, 64, 9):
+        (slope,) = torch.autograd.grad(y[0, 0, token].sum(), x, retain_graph=True)
+        assert (slope[0, 0].abs().sum(-1).numpy() > 0).tolist() == two.graph[token].tolist()
+
+
+def test_reach_is_the_product_of_graphs() -> None:
+    rng = np.random.default_rng(1)
+    graphs = [(rng.random((20, 20)) < 0.08) | np.eye(20, dtype=bool) for _ in range(6)]
+    products = accumulate(graphs, lambda known, graph: graph.astype(int) @ known > 0)
+    for one, expected in zip(reached(graphs.__getitem__, 6), products, strict=False):
+        assert (one.graph == expected).all()
+        assert one.share == expected.mean()
+
+
+ENCODER = "encoder: {vocabulary: 8, layers: 3, hidden: 8, heads: 2, positions: 160, block_size: 16"
+
+
+def test_the_table_ends_where_all_is_reached(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(f"{ENCODER}}}")
+    result = run("experiment receptive-field", config)
+    assert (result.code, result.err) == (0, "")
+    header, *rows = [line.split("\t") for line in result.out.splitlines()]
+    assert header == ["#layers", "reached", "all"]
+    assert [row[::2] for row in rows] == [["1", "no"], ["2", "yes"]]
+    assert float(rows[0][1]) < float(rows[1][1]) == 1.0
+
+
+def test_more_layers_than_the_encoder_has(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(f"{ENCODER}, attention: window}}")
+    assert len(run("experiment receptive-field", config).out.splitlines()) == 4
+    result = run("experiment receptive-field", config, "--layers", 30, "-o", tmp_path / "reach.tsv")
+    assert result == (0, "", "")
+    assert (tmp_path / "reach.tsv").read_text().splitlines()[-1] == "9\t1\tyes"
+
+
+def test_what_is_neither_a_configuration_nor_a_model(run: Run, tmp_path: Path) -> None:
+    refused(run("experiment receptive-field", tmp_path / "none.yaml"), 2, "none.yaml: no such file")
+    refused(run("experiment receptive-field", tmp_path), 1, tmp_path)
+
+
+@pytest.mark.parametrize("attention", ["full", "bigbird", "performer"])
+def test_no_token_of_a_causal_encoder_knows_of_later_ones(attention: str) -> None:
+    encoder = EncoderConfig(
+        **{"vocabulary": 8, "layers": 2, "hidden": 8, "heads": 2, "block_size": 16},
+        **{"attention": attention, "causal": True},
+    )
+    found = [*receptive_field(encoder, 96)]
+    assert len(found) == 2 and not any(one.complete for one in found)
+    assert not any(np.triu(one.graph, 1).any() for one in found)
+    if attention == "full":
+        assert found[0].graph.sum() == 96 * 97 // 2
+
+
+def test_a_convolution_reaches_beyond_the_tokens_that_a_layer_sees() -> None:
+    values = {"vocabulary": 8, "layers": 2, "hidden": 8, "heads": 2, "block_size": 8, "attention": "window"}
+    seen = np.abs(np.arange(80)[:, None] // 8 - np.arange(80) // 8) <= 1
+    near = np.abs(np.arange(80)[:, None] - np.arange(80)) <= 2
+    first, second = receptive_field(EncoderConfig(**values, convolution=5), 80)
+    assert (first.graph == (seen.astype(int) @ near > 0)).all()
+    assert (second.graph == (seen.astype(int) @ seen @ near > 0)).all()
+    # Extra globals stand in front of the layers alone.
+    etc = {**values, "attention": "bigbird_etc", "global_blocks": 0, "random_blocks": 0, "extra_globals": 2}
+    without, found = (next(receptive_field(EncoderConfig(**etc, convolution=n), 80)).graph for n in (0, 5))
+    assert (found[2:, 2:] == (without[2:, 2:].astype(int) @ near > 0)).all()
+    assert found[:2].all() and found[:, :2].all()
