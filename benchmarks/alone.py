@@ -18,7 +18,7 @@ from benchmarks.options import Options
 from benchmarks.timing import seconds_of
 from bigbird_dna.attention import RouteWarning
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.training import peak_memory as memory
+from bigbird_dna.training.measuring import available_memory, begin_memory_peak, memory_peak
 
 START_SECONDS = 300  # for a process to start, load everything and make its inputs
 EXIT_SECONDS = 10  # to end by itself
@@ -72,7 +72,7 @@ def measure_here(benchmark: Benchmark, case: Case) -> Alone:
 def foresee(benchmark: Benchmark, case: Case, known: Alone) -> None:
     """`LeftOut` if a case would take too long or too much, by what is known of another length."""
     contender, limit = benchmark.known[case.contender], benchmark.options.max_seconds
-    growth, free = case.length / known.length, memory.available(benchmark.device)
+    growth, free = case.length / known.length, available_memory(benchmark.device)
     seconds = known.seconds * growth**contender.order
     if seconds > limit:
         text = f"a call would take about {seconds:.3g} s, the limit is {limit:g} s"
@@ -103,13 +103,13 @@ def left_out(error: Exception) -> LeftOut:
 
 def _measure(benchmark: Benchmark, case: Case) -> Alone:
     device, inputs = benchmark.device, benchmark.inputs(case)
-    before = memory.begin(device)
+    before = begin_memory_peak(device)
     call = benchmark.prepare(case, inputs)
     above: list[int] = []
     for _ in range(2):  # an optimiser has its state from the second call on
-        memory.begin(device)
+        begin_memory_peak(device)
         seconds = seconds_of(call)
-        highest = memory.peak(device)
+        highest = memory_peak(device)
         if before is not None and highest is not None:
             above.append(max(0, highest - before))
     return Alone(case.length, max(above, default=None), seconds)

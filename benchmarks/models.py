@@ -30,8 +30,8 @@ from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.promoter import PromoterRows, promoter_probabilities
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import autocast
-from bigbird_dna.training.estimate import matrix_rate, training_seconds
-from bigbird_dna.training.memory import freed_memory_kept
+from bigbird_dna.training.log import matrix_rate, training_seconds
+from bigbird_dna.training.measuring import freed_memory_kept
 from bigbird_dna.training.optimizers import make_optimizer
 
 TOKENS, SEQUENCES = 128, 64  # of a training step

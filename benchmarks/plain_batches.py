@@ -14,7 +14,7 @@ from bigbird_dna.model.batching import BinRows, pad
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
-from bigbird_dna.training.loop import Batch
+from bigbird_dna.training.batches import Batch
 
 # Axes: N windows, K bins of a window.
 

@@ -9,8 +9,8 @@ from snakemake.cli import parse_config as of_snakemake
 
 from bigbird_dna.config import Config, as_in_a_file, load_config, parse_config
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.nlp.config import NlpConfig, read_config
-from bigbird_dna.nlp.config import parse_config as parse_nlp
+from bigbird_dna.papers.nlp.config import NlpConfig, read_config
+from bigbird_dna.papers.nlp.config import parse_config as parse_nlp
 from tests.conftest import REPOSITORY
 
 SHIPPED = sorted((REPOSITORY / "workflow/config").glob("*.yaml"))

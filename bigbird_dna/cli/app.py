@@ -124,7 +124,7 @@ BELOW: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "nlp": (
         "Pretrain and fine-tune on text, with the extra nlp.",
         {
-            name: f"cli.nlp.{name}"
+            name: f"papers.text_commands.{name}"
             for name in ("prepare", "pretrain", "finetune", "predict", "evaluate", "report")
         },
     ),

@@ -124,9 +124,10 @@ def finetune_chromatin(
     """Train a chromatin model; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin as train
+    from bigbird_dna.tasks.chromatin.finetuning import ChromatinTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
+    from bigbird_dna.training.task import train
 
     ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
@@ -135,18 +136,16 @@ def finetune_chromatin(
     if size < bin_size or (size - bin_size) % 2:
         raise ConfigError(f"--window {size}: doesn't hold the bin of {bin_size} bp in its middle")
     with cpu_threads(threads), world(device, ends) as here:
-        train(
+        task = ChromatinTask(
             settings,
-            window=size,
-            member=ensemble_index,
-            data=data or paths.chromatin_data,
-            reference=Reference(reference or paths.reference),
-            tokenizer_path=tokenizer or paths.tokenizer,
-            pretrained=pretrained or paths.pretrained,
-            output=output or paths.combined_chromatin,
-            checkpoints=checkpoints or paths.checkpoints,
-            world=here,
+            size,
+            ensemble_index,
+            data or paths.chromatin_data,
+            Reference(reference or paths.reference),
+            tokenizer or paths.tokenizer,
+            pretrained or paths.pretrained,
         )
+        train(task, output or paths.combined_chromatin, checkpoints or paths.checkpoints, here)
 
 
 def calibrate_chromatin(

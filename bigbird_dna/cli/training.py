@@ -54,22 +54,17 @@ def pretrain(
     pretrain …` N processes train together.
     """
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.pretraining.training import pretrain as train
+    from bigbird_dna.tasks.pretraining.task import PretrainingTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
+    from bigbird_dna.training.task import train
 
     ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
     tokens = tokens or paths.tokens
     with cpu_threads(threads), world(device, ends) as here:
-        train(
-            settings,
-            tokens,
-            tokenizer or tokens / paths.tokenizer.name,
-            output or paths.pretrained,
-            checkpoints or paths.checkpoints,
-            here,
-        )
+        task = PretrainingTask(settings, tokens, tokenizer or tokens / paths.tokenizer.name)
+        train(task, output or paths.pretrained, checkpoints or paths.checkpoints, here)
 
 
 def fit_pretraining_baseline(
@@ -222,25 +217,25 @@ def finetune_promoter(
     """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.promoters.finetuning import finetune_promoter as train
+    from bigbird_dna.tasks.promoters.finetuning import PromoterTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
+    from bigbird_dna.training.task import train
 
     ends = time_of_end(time_limit)
     settings, paths = read_run(config, overrides)
     with cpu_threads(threads), world(device, ends) as here:
-        train(
+        task = PromoterTask(
             settings,
             negative_set,
-            shuffle_labels=shuffle_labels,
-            windows=windows or paths.windows,
-            reference=Reference(reference or promoter_reference(settings)),
-            tokenizer_path=tokenizer or paths.tokenizer,
-            pretrained=pretrained or paths.pretrained,
-            output=output or paths.promoter_model("control" if shuffle_labels else negative_set),
-            checkpoints=checkpoints or paths.checkpoints,
-            world=here,
+            shuffle_labels,
+            windows or paths.windows,
+            Reference(reference or promoter_reference(settings)),
+            tokenizer or paths.tokenizer,
+            pretrained or paths.pretrained,
         )
+        usual = paths.promoter_model("control" if shuffle_labels else negative_set)
+        train(task, output or usual, checkpoints or paths.checkpoints, here)
 
 
 def calibrate_promoter(

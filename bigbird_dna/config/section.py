@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 WATCHING = "decides no weights"
 # Marks a key of how weights are computed: another value leaves them as they are, up to rounding and dropout.
 COMPUTING = "decides how weights are computed"
-# Marks a key that was added after checkpoints had got names without those keys: no former name has it.
-LATER = "is in no former name of a checkpoint"
 # Marks a key that was added later and says nothing at its default: what was made without it isn't made again.
 UNSAID = "is left out at its default"
 
@@ -25,12 +23,10 @@ class Section(BaseModel):
 
     def deciding(self) -> dict[str, Any]:
         """The keys that decide what a training ends in: all but those marked `WATCHING` or `COMPUTING`."""
-        return self._without(WATCHING, COMPUTING)
-
-    def deciding_formerly(self) -> dict[str, Any]:
-        """What earlier versions named a training's checkpoints by: with those keys marked `COMPUTING` that
-        they had."""
-        return self._without(WATCHING, LATER)
+        fields = type(self).model_fields.items()
+        return self.model_dump(
+            exclude={key for key, field in fields if {WATCHING, COMPUTING} & {*field.metadata}}
+        )
 
     @model_serializer(mode="wrap")
     def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -42,7 +38,3 @@ class Section(BaseModel):
             for key, value in values.items()
             if UNSAID not in fields[key].metadata or getattr(self, key) != fields[key].default
         }
-
-    def _without(self, *marks: str) -> dict[str, Any]:
-        fields = type(self).model_fields.items()
-        return self.model_dump(exclude={key for key, field in fields if {*marks} & {*field.metadata}})

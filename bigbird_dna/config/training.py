@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from bigbird_dna.config.section import COMPUTING, LATER, UNSAID, WATCHING, Section
+from bigbird_dna.config.section import COMPUTING, UNSAID, WATCHING, Section
 
 MOST_PROCESSES = 1024
 CalibrationMethod = Literal["auto", "platt", "isotonic"]
@@ -39,11 +39,11 @@ class TrainingConfig(Section):
     precision: Annotated[Literal["auto", "float32", "bfloat16"], COMPUTING] = Field(
         default="auto", description="auto: bfloat16 autocast where the device has it"
     )
-    attention_fallback: Annotated[bool, COMPUTING, LATER] = Field(
+    attention_fallback: Annotated[bool, COMPUTING] = Field(
         default=False,
         description="on a GPU: train with slower attention where the fast kernel can't be had, not stop",
     )
-    compile_layers: Annotated[bool, COMPUTING, LATER] = Field(
+    compile_layers: Annotated[bool, COMPUTING] = Field(
         default=False,
         description="let torch compile what a layer does beside attention; for GPUs, takes a minute first",
     )

@@ -129,37 +129,51 @@ def save(
 
     `provenance.json` gets the checksums of all that `load` reads, see `checksums`.
     """
+    with atomic_directory(path) as directory:
+        write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)
+
+
+def write_model(
+    directory: Path,
+    model: Model,
+    provenance: dict[str, Any],
+    metrics: dict[str, Any],
+    extra: dict[str, Path],
+    *,
+    half: Collection[str] = (),
+    calibration: Calibration | None = None,
+) -> None:
+    """Write the files of a model into an empty directory, as `save`."""
     weights = {name: value.detach().cpu().contiguous() for name, value in model.network.state_dict().items()}
     weights |= {name: weights[name].half() for name in half}
-    with atomic_directory(path) as directory:
-        write_json(
-            directory / CONFIG,
-            {
-                "format": FORMAT,
-                "task": model.task,
-                "encoder": model.config.model_dump(),
-                "random_blocks_sha256": _random_blocks(model.config),
-                "settings": model.settings.as_json(),
-                "tokenizer": model.tokenizer.description(),
-            },
-        )
-        save_file(weights, directory / WEIGHTS)
-        (directory / WEIGHTS).chmod(0o644)  # safetensors makes it private
-        model.tokenizer.save(directory / model.tokenizer.file_name)
-        software = {
-            "bigbird_dna": version("bigbird-dna"),
-            "torch": torch.__version__,
-            "random_blocks_seed": model.config.random_seed,
-        }
-        for name, source in extra.items():
-            (directory / name).write_bytes(source.read_bytes())
-        tensors = [name for name in extra if name.endswith(".safetensors")]
-        files = checksums.record(directory, (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors))
-        if calibration is not None:
-            write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
-        own = {"software": software, checksums.KEY: files}
-        write_json(directory / checksums.RECORD, {**own, **provenance})
-        write_json(directory / "metrics.json", metrics)
+    write_json(
+        directory / CONFIG,
+        {
+            "format": FORMAT,
+            "task": model.task,
+            "encoder": model.config.model_dump(),
+            "random_blocks_sha256": _random_blocks(model.config),
+            "settings": model.settings.as_json(),
+            "tokenizer": model.tokenizer.description(),
+        },
+    )
+    save_file(weights, directory / WEIGHTS)
+    (directory / WEIGHTS).chmod(0o644)  # safetensors makes it private
+    model.tokenizer.save(directory / model.tokenizer.file_name)
+    software = {
+        "bigbird_dna": version("bigbird-dna"),
+        "torch": torch.__version__,
+        "random_blocks_seed": model.config.random_seed,
+    }
+    for name, source in extra.items():
+        (directory / name).write_bytes(source.read_bytes())
+    tensors = [name for name in extra if name.endswith(".safetensors")]
+    files = checksums.record(directory, (CONFIG, WEIGHTS, model.tokenizer.file_name, *tensors))
+    if calibration is not None:
+        write_calibration(directory / CALIBRATION, calibration, files[WEIGHTS])
+    own = {"software": software, checksums.KEY: files}
+    write_json(directory / checksums.RECORD, {**own, **provenance})
+    write_json(directory / "metrics.json", metrics)
 
 
 def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:

@@ -1,1 +1,1 @@
-"""Experiments of the papers and what only these need: the core finds it by name alone."""
+"""What only the papers need: experiments, comparators, tasks on text. The core finds it by name alone."""

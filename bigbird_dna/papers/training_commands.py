@@ -101,9 +101,10 @@ def train_long_range(
     from bigbird_dna.checks import check_choice
     from bigbird_dna.config import LONG_RANGE_TASKS, LongRangeConfig
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.long_range.training import train_long_range as train
+    from bigbird_dna.tasks.long_range.long_range_arena import SequenceTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
+    from bigbird_dna.training.task import train
 
     ends = time_of_end(time_limit)
     check_choice("task", task, LONG_RANGE_TASKS)
@@ -111,16 +112,15 @@ def train_long_range(
     settings = run.long_range or LongRangeConfig()
     drawn = settings.seeds[0] if seed is None else seed
     with cpu_threads(threads), world(device, ends) as here:
-        train(
+        training = SequenceTask(
             settings,
             task,  # type: ignore[arg-type]
             attention,
-            seed=drawn,
-            data=data or paths.long_range_data(task),
-            output=output or paths.long_range_model(task, attention, drawn),
-            checkpoints=checkpoints or paths.checkpoints / "long_range",
-            world=here,
+            drawn,
+            data or paths.long_range_data(task),
         )
+        usual = paths.long_range_model(task, attention, drawn)
+        train(training, output or usual, checkpoints or paths.checkpoints / "long_range", here)
 
 
 def report_long_range(
@@ -152,16 +152,18 @@ def train_density(
     weights. A killed run goes on from its last checkpoint when started again.
     """
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.density.training import train_density as train
+    from bigbird_dna.tasks.density.byte_lm import BytesTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
+    from bigbird_dna.training.task import train
 
     ends = time_of_end(time_limit)
     run, paths = read_run(config, overrides)
     if run.density is None:
         raise ConfigError(f"{config}: density: is missing: it names format and files")
     with cpu_threads(threads), world(device, ends) as here:
-        train(run.density, output or paths.density, checkpoints or paths.checkpoints / "density", here)
+        task = BytesTask(run.density)
+        train(task, output or paths.density, checkpoints or paths.checkpoints / "density", here)
 
 
 def fit_promoter_comparator(

@@ -28,7 +28,7 @@ from bigbird_dna.model.model import CARD, METRICS, Model, calibration_file, cali
 from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.model.weights import fits_half, stored_tensors
-from bigbird_dna.tasks.provenance import read_provenance
+from bigbird_dna.training.initialization import read_provenance
 
 KEY = "compacted_from"
 SEQUENCES, LONGEST = 16, 1000  # bp, of a sequence that the change is measured on

@@ -1,16 +1,47 @@
-"""The training log: one JSON object a line, cut back to the checkpoint when a run resumes."""
+"""The training log, how long a training will take, and whether it has diverged.
+
+The log has one JSON object a line, and is cut back to the checkpoint when a training goes on.
+"""
 
 import json
 import math
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path
-from bigbird_dna.training.state import Progress
+from bigbird_dna.errors import DataError
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.distributed import World
 
+LOG = "training.jsonl"
 SECONDS_BETWEEN_LINES = 15.0  # on standard error; the file has them all
+_LONG, _TOO_LONG = 60.0, 86400.0  # seconds: an estimate is worth a line; a warning
+_SIDE = 512
+_SECONDS = 0.1  # of measuring
+# Of the rate of matrix products; the demo's training reaches a third, that of large networks two thirds.
+_SHARE_REACHED = 0.5
+_FLOPS = 6  # a weight and token: a product and a sum, forward once and backward twice
+
+_UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
+# How held-out figures begin that are numbers whatever the data are; others, as an AUROC, need two classes.
+_NUMBERS = ("loss", "bits")
+
+
+@dataclass
+class Progress:
+    """How far a training is: steps done, tokens seen, and the sums behind the next line of its log."""
+
+    step: int = 0
+    tokens: int = 0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
 
 
 class TrainingLog:
@@ -77,7 +108,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _seconds(lines: list[str]) -> float:
-    """The time of the last line; 0 where it has none, as in logs of earlier versions."""
+    """The time of the last line; 0 where it has none."""
     value = json.loads(lines[-1]).get("seconds") if lines else None
     return value if isinstance(value, float) and math.isfinite(value) else 0.0
 
@@ -92,3 +123,77 @@ def _step(line: str) -> int | None:
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     return step if type(step) is int else None
+
+
+def log_duration(network: nn.Module, batches: list[Batch], steps: int, world: World) -> None:
+    """Say before the first step on a CPU, where large networks take years, how long all will take."""
+    if world.device.type != "cpu":
+        return
+    tokens = sum(int(batch["lengths"].sum()) for batch in batches)
+    seconds = training_seconds(network, tokens, steps, matrix_rate())
+    if seconds < _LONG:
+        return
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    line = (
+        f"{steps:,} steps of {tokens * world.size:,} tokens with {parameters:,} parameters will take about "
+        f"{duration(seconds)} on this CPU"
+    )
+    if seconds < _TOO_LONG:
+        log(line)
+    else:
+        log(f"warning: {line}; a smaller encoder (as in workflow/config/minimal.yaml) or a GPU takes less")
+
+
+def matrix_rate() -> float:
+    """Floating-point operations a second of float32 matrix products, with torch's present threads."""
+    left = torch.ones(_SIDE, _SIDE)
+    right = torch.ones(_SIDE, _SIDE)
+    left @ right
+    count, began = 0, time.perf_counter()
+    while (took := time.perf_counter() - began) < _SECONDS:
+        left @ right
+        count += 1
+    return 2.0 * _SIDE**3 * count / took
+
+
+def training_seconds(network: nn.Module, tokens: int, steps: int, rate: float) -> float:
+    """Seconds that `steps` steps of `tokens` tokens take, within a factor of about two.
+
+    Counted are the products with weights that every token goes through; attention itself, and a projection to
+    the vocabulary, come on top. A network that isn't read token by token says itself how many products a
+    token takes, as `products_a_token`.
+    """
+    if (told := getattr(network, "products_a_token", None)) is not None:
+        return _FLOPS * float(told) * tokens * steps / (rate * _SHARE_REACHED)
+    looked_up = {id(part.weight) for part in network.modules() if isinstance(part, nn.Embedding)}
+    weights = sum(p.numel() for p in network.parameters() if p.dim() > 1 and id(p) not in looked_up)
+    return _FLOPS * weights * tokens * steps / (rate * _SHARE_REACHED)
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit of which there are two, to one or two digits: 3 days, 41 years."""
+    for unit, size in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} seconds"
+
+
+def diverged(step: int, what: str) -> DataError:
+    """The error of a training in which something is no number after a step."""
+    return DataError(
+        f"step {step}: {what}: training has diverged; a lower learning_rate or a longer warm-up may help"
+    )
+
+
+def check_weights(network: nn.Module, step: int, world: World) -> None:
+    """`DataError` on every process if, after a step, weights on one of them are NaN or infinite."""
+    finite = all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters())
+    if world.sum({"broken": float(not finite)})["broken"]:
+        raise diverged(step, "the weights are not finite numbers")
+
+
+def check_figures(figures: Mapping[str, float], step: int) -> None:
+    """`DataError` if a held-out loss, or number of bits, is NaN or infinite."""
+    for name, value in figures.items():
+        if name.startswith(_NUMBERS) and not math.isfinite(value):
+            raise diverged(step, f"the held-out {name} is {value}")

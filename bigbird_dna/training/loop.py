@@ -17,23 +17,23 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bigbird_dna.config import TrainingConfig
-from bigbird_dna.console import log as log_line
 from bigbird_dna.errors import ConfigError, Stopped
+from bigbird_dna.training.batches import Batch, by_length, on_device, pinned
+from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World, autocast
-from bigbird_dna.training.divergence import check_figures, check_weights, diverged
-from bigbird_dna.training.estimate import duration, matrix_rate, training_seconds
-from bigbird_dna.training.kernels import chosen_kernels
-from bigbird_dna.training.log import TrainingLog
-from bigbird_dna.training.memory import freed_memory_kept
-from bigbird_dna.training.micro_batches import Batch as Batch
-from bigbird_dna.training.micro_batches import by_length, on_device, pinned
-from bigbird_dna.training.optimizers import learning_rate, make_optimizer
-from bigbird_dna.training.resuming import resume
-from bigbird_dna.training.state import CheckpointStore, Progress
+from bigbird_dna.training.log import (
+    Progress,
+    TrainingLog,
+    check_figures,
+    check_weights,
+    diverged,
+    log_duration,
+)
+from bigbird_dna.training.measuring import chosen_kernels, freed_memory_kept
+from bigbird_dna.training.optimizers import fresh_moments, learning_rate, make_optimizer
 from bigbird_dna.training.stopping import Stopping
 
 LOG_STEPS = 10
-_LONG, _TOO_LONG = 60.0, 86400.0  # seconds: an estimate is worth a line; a warning
 
 
 class Objective(Protocol):
@@ -56,7 +56,7 @@ class Objective(Protocol):
 
 
 @freed_memory_kept()
-def train(
+def train_network(
     network: nn.Module, objective: Objective, config: TrainingConfig, store: CheckpointStore, world: World
 ) -> Progress:
     """Train `network` in place for `config.steps` steps, or what is left of them.
@@ -92,7 +92,7 @@ def train(
     with Stopping(world.ends) as stopping, chosen_kernels(network, config, world):
         for step, batches in _prefetched(objective, config, world, begin):
             if step == begin and log:
-                _say_how_long(network, batches, config.steps - begin, world)
+                log_duration(network, batches, config.steps - begin, world)
             totals = steps.settle(stopping, _added([objective.counts(batch) for batch in batches]))
             network.train()
             torch.manual_seed(_step_seed(config.seed, step, world.rank))
@@ -176,6 +176,8 @@ class _Steps:
         if measured:
             values = evaluate(self.network, self.objective, self.cast)
             check_figures(values, progress.step)
+            if self.world.is_first:
+                self.store.keep_best(self.network, values)
             if self.log:
                 self.log.evaluation(progress, values)
         if saved:
@@ -199,27 +201,6 @@ class _Steps:
             f"stopped after step {self.progress.step:,} of {self.config.steps:,} ({why}): a checkpoint is "
             "saved, and the same command goes on from it",
             silent=not self.world.is_first,
-        )
-
-
-def _say_how_long(network: nn.Module, batches: list[Batch], steps: int, world: World) -> None:
-    """Before the first step on a CPU, which is where large networks take years."""
-    if world.device.type != "cpu":
-        return
-    tokens = sum(int(batch["lengths"].sum()) for batch in batches)
-    seconds = training_seconds(network, tokens, steps, matrix_rate())
-    if seconds < _LONG:
-        return
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    line = (
-        f"{steps:,} steps of {tokens * world.size:,} tokens with {parameters:,} parameters will take about "
-        f"{duration(seconds)} on this CPU"
-    )
-    if seconds < _TOO_LONG:
-        log_line(line)
-    else:
-        log_line(
-            f"warning: {line}; a smaller encoder (as in workflow/config/minimal.yaml) or a GPU takes less"
         )
 
 
@@ -295,3 +276,38 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
 
 def _added(items: list[dict[str, float]]) -> dict[str, float]:
     return {key: sum(item[key] for item in items) for key in items[0]}
+
+
+def resume(
+    store: CheckpointStore, network: nn.Module, optimizer: torch.optim.Optimizer, world: World
+) -> Progress:
+    """Load the last checkpoint on the first process; its progress and moments, on every process.
+
+    No other process looks at the directory. The weights of the first one are the others' once the network is
+    wrapped to train in parallel.
+
+    Raises
+    ------
+    ModelError
+        On every process: there are checkpoints, and none of them can be gone on from.
+    """
+    progress = world.first(lambda: store.restore(network, optimizer))
+    if world.size > 1 and progress.step:
+        _share_moments(optimizer, world)
+    return progress
+
+
+def _share_moments(optimizer: torch.optim.Optimizer, world: World) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    # A parameter that no loss has depended on has none.
+    numbers = world.first(lambda: [n for n, one in enumerate(parameters) if one in optimizer.state])
+    for number in numbers:
+        one = parameters[number]
+        fresh = fresh_moments(optimizer, one)
+        if world.is_first:
+            # Adafactor counts its steps on the host, where a GPU's processes can't share them.
+            found = optimizer.state[one]
+            found["step"] = found["step"].to(one.device)
+        else:
+            optimizer.state[one] = fresh
+        world.overwrite(optimizer.state[one][name] for name in fresh)

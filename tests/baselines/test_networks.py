@@ -144,8 +144,8 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(
             raise Killed
         return original(self, network, batch, totals)
 
-    original = networks._Objective.loss
-    monkeypatch.setattr(networks._Objective, "loss", loss)
+    original = networks.NetworkObjective.loss
+    monkeypatch.setattr(networks.NetworkObjective, "loss", loss)
     with pytest.raises(Killed):
         make(run=2).fit(*WINDOWS)
     again = make(run=2).fit(*WINDOWS)
@@ -165,14 +165,14 @@ def test_the_best_weights_on_held_out_windows_stay(make: Make, monkeypatch: pyte
         seen.append(network.inner.output.bias.detach().clone())
         return original(self, network)
 
-    original = networks._Objective.evaluate
-    monkeypatch.setattr(networks._Objective, "evaluate", evaluate)
+    original = networks.NetworkObjective.evaluate
+    monkeypatch.setattr(networks.NetworkObjective, "evaluate", evaluate)
     monkeypatch.setattr(networks, "_loss", lambda *_: next(losses))
     settings = NetworkSettings(steps=4, batch_size=8)
     model = make(settings).fit(*WINDOWS)
     assert len(seen) == 4
     assert model.chosen()["held_out_loss"] == 0.5
-    assert torch.equal(model._network.inner.output.bias, seen[1])
+    assert torch.equal(model.trained.network.inner.output.bias, seen[1])
     log = [json.loads(line) for line in model.files()["training.jsonl"].read_text().splitlines()]
     found = [line["evaluation"]["loss"] for line in log if "evaluation" in line]
     assert found == [0.9, 0.5, 0.7, 0.8]
@@ -246,7 +246,7 @@ def test_a_training_that_runs_is_not_begun_again(make: Make) -> None:
 def test_damaged_weights_are_told(make: Make, tmp_path: Path) -> None:
     model = make().fit(*WINDOWS)
     (best,) = tmp_path.rglob("best.pt")
-    model._store.lock.release()
+    model.trained.store.lock.release()
     best.write_bytes(b"rubbish")
     with pytest.raises(ModelError, match=r"best\.pt: damaged.*; delete .* to train from the start"):
         make().fit(*WINDOWS)

@@ -12,7 +12,7 @@ from benchmarks.contenders import Call, Case
 from benchmarks.encoder import EncoderBenchmark, logits, make_network
 from benchmarks.options import EncoderOptions
 from bigbird_dna.attention import Pattern
-from bigbird_dna.training import peak_memory as memory
+from bigbird_dna.training.measuring import begin_memory_peak, memory_peak
 
 CPU = torch.device("cpu")
 
@@ -99,12 +99,12 @@ def test_growth_is_fitted_from_the_start_on() -> None:
 
 
 def test_peak_memory_sees_what_is_gone_again() -> None:
-    before = memory.begin(CPU)
+    before = begin_memory_peak(CPU)
     if before is None:
         pytest.skip("the system doesn't tell")
     block = torch.ones(64 << 20, dtype=torch.uint8)
     del block
-    highest = memory.peak(CPU)
+    highest = memory_peak(CPU)
     assert highest is not None
     assert 60 << 20 < highest - before < 100 << 20
-    assert memory.begin(CPU) < before + (20 << 20)  # type: ignore[operator]
+    assert begin_memory_peak(CPU) < before + (20 << 20)  # type: ignore[operator]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 IMPORTS = (
     *("torch", "pandas", "pyarrow.parquet", "pysam", "pyfaidx", "scipy.sparse", "sklearn.linear_model"),
     *("matplotlib.pyplot", "h5py", "sentencepiece", "safetensors.torch", "bigbird_dna.cli.app"),
-    *("bigbird_dna.tasks.pretraining.training", "bigbird_dna.tasks.chromatin.finetuning"),
+    *("bigbird_dna.tasks.pretraining.task", "bigbird_dna.tasks.chromatin.finetuning"),
     *("bigbird_dna.finetuning.evaluation", "bigbird_dna.tasks.promoters.finetuning"),
     *("bigbird_dna.tasks.promoters.scoring", "bigbird_dna.tasks.variants.scoring"),
     *("bigbird_dna.huggingface.importing", "bigbird_dna.huggingface.exporting"),

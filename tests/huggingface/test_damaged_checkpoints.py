@@ -25,8 +25,8 @@ from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.huggingface.tensors import read_tensor_file
 from bigbird_dna.model.directory import build_network, save
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
-from bigbird_dna.tasks.provenance import read_provenance
 from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.training.initialization import read_provenance
 from tests.toys import random_model
 
 Change = Callable[[dict[str, Any]], object]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
-from bigbird_dna.nlp.extra import LIBRARIES
-from bigbird_dna.nlp.vocabulary import learn_tokenizer
+from bigbird_dna.papers.nlp.loading import LIBRARIES
+from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 
 if not all(map(find_spec, LIBRARIES)):  # pip install 'bigbird-dna[nlp]'
@@ -26,6 +27,21 @@ TEXT = (
 def text_tokenizer() -> JsonTokenizer:
     """A byte-pair encoding of a few sentences."""
     return learn_tokenizer([TEXT] * 3, 340)
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a configuration with these tasks."""
+
+    def make(**tasks: Any) -> Path:
+        path = tmp_path / "nlp.yaml"
+        path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "tasks": tasks}))
+        return path
+
+    return make
 
 
 def shuffle_weights(network: nn.Module, width: int, seed: int = 0) -> None:

@@ -10,13 +10,11 @@ import yaml
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import load
-from bigbird_dna.nlp.config import parse_config
-from bigbird_dna.nlp.pretraining.characters import character_ngram
-from bigbird_dna.nlp.pretraining.installed import installed_documents
-from bigbird_dna.nlp.pretraining.sections import PretrainingTask
-from bigbird_dna.nlp.pretraining.tokens import characters, tokenize_records
-from bigbird_dna.nlp.sections import InstalledConfig
-from bigbird_dna.nlp.vocabulary import open_tokenizer
+from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.loading import installed_documents
+from bigbird_dna.papers.nlp.pretraining import character_ngram, characters, tokenize_records
+from bigbird_dna.papers.nlp.sections import InstalledConfig, PretrainingTaskConfig
+from bigbird_dna.papers.nlp.vocabulary import open_tokenizer
 from bigbird_dna.tokens.interface import TextPieces
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.cli.command import Run
@@ -144,9 +142,9 @@ def test_pretraining_on_text_from_its_records_to_figures(run: Run, tmp_path: Pat
 TASK: dict[str, Any] = {"kind": "pretraining", "data": {"files": {"train": "a", "valid": "b", "test": "c"}}}
 
 
-def task_of(**training: Any) -> PretrainingTask:
+def task_of(**training: Any) -> PretrainingTaskConfig:
     task = parse_config({"tasks": {"mlm": {**TASK, "training": training}}}).task("mlm")
-    assert isinstance(task, PretrainingTask)
+    assert isinstance(task, PretrainingTaskConfig)
     return task
 
 

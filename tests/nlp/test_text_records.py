@@ -9,17 +9,23 @@ from typing import Any
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.nlp.loading import write_splits
-from bigbird_dna.nlp.records import (
+from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.records import (
     LONGEST_LINE,
     RECORDS,
     ClassificationRecord,
+    Kind,
     QuestionRecord,
     TextRecord,
     read_records,
     write_objects,
 )
-from bigbird_dna.nlp.sections import DataConfig, FilesConfig, HubConfig
+from bigbird_dna.papers.nlp.sections import HubConfig
+from bigbird_dna.papers.nlp.task import TextTask, find_task
+
+
+def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:
+    return find_task(parse_config({"tasks": {"a": {"kind": kind, "data": data}}}).task("a"))
 
 
 def lines(path: Path, *values: Any) -> Path:
@@ -106,19 +112,15 @@ def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Pa
         )
         for split in ("train", "valid", "test")
     }
-    data = DataConfig(files=FilesConfig(**{split: str(path) for split, path in paths.items()}))
-
-    def no_rows(*_: object) -> Any:
-        raise AssertionError
-
-    counts = write_splits(data, "classification", no_rows, no_rows, tmp_path / "data")
+    task = task_of("classification", files={split: str(path) for split, path in paths.items()})
+    counts = task.prepare(tmp_path / "data")
     assert counts == {"train": 2, "valid": 2, "test": 2}
     found = [json.loads(line) for line in (tmp_path / "data/train.jsonl").read_text().splitlines()]
     assert found == [{"text": "train", "label": "x", "id": "1"}, {"text": "b", "label": "y", "id": "2"}]
     paths["train"].write_text('{"text": "new"}\n{"txt": 1}\n')
     before = (tmp_path / "data/train.jsonl").read_bytes()
     with pytest.raises(DataError, match="line 2"):
-        write_splits(data, "classification", no_rows, no_rows, tmp_path / "data")
+        task.prepare(tmp_path / "data")
     assert (tmp_path / "data/train.jsonl").read_bytes() == before
 
 
@@ -127,7 +129,7 @@ def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
 ) -> None:
     import datasets
 
-    rows = [{"body": "a", "n": 1}, {"body": "b", "n": 2}, {"body": "", "n": 3}]
+    rows = [{"text": "a", "n": 1}, {"text": "b", "n": 2}, {"text": "", "n": 3}]
     asked = []
 
     def loaded(name: str, subset: str | None, *, split: str, streaming: bool) -> Any:
@@ -137,17 +139,12 @@ def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
         return datasets.Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", loaded)
-    data = DataConfig(hub=HubConfig(name="some/thing", subset="en"))
-
-    def record(row: Any) -> dict[str, Any] | None:
-        return {"text": row["body"]} if row["body"] else None
-
     with pytest.raises(DataError, match=r"some/thing \(validation\): can't be had: no network; name files"):
-        write_splits(data, "pretraining", record, record, tmp_path)  # type: ignore[arg-type]
+        task_of("pretraining", hub={"name": "some/thing", "subset": "en"}).prepare(tmp_path)
     assert asked == [("some/thing", "en", "train"), ("some/thing", "en", "validation")]
     assert not list(tmp_path.glob("*.jsonl"))  # all or none
-    whole = DataConfig(hub=HubConfig(name="some/thing", valid="train", test="train"))
-    assert write_splits(whole, "pretraining", record, record, tmp_path)["train"] == 2  # type: ignore[arg-type]
+    whole = task_of("pretraining", hub={"name": "some/thing", "valid": "train", "test": "train"})
+    assert whole.prepare(tmp_path)["train"] == 2
     assert [record.text for record in read_records(tmp_path / "train.jsonl", TextRecord)] == ["a", "b"]
 
 
@@ -164,10 +161,9 @@ def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(
         return datasets.Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", loaded)
-    data = DataConfig(
-        hub=HubConfig(name="x", train="train[:80%]", valid="train[80%:90%]", test="train[-100:]")
-    )
-    counts = write_splits(data, "classification", dict, dict, tmp_path)  # type: ignore[arg-type]
+    parts = {"train": "train[:80%]", "valid": "train[80%:90%]", "test": "train[-100:]"}
+    task = task_of("classification", hub={"name": "x", **parts})
+    counts = task.prepare(tmp_path)
     assert counts == {"train": 800, "valid": 100, "test": 100} and asked == ["train"] * 3
     texts = {
         split: [record.text for record in read_records(tmp_path / f"{split}.jsonl", ClassificationRecord)]
@@ -177,7 +173,7 @@ def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(
     for split, count in counts.items():
         assert count / 3 < sum(text[0] == "a" for text in texts[split]) < count * 2 / 3
     before = [(tmp_path / f"{split}.jsonl").read_bytes() for split in counts]
-    write_splits(data, "classification", dict, dict, tmp_path)  # type: ignore[arg-type]
+    task.prepare(tmp_path)
     assert before == [(tmp_path / f"{split}.jsonl").read_bytes() for split in counts]
 
 
@@ -199,3 +195,32 @@ def test_every_form_reads_what_it_writes(tmp_path: Path) -> None:
         write_objects(tmp_path / kind, [given[kind]])
         (record,) = read_records(tmp_path / kind, form)
         assert record.model_dump(mode="json", exclude_unset=True) == given[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        ("summaries", [{"id": "1", "summary": "a"}], "has no prediction for record '2'"),
+        ("summaries", [{"id": "1", "summary": "a"}] * 2, "line 2: record '1' is predicted twice"),
+        ("summaries", [{"id": "1"}], "line 1: has no id or no summary"),
+        ("summaries", [{"id": n, "summary": "a"} for n in "123"], "predicts record '3', which is not among"),
+        ("classification", [{"id": "1", "label": None}], "line 1: has no id or no label"),
+        ("classification", [{"id": "1", "label": 3}], "line 1: label: Input should be a valid string"),
+        ("classification", [{"id": "1", "label": "a", "lable": "b"}], "line 1: unknown key 'lable'"),
+        ("qa", [{"id": "1", "answer": "", "facts": [3]}], "line 1: facts"),
+        ("qa", [{"id": "1", "answer": "", "fact": 3}], "line 1: unknown key 'fact'"),
+        ("qa", [{"id": "1"}], "line 1: has no id or no answer"),
+    ],
+)
+def test_predictions_that_do_not_fit_are_told(
+    tmp_path: Path, kind: Kind, given: list[dict[str, Any]], said: str
+) -> None:
+    known: dict[str, Any] = {
+        "summaries": {"document": "a", "summary": "b"},
+        "classification": {"text": "a", "label": "b"},
+        "qa": {**QUESTION, "answers": [{"text": "Ada"}]},
+    }[kind]
+    records, path = lines(tmp_path / "records.jsonl", known, known), lines(tmp_path / "said.jsonl", *given)
+    with pytest.raises(DataError) as caught:
+        task_of(kind, generated={}).evaluate(records, path)
+    assert str(path) in str(caught.value) and said in str(caught.value)

@@ -14,10 +14,9 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError, ModelError
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings
-from bigbird_dna.nlp.config import parse_config
-from bigbird_dna.nlp.roberta import write_bigbird
-from bigbird_dna.nlp.sections import TextStartConfig
-from bigbird_dna.nlp.starting import TextStart, make_text_start
+from bigbird_dna.papers.nlp.config import parse_config
+from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start, write_bigbird
+from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.nlp.conftest import TEXT, shuffle_weights
 
@@ -32,7 +31,7 @@ def no_texts() -> Iterable[str]:
 def logits(start: TextStart, ids: Tensor) -> Tensor:
     """Of a masked-token network with the start's weights, (B, L, V)."""
     network = build_network(start.config, PretrainingSettings(next_sentence=False)).eval()
-    start.initialise(network)
+    start.initialize(network)
     lengths = torch.full((len(ids),), ids.shape[1])
     with torch.inference_mode():
         found = network(ids, lengths, torch.zeros_like(ids), torch.arange(ids.numel())).tokens
@@ -79,7 +78,7 @@ def test_with_full_attention_it_is_roberta_itself_where_that_has_positions(
         TextStartConfig(model=str(directory)), EncoderConfig(positions=512, attention="full"), no_texts
     )
     assert (logits(start, ids) - expected).abs().max() < TOLERANCE
-    table = start.model.network.encoder.embeddings.position.weight  # type: ignore[union-attr]
+    table = start.weights["encoder.embeddings.position.weight"]
     assert torch.equal(table[:128], table[128:256]) and len(table) == 512
 
 
@@ -120,7 +119,7 @@ def test_a_classifier_of_theirs_gives_its_logits(tmp_path: Path, text_tokenizer:
         TextStartConfig(model=str(tmp_path / "hf"), compatibility="huggingface"), EncoderConfig(), no_texts
     )
     ours = build_network(start.config, ClassificationSettings(outputs=3, pooling="cls")).eval()
-    start.initialise(ours)
+    start.initialize(ours)
     with torch.inference_mode():
         found = ours(ids, torch.tensor([1024, 1024]))
     assert (found - expected).abs().max() < TOLERANCE and expected.std() > 0.1

@@ -21,10 +21,11 @@ from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
 from bigbird_dna.reporting.samples.spectra import divergence, spectrum
 from bigbird_dna.reporting.summary_rows import language_rows, pretraining_rows
 from bigbird_dna.tasks.generation import generate_samples
-from bigbird_dna.tasks.pretraining.training import pretrain
+from bigbird_dna.tasks.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import train
 from tests.baselines.sources import Source
 
 TOKENS = 64  # of an input
@@ -83,7 +84,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     )
     tokenize(config, genome, pieces, home / "tokens")
     alone = World(0, 1, torch.device("cpu"))
-    metrics = pretrain(config, home / "tokens", pieces, home / "model", home / "checkpoints", alone)
+    task = PretrainingTask(config, home / "tokens", pieces)
+    metrics = train(task, home / "model", home / "checkpoints", alone)
     assert {*metrics} >= {"bits_per_base", "next_token_accuracy"} and "masked_accuracy" not in metrics
     return Trained(home / "model", home / "tokens")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
-from bigbird_dna.config import ChromatinConfig, Config, EncoderConfig, parse_config
+from bigbird_dna.config import Config, EncoderConfig, parse_config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
@@ -28,15 +28,11 @@ from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.registry.change import combine_models
-from bigbird_dna.tasks.chromatin.finetuning import (
-    ChromatinObjective,
-    _member,
-    _neighbours,
-    finetune_chromatin,
-)
+from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective, ChromatinTask, _neighbours
 from bigbird_dna.tasks.chromatin.regions import Region, bins_of, predict_regions, read_regions
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
+from bigbird_dna.training.task import train
 from tests.toys import MOTIFS, write_motif_genome
 
 SETTINGS: dict[str, Any] = {
@@ -92,20 +88,21 @@ def settings(**changed: dict[str, Any]) -> Config:
     return parse_config({**SETTINGS, "chromatin": sections})
 
 
+def task_of(made: Path, config: Config, window: int, member: int) -> ChromatinTask:
+    return ChromatinTask(
+        config,
+        window,
+        member,
+        data=made / "data",
+        reference=Reference(made / "reference.fa.gz"),
+        tokenizer_path=made / "tokenizer.model",
+        pretrained=None,
+    )
+
+
 def train_model(made: Path, output: Path, config: Config, *, window: int = 200, member: int = 0):
     with world("cpu") as here:
-        return finetune_chromatin(
-            config,
-            window=window,
-            member=member,
-            data=made / "data",
-            reference=Reference(made / "reference.fa.gz"),
-            tokenizer_path=made / "tokenizer.model",
-            pretrained=None,
-            output=output,
-            checkpoints=output.parent / "checkpoints",
-            world=here,
-        )
+        return train(task_of(made, config, window, member), output, output.parent / "checkpoints", here)
 
 
 @pytest.fixture(scope="module")
@@ -359,24 +356,24 @@ def test_training_begins_with_the_prevalence_of_the_tracks(made: Path, tmp_path:
     assert found == pytest.approx(best, rel=0.1)
 
 
-def test_a_narrower_window_learns_from_as_many_bins_a_step() -> None:
-    def batch_size(config: ChromatinConfig, window: int) -> int:
-        return _member(config, window, 0).training.batch_size
+def test_a_narrower_window_learns_from_as_many_bins_a_step(made: Path) -> None:
+    def batch_size(config: Config, window: int) -> int:
+        return task_of(made, config, window, 0).config.batch_size
 
-    config = settings(training={"neighbours": 5}).chromatin
+    config = settings(training={"neighbours": 5})
     assert batch_size(config, 200) == 16
     assert batch_size(config, 40) == 80
     assert batch_size(config, 120) == round(16 * 5 / 3)
     # In however many parts it is computed.
-    parted = settings(training={"neighbours": 5, "accumulate": 4}).chromatin
+    parted = settings(training={"neighbours": 5, "accumulate": 4})
     assert batch_size(parted, 120) == round(16 * 5 / 3)
-    paper = settings(model={"pooling": "cls"}, training={"neighbours": 1}).chromatin
+    paper = settings(model={"pooling": "cls"}, training={"neighbours": 1})
     assert batch_size(paper, 40) == 16
 
 
-def test_each_member_of_an_ensemble_has_a_seed_of_its_own() -> None:
-    config = settings(training={"seed": 5}).chromatin
-    assert [_member(config, 200, member).training.seed for member in range(3)] == [5, 6, 7]
+def test_each_member_of_an_ensemble_has_a_seed_of_its_own(made: Path) -> None:
+    config = settings(training={"seed": 5})
+    assert [task_of(made, config, 200, member).config.seed for member in range(3)] == [5, 6, 7]
 
 
 def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
+from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch
 
 STEPS, BATCH = 12, 8
 

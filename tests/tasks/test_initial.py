@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.tasks.initial import Start
+from bigbird_dna.training.initialization import Initialization
 
 
 def seen(directory: Path, provenance: dict[str, Any], held_out: pd.DataFrame) -> list[str]:
     (directory / "provenance.json").write_text(json.dumps(provenance))
     model: Any = SimpleNamespace(path=directory)
     none: Any = None
-    return Start(none, none, model, none).seen(held_out)
+    return Initialization(none, none, model, none).seen(held_out)
 
 
 PLACES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 90), st.integers(1, 30)), max_size=8)

@@ -23,11 +23,12 @@ from bigbird_dna.pretraining import baselines as rivals
 from bigbird_dna.pretraining import evaluation
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.reporting.language_model.table import MODELS, SPLIT
-from bigbird_dna.tasks.pretraining.training import pretrain
+from bigbird_dna.tasks.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import train
 from tests.baselines.sources import Source
 
 TOKENS = 64  # of an input
@@ -71,7 +72,7 @@ def judge(
     )
     tokenize(config, home / "genome.fa.gz", pieces, tokens)
     alone = World(0, 1, torch.device("cpu"))
-    pretrain(config, tokens, pieces, home / "model", home / "checkpoints", alone)
+    train(PretrainingTask(config, tokens, pieces), home / "model", home / "checkpoints", alone)
     given: list[tuple[Any, ...]] = []
     with pytest.MonkeyPatch.context() as patch:
         table_of = evaluation.language_model_table

@@ -24,14 +24,14 @@ from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Example, PairSampler, StretchSampler, document_bounds
 from bigbird_dna.reporting.language_model.reading import read_bits
 from bigbird_dna.reporting.language_model.table import TOLD
-from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
-from bigbird_dna.tasks.pretraining.training import pretrain
+from bigbird_dna.tasks.pretraining.task import PretrainingObjective, PretrainingTask
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_writer import own_checksum
+from bigbird_dna.training.batches import Batch, by_length
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.micro_batches import Batch, by_length
+from bigbird_dna.training.task import train
 from tests.cli.command import invoke
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -417,6 +417,6 @@ def test_an_empty_store_is_refused(tokenizer: DnaTokenizer, stores: dict[str, To
 
 def test_inputs_of_the_default_length_need_positions_as_well(tmp_path: Path) -> None:
     config = parse_config({"encoder": {"positions": 256}})
-    paths = [tmp_path / name for name in ("tokens", "tokenizer.model", "model", "checkpoints")]
+    task = PretrainingTask(config, tmp_path / "tokens", tmp_path / "tokenizer.model")
     with pytest.raises(ConfigError, match=r"sequence_tokens 512 is above encoder\.positions 256"):
-        pretrain(config, *paths, ALONE)
+        train(task, tmp_path / "model", tmp_path / "checkpoints", ALONE)

@@ -17,7 +17,7 @@ from bigbird_dna.genome.record_splits import read_splits
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.model.directory import load_promoter_model
-from bigbird_dna.tasks.run import Run as Training
+from bigbird_dna.training.checkpoints import CheckpointStore
 from tests.cli.command import Run, invoke, refused
 from tests.tiny_run import MOTIF, SETTINGS
 
@@ -328,7 +328,7 @@ def test_other_sequences_are_another_training(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names, places and lengths are the same: only the bases differ, and so do the checkpoints' names."""
-    monkeypatch.setattr(Training, "publish", lambda *arguments, **named: None)
+    monkeypatch.setattr(CheckpointStore, "remove", lambda store: None)
     (tmp_path / "s.tsv").write_text("".join(f"p{i}\t{SPLITS[i % 3]}\n" for i in range(40)))
     places = set()
     for number, seed in enumerate((1, 2, 2), start=1):

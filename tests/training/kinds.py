@@ -13,11 +13,13 @@ from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.tasks.chromatin.finetuning import finetune_chromatin
-from bigbird_dna.tasks.pretraining.training import pretrain
-from bigbird_dna.tasks.promoters.finetuning import finetune_promoter
+from bigbird_dna.tasks.chromatin.finetuning import ChromatinTask
+from bigbird_dna.tasks.pretraining.task import PretrainingTask
+from bigbird_dna.tasks.promoters.finetuning import PromoterTask
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import Task
+from bigbird_dna.training.task import train as train_task
 from tests.toys import MOTIFS, write_motif_genome
 
 KINDS = ("pretraining", "promoters", "chromatin")
@@ -69,17 +71,17 @@ def train(
     values = config.model_dump(mode="json", include={"genome", "tokens", "encoder", "pretraining"})
     values["encoder"]["dropout"] = 0.0
     training = {**TRAINING, **more}
-    output, places = home / kind, {"checkpoints": checkpoints, "world": world}
+    task: Task[Any, Any]
     if kind == "pretraining":
         values[kind] |= {**training, "next_sentence": True}
-        pretrain(parse_config(values), results.tokens, results.tokenizer, output, **places)
+        task = PretrainingTask(parse_config(values), results.tokens, results.tokenizer)
     elif kind == "promoters":
         windows = config.promoters.windows.model_dump(mode="json")
         # By the other optimiser than the rest.
         other = {"method": "adafactor", "learning_rate": 1e-2, "warmup_steps": 5}
         training["optimizer"] = more.get("optimizer", other)
         own = {"windows": windows, "model": {"initial": "random"}, "training": {**training, "jitter": 4}}
-        finetune_promoter(
+        task = PromoterTask(
             parse_config({**values, kind: own}),
             "genomic",
             shuffle_labels=False,
@@ -87,8 +89,6 @@ def train(
             reference=Reference(results.reference),
             tokenizer_path=results.tokenizer,
             pretrained=None,
-            output=output,
-            **places,
         )
     else:
         own = {
@@ -96,7 +96,7 @@ def train(
             "model": {"pooling": "bin", "bin_layers": 1, "initial": "random"},
             "training": {**training, "neighbours": 3},
         }
-        finetune_chromatin(
+        task = ChromatinTask(
             parse_config({"encoder": {**values["encoder"], "positions": 160}, kind: own}),
             window=WINDOW,
             member=0,
@@ -104,9 +104,8 @@ def train(
             reference=Reference(chromatin / "reference.fa.gz"),
             tokenizer_path=chromatin / "tokenizer.model",
             pretrained=None,
-            output=output,
-            **places,
         )
+    train_task(task, home / kind, checkpoints, world)
 
 
 def logged(model: Path) -> tuple[dict[int, float], dict[int, Mapping[str, float]]]:

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import ModelError
-from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.checkpoints import CheckpointStore, UnusableCheckpoint, read_checkpoint
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.log import TrainingLog
-from bigbird_dna.training.loop import Batch, train
+from bigbird_dna.training.log import Progress, TrainingLog
+from bigbird_dna.training.loop import train_network
 from bigbird_dna.training.optimizers import make_optimizer
-from bigbird_dna.training.state import CheckpointStore, Progress
 
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = TrainingConfig(
@@ -67,7 +67,7 @@ def run(store: CheckpointStore, end: int = 10**9, config: TrainingConfig = CONFI
     """Train, or go on, up to step `end`; all weights."""
     network, _ = fresh()
     with suppress(KeyboardInterrupt):
-        train(network, Curve(end), config, store, ALONE)
+        train_network(network, Curve(end), config, store, ALONE)
     return [x for value in network.state_dict().values() for x in value.flatten().tolist()]
 
 
@@ -185,13 +185,15 @@ def test_without_a_good_checkpoint_one_line_says_what_to_do(begun: CheckpointSto
     )
 
 
-def test_a_checkpoint_of_an_earlier_version_is_gone_on_from(
-    begun: CheckpointStore, undisturbed: list[float], capsys: pytest.CaptureFixture[str]
+def test_a_checkpoint_without_a_checksum_is_not_taken(
+    begun: CheckpointStore, undisturbed: list[float]
 ) -> None:
     begun.path.write_bytes(saved(state_of(begun)))
-    begun.previous.unlink()
     assert run(opened(begun.directory.parent)) == undisturbed
-    assert "state.pt: of an earlier version, without a checksum: not looked at" in capsys.readouterr().err
+    begun.path.write_bytes(saved(fresh()[0].state_dict()))
+    begun.previous.unlink(missing_ok=True)
+    with pytest.raises(ModelError, match="doesn't begin as a checkpoint does"):
+        begun.restore(*fresh())
 
 
 class Code:
@@ -315,7 +317,6 @@ def test_no_code_of_a_checkpoint_is_run(begun: CheckpointStore, tmp_path: Path) 
 def test_what_is_computed_otherwise_is_said(
     begun: CheckpointStore, undisturbed: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of what the checkpoint tells, which one of an earlier version doesn't."""
     now = {"processes": 1, "precision": "float32"}
     for before, said in (
         ({"processes": 2, "precision": "float32", "colour": "red"}, "processes 2 → 1"),
@@ -338,82 +339,13 @@ def test_what_is_computed_otherwise_is_said(
     state = state_of(begun)
     del state["computed"]
     sign(begun.path, saved(state))
-    assert run(opened(begun.directory.parent)) == undisturbed
+    assert run(opened(begun.directory.parent)) == undisturbed  # from the one before it
 
 
-FORMER = {"a": 1, "processes": 2}
-
-
-def newer(directory: Path) -> CheckpointStore:
-    return CheckpointStore(directory, {"a": 1}, FORMER)
-
-
-@pytest.mark.parametrize("broken_off", [0, 1, 2, 3])
-def test_checkpoints_under_an_earlier_version_s_name_are_gone_on_from(
-    tmp_path: Path,
-    undisturbed: list[float],
-    broken_off: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Also if they were being brought to their new place when the process was killed."""
-    former = CheckpointStore(tmp_path, FORMER)
-    run(former, 6)
-    replace, left = Path.replace, broken_off
-
-    def replaced(self: Path, target: Path) -> Path:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise KeyboardInterrupt
-        return replace(self, target)
-
-    with suppress(KeyboardInterrupt), monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", replaced)
-        first = newer(tmp_path)
-        first.claim("this training")
-    first.lock.release()
-    store = newer(tmp_path)
-    store.claim("this training")
-    assert run(store) == undisturbed
-    assert f"resuming at step 6 from {store.path}" in capsys.readouterr().err
-    steps = [json.loads(line)["step"] for line in store.log_path.read_text().splitlines()]
-    assert steps == [10, 12, 12]
-    store.remove()
-    assert not store.directory.exists() and not former.path.exists()
-
-
-def test_a_training_of_an_earlier_version_that_is_running_is_left_alone(tmp_path: Path) -> None:
-    former = CheckpointStore(tmp_path, FORMER)
-    run(former, 6)
-    former.lock.take("this training")
-    store = newer(tmp_path)
-    with pytest.raises(ModelError, match=f"^{former.directory}: this training is running already"):
-        store.claim("this training")
-    assert former.path.exists() and not store.directory.exists()
-    former.lock.release()
-
-
-def test_checkpoints_of_one_s_own_come_before_those_of_an_earlier_version(
-    begun: CheckpointStore, undisturbed: list[float]
-) -> None:
-    former = CheckpointStore(begun.directory.parent, FORMER)
-    run(former, 8)
-    before = former.path.read_bytes()
-    store = newer(begun.directory.parent)
-    store.claim("this training")
-    assert store.restore(*fresh()).step == 6 and former.path.read_bytes() == before
-
-
-def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(
-    begun: CheckpointStore, tmp_path: Path
-) -> None:
-    further = begun.directory / "predictions.parquet"
-    for path in (further, begun.directory / "notes", tmp_path / "elsewhere"):
-        path.write_text("")
-    begun.remove([further, begun.log_path, tmp_path / "elsewhere"])
+def test_what_is_not_of_the_training_stays_when_its_checkpoints_go(begun: CheckpointStore) -> None:
+    (begun.directory / "notes").write_text("")
+    begun.remove()
     assert [path.name for path in begun.directory.iterdir()] == ["notes"]
-    assert (tmp_path / "elsewhere").exists()
     (begun.directory / "notes").unlink()
     begun.remove()
     assert not begun.directory.exists()

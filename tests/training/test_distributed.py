@@ -13,10 +13,10 @@ from torch import nn
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.training.checkpoint_file import read_checkpoint
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint, read_checkpoint
 from bigbird_dna.training.distributed import World, world
-from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.state import CheckpointStore, fingerprint
+from bigbird_dna.training.loop import train_network
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -76,7 +76,7 @@ def test_divergence_stops_the_training_and_keeps_the_last_good_checkpoint(tmp_pa
     network = nn.Linear(1, 1)
     store = CheckpointStore(tmp_path, {"a": 1})
     with pytest.raises(DataError, match=r"step 7: the loss is (nan|inf): training has diverged"):
-        train(network, Line(), config, store, ALONE)
+        train_network(network, Line(), config, store, ALONE)
     # The weights after step 6 gave that loss.
     assert not store.path.exists()
     state = read_checkpoint(store.previous)

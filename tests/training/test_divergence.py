@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from bigbird_dna.errors import DataError, Stopped
-from bigbird_dna.training.checkpoint_file import read_checkpoint, write_checkpoint
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.checkpoints import CheckpointStore, read_checkpoint, write_checkpoint
 from bigbird_dna.training.distributed import World, world
-from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.state import CheckpointStore
+from bigbird_dna.training.loop import train_network
 from tests.training.kinds import KINDS, make_chromatin
 from tests.training.kinds import train as train_kind
 from tests.training.test_checkpoints import ALONE, CONFIG, Curve, fresh, opened
@@ -41,7 +41,7 @@ def ended(objective: Curve, directory: Path, here: World = ALONE, **changes: obj
     """What is said of a training that fails."""
     network, _ = fresh()
     with pytest.raises(DataError) as caught:
-        train(network, objective, CONFIG.model_copy(update=changes), opened(directory), here)
+        train_network(network, objective, CONFIG.model_copy(update=changes), opened(directory), here)
     assert str(caught.value).endswith(SENTENCE)
     return str(caught.value).removesuffix(SENTENCE)
 
@@ -78,7 +78,7 @@ def test_nothing_is_saved_of_them_when_the_training_is_stopped(
     assert left(tmp_path) == 4
     network, _ = fresh()
     with pytest.raises(Stopped):
-        train(network, Told(6), CONFIG, opened(tmp_path), ALONE)
+        train_network(network, Told(6), CONFIG, opened(tmp_path), ALONE)
     assert left(tmp_path) == 5
 
 
@@ -93,7 +93,7 @@ def test_figures_that_are_no_numbers_end_a_training(tmp_path: Path, name: str, v
 def test_a_figure_may_not_be_defined(tmp_path: Path) -> None:
     """As an AUROC where validation holds one class."""
     network, _ = fresh()
-    train(network, Falling(99, loss=1.0, auroc=math.nan), CONFIG, opened(tmp_path), ALONE)
+    train_network(network, Falling(99, loss=1.0, auroc=math.nan), CONFIG, opened(tmp_path), ALONE)
 
 
 class Broken(Curve):
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_was_gone_on_from_in_vain_does_not_stay(tmp_path: Path
     """Whoever wrote it was killed right after that."""
     network, _ = fresh()
     with pytest.raises(KeyboardInterrupt):
-        train(network, Curve(6), CONFIG, opened(tmp_path), ALONE)
+        train_network(network, Curve(6), CONFIG, opened(tmp_path), ALONE)
     assert left(tmp_path) == 6
     ended(Broken(7), tmp_path)
     assert left(tmp_path) == 4
@@ -147,7 +147,7 @@ def test_an_earlier_versions_checkpoint_of_such_weights_is_not_taken(
 ) -> None:
     network, _ = fresh()
     with pytest.raises(KeyboardInterrupt):
-        train(network, Curve(6), CONFIG, opened(tmp_path), ALONE)
+        train_network(network, Curve(6), CONFIG, opened(tmp_path), ALONE)
     path: Path = getattr(opened(tmp_path), place)
     state: dict[str, Any] = read_checkpoint(path)
     state["network"]["2.bias"][:] = float("nan")

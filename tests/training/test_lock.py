@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.training.checkpoints import Lock
 from bigbird_dna.training.distributed import world
-from bigbird_dna.training.lock import Lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from bigbird_dna.training.lock import Lock
+from bigbird_dna.training.checkpoints import Lock
 Lock(Path(sys.argv[1])).take("it")
 print("held", flush=True)
 time.sleep(100)

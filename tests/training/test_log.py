@@ -1,12 +1,18 @@
-"""The time that the training log tells."""
+"""The time that the training log tells, and how long a training will take, which is said before it begins."""
 
 import json
+from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from bigbird_dna.training import log
-from bigbird_dna.training.log import TrainingLog
-from bigbird_dna.training.state import Progress
+from bigbird_dna.config import TrainingConfig
+from bigbird_dna.training import log, loop
+from bigbird_dna.training.checkpoints import CheckpointStore
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.log import Progress, TrainingLog, duration, matrix_rate, training_seconds
+from tests.training.test_checkpoints import Curve, fresh
 
 
 class Clock:
@@ -53,3 +59,62 @@ def test_a_log_without_times_begins_at_nothing(tmp_path, clock):
     path.write_text('{"step": 10, "loss": 1.0}\n')
     train(TrainingLog(path, Progress(step=10), 100), clock, 20, 3.0)
     assert seconds(path) == [None, 3.0]
+
+
+def test_the_count_is_that_of_the_products_with_weights() -> None:
+    network = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 32), nn.LayerNorm(32), nn.Linear(32, 1))
+    expected = 6 * (8 * 32 + 32) * 50 * 7 / (1e9 * 0.5)
+    assert training_seconds(network, 50, 7, 1e9) == pytest.approx(expected)
+
+
+def test_the_rate_is_one_that_a_machine_can_have() -> None:
+    assert 1e8 < matrix_rate() < 1e14
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 seconds"),
+        (119, "119 seconds"),
+        (120, "2 minutes"),
+        (7199, "120 minutes"),
+        (7200, "2 hours"),
+        (3 * 86400, "3 days"),
+        (41 * 365.25 * 86400, "41 years"),
+        (1e12, "31,688 years"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "parts"),
+    [
+        (1e12, []),
+        (32.0, ["about 3 minutes on this CPU"]),
+        (1e-2, ["warning: 12 steps of 4 tokens with 16 parameters will take about", "days", "minimal.yaml"]),
+    ],
+)
+def test_a_training_says_it_before_its_first_step(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rate: float,
+    parts: list[str],
+) -> None:
+    class Never(Curve):
+        def loss(self, *_: object) -> torch.Tensor:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(log, "matrix_rate", lambda: rate)
+    network, _ = fresh()
+    store = CheckpointStore(tmp_path, {})
+    with pytest.raises(KeyboardInterrupt):
+        loop.train_network(
+            network, Never(), TrainingConfig(steps=12, batch_size=4), store, World(0, 1, torch.device("cpu"))
+        )
+    store.lock.release()
+    said = capsys.readouterr().err
+    assert ("on this CPU" in said) == bool(parts)
+    assert all(part in said for part in parts), said

@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from bigbird_dna.config import EncoderConfig, PretrainingConfig
 from bigbird_dna.model.settings import PretrainingSettings
-from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training import loop
+from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World, world
-from bigbird_dna.training.state import fingerprint
+from bigbird_dna.training.task import ModelTask, checkpoint_store
 from tests.conftest import REPOSITORY
 from tests.training.kinds import KINDS, STEPS, logged, make_chromatin, train
 from tests.training.pair import LAST
@@ -116,53 +115,50 @@ def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, a
     assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
 
 
-def begun(tokenizer: DnaTokenizer, home: Path, size: int, encoder: EncoderConfig, **training: Any) -> Run:
-    """A pretraining that has begun, as the first of so many processes."""
+class Named(ModelTask[None]):
+    """A pretraining, as far as its checkpoints' name goes."""
 
-    class First(World):
-        def first(self, call: Callable[[], Any]) -> Any:
-            return call()
+    inputs = ()
+    settings = PretrainingSettings(next_sentence=False)
+    tokenizer: Any = None
+    encoder: Any = None
+    config: Any = None
 
-    config = PretrainingConfig(steps=10, **training)
-    with ExitStack() as at_end:
-        here = First(0, size, torch.device("cpu"), at_end=at_end)
-        settings = PretrainingSettings(next_sentence=False)
-        return Run.begin(encoder, tokenizer, settings, config, {"data": [1, 2]}, home, here)
+    def identity(self) -> dict[str, Any]:
+        return super().identity() | {"data": [1, 2]}
+
+    def objective(self, network: nn.Module, world: World) -> Any: ...
+    def describe(self, network: nn.Module) -> str: ...
+    def measure(self, trained: Any) -> None: ...
+    def write(self, directory: Path, trained: Any, measured: None) -> dict[str, Any]: ...
 
 
-def test_checkpoints_are_named_by_what_decides_and_found_by_what_did(
-    tokenizer: DnaTokenizer, tmp_path: Path
-) -> None:
+def begun(
+    tokenizer: DnaTokenizer, home: Path, size: int, encoder: EncoderConfig, **training: Any
+) -> CheckpointStore:
+    """The checkpoints of a pretraining, as the first of so many processes has them."""
+    task = Named()
+    task.tokenizer, task.encoder = tokenizer, encoder
+    task.config = PretrainingConfig(steps=10, **training)
+    return checkpoint_store(task, home, World(0, size, torch.device("cpu")))
+
+
+def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokenizer, tmp_path: Path) -> None:
     small = {"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8}
     encoder = EncoderConfig(**small, vocabulary=tokenizer.vocabulary)
-    place = begun(tokenizer, tmp_path, 1, encoder).store.directory
+    place = begun(tokenizer, tmp_path, 1, encoder).directory
     otherwise = encoder.model_copy(update={"route": "dense", "gradient_checkpointing": True})
     computing: dict[str, Any] = {"accumulate": 4, "precision": "bfloat16", "evaluate_every": 3}
-    assert begun(tokenizer, tmp_path, 1, encoder, compile_layers=True).store.directory == place
-    assert begun(tokenizer, tmp_path, 1, encoder, attention_fallback=True).store.directory == place
-    run = begun(tokenizer, tmp_path, 3, otherwise, **computing)
-    assert run.store.directory == place
-    assert run.store.computed == {
+    assert begun(tokenizer, tmp_path, 1, encoder, compile_layers=True).directory == place
+    assert begun(tokenizer, tmp_path, 1, encoder, attention_fallback=True).directory == place
+    store = begun(tokenizer, tmp_path, 3, otherwise, **computing)
+    assert store.directory == place
+    assert store.computed == {
         **{"processes": 3, "accumulate": 4, "precision": "bfloat16", "route": "dense"},
         "compile_layers": "false",
         **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
     }
-    former = {
-        "task": "pretraining",
-        "encoder": otherwise.model_dump(),
-        "training": run.config.model_dump(
-            # As it was: with keys of how it is computed, but none of those that came later.
-            exclude={
-                *("evaluate_every", "checkpoint_every", "evaluation_sequences", "ngram_order"),
-                *("attention_fallback", "compile_layers"),
-            }
-        ),
-        "tokenizer": tokenizer.sha256,
-        "processes": 3,
-        "data": [1, 2],
-    }
-    assert run.store._former == tmp_path / fingerprint(former)
     for key, value in (("seed", 2), ("batch_size", 16), ("mask_fraction", 0.2)):
-        assert begun(tokenizer, tmp_path, 1, encoder, **{key: value}).store.directory != place
+        assert begun(tokenizer, tmp_path, 1, encoder, **{key: value}).directory != place
     other = encoder.model_copy(update={"dropout": 0.2})
-    assert begun(tokenizer, tmp_path, 1, other).store.directory != place
+    assert begun(tokenizer, tmp_path, 1, other).directory != place

@@ -19,11 +19,10 @@ from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError, Stopped
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.tasks.pretraining import training
-from bigbird_dna.tasks.pretraining.beginning import begin_with_counts
-from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.tasks.pretraining import task as pretraining
+from bigbird_dna.tasks.pretraining.task import PretrainingObjective, begin_with_counts
+from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import world
-from bigbird_dna.training.loop import Batch
 from tests.cli.command import Run, refused
 from tests.training.kinds import make_chromatin, train
 
@@ -198,7 +197,7 @@ def test_tokens_are_counted_where_fresh_weights_begin_alone(
 ) -> None:
     counted = []
     monkeypatch.setattr(
-        training, "begin_with_counts", lambda *given: counted.append(given) or begin_with_counts(*given)
+        pretraining, "begin_with_counts", lambda *given: counted.append(given) or begin_with_counts(*given)
     )
     draw = PretrainingObjective.batch
 

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from bigbird_dna.errors import DataError, Stopped, UsageError
 from bigbird_dna.training import stopping
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.state import CheckpointStore
+from bigbird_dna.training.loop import train_network
 from bigbird_dna.training.stopping import Stopping, time_of_end
 from tests.cli.command import Run, refused
 from tests.training.test_checkpoints import ALONE, CONFIG, Curve, fresh, opened, state_of
@@ -120,7 +121,7 @@ def lines(store: CheckpointStore) -> list[dict[str, object]]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], list[dict[str, object]]]:
     network, _ = fresh()
     store = opened(tmp_path_factory.mktemp("undisturbed"))
-    train(network, Curve(), CONFIG, store, ALONE)
+    train_network(network, Curve(), CONFIG, store, ALONE)
     return weights(network), lines(store)
 
 
@@ -130,7 +131,7 @@ def test_it_ends_its_step_and_goes_on_without_a_trace(
 ) -> None:
     network, _ = fresh()
     with pytest.raises(Stopped) as caught:
-        train(network, Told(step), CONFIG, opened(tmp_path), ALONE)
+        train_network(network, Told(step), CONFIG, opened(tmp_path), ALONE)
     assert str(caught.value) == (
         f"stopped after step {step + 1} of 12 (SIGTERM): a checkpoint is saved, and the same command goes on "
         "from it"
@@ -139,7 +140,7 @@ def test_it_ends_its_step_and_goes_on_without_a_trace(
     store = opened(tmp_path)
     assert state_of(store)["progress"]["step"] == step + 1
     network, _ = fresh()
-    train(network, Curve(), CONFIG, store, ALONE)
+    train_network(network, Curve(), CONFIG, store, ALONE)
     assert (weights(network), lines(store)) == undisturbed
 
 
@@ -150,10 +151,10 @@ def test_a_limit_that_is_too_short_lets_each_start_make_a_step(
     for step in range(1, 13):
         network, _ = fresh()
         with pytest.raises(Stopped, match=rf"^stopped after step {step} of 12 \(the time limit is near\): "):
-            train(network, Curve(), CONFIG, opened(tmp_path), short)
+            train_network(network, Curve(), CONFIG, opened(tmp_path), short)
     network, _ = fresh()
     store = opened(tmp_path)
-    assert train(network, Curve(), CONFIG, store, short).step == 12
+    assert train_network(network, Curve(), CONFIG, store, short).step == 12
     assert (weights(network), lines(store)) == undisturbed
 
 
@@ -164,7 +165,7 @@ def test_nothing_is_saved_of_a_training_that_has_diverged(tmp_path: Path, heard:
 
     network, _ = fresh()
     with pytest.raises(DataError, match="step 8: the loss is"):
-        train(network, Diverging(7), CONFIG, opened(tmp_path), ALONE)
+        train_network(network, Diverging(7), CONFIG, opened(tmp_path), ALONE)
     assert state_of(opened(tmp_path))["progress"]["step"] == 6
 
 
@@ -177,7 +178,7 @@ def test_a_step_has_one_reduction_beside_the_gradients(tmp_path: Path) -> None:
             return values
 
     network, _ = fresh()
-    train(network, Curve(), CONFIG, opened(tmp_path), Counting(0, 1, torch.device("cpu")))
+    train_network(network, Curve(), CONFIG, opened(tmp_path), Counting(0, 1, torch.device("cpu")))
     checks = [value for value in sums if "broken" in value]  # of weights that are saved
     assert checks == [{"broken": 0.0}] * (CONFIG.steps // CONFIG.checkpoint_every)
     sums = [value for value in sums if "broken" not in value]

@@ -19,11 +19,11 @@ from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
-from bigbird_dna.tasks.pretraining.objective import PretrainingObjective
+from bigbird_dna.tasks.pretraining.task import PretrainingObjective
 from bigbird_dna.tasks.promoters.finetuning import PromoterObjective
 from bigbird_dna.training import loop
+from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.micro_batches import Batch
 
 AWAY = World(0, 1, torch.device("meta"))
 LENGTHS = (96, 61, 90, 33, 70)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bigbird_dna.nlp.config import NlpConfig, read_config
+from bigbird_dna.papers.nlp.config import NlpConfig, read_config
 from tests.conftest import REPOSITORY
 from tests.workflow.dry_runs import dry_run, jobs, snakemake
 

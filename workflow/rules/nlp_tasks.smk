@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bigbird_dna.config import as_in_a_file
 from bigbird_dna.errors import BigBirdDnaError
-from bigbird_dna.nlp.config import NlpConfig, parse_config
+from bigbird_dna.papers.nlp.config import NlpConfig, parse_config
 
 try:
     config.update(as_in_a_file(config, workflow.config_settings.config, NlpConfig))

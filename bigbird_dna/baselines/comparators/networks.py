@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -24,21 +24,18 @@ from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
 from bigbird_dna.baselines.windows import Probabilities, Rows, blocks
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
-from bigbird_dna.console import log
-from bigbird_dna.disk.atomic import atomic_path
-from bigbird_dna.errors import DataError, ModelError
+from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.papers.comparators.interface import Comparator
-from bigbird_dna.training.checkpoint_file import UnusableCheckpoint, read_checkpoint, write_checkpoint
+from bigbird_dna.training.batches import Batch, Epochs
+from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.epochs import Epochs
-from bigbird_dna.training.loop import Batch, train
-from bigbird_dna.training.state import CheckpointStore
+from bigbird_dna.training.task import Training, TrainingResult, fit
 
 # Axes: N windows, L bases, T labels.
 
-JUDGED_WINDOWS = 2000
+EVALUATED_WINDOWS = 2000
 """Held-out windows, at most, that weights are chosen on."""
 _AT_ONCE = 256  # windows that are predicted together, at most
 _BASES_AT_ONCE = 1 << 17
@@ -89,6 +86,68 @@ class NetworkSettings:
         )
 
 
+class OneHotNetwork(nn.Module):
+    """Codes (B, L) to logits (B, T)."""
+
+    def __init__(self, inner: nn.Module, length: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.products_a_token = count_products(inner, torch.zeros(1, 4, length)) / length
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Logits (B, T)."""
+        logits: Tensor = self.inner(one_hot(codes))
+        return logits
+
+
+@dataclass(eq=False)
+class NetworkTraining(Training[OneHotNetwork]):
+    """Training of a network on one-hot windows; the weights with the least held-out loss stay."""
+
+    name: str
+    architecture: Build
+    options: NetworkSettings
+    learnt: Windows
+    held_out: Windows
+    data: Mapping[str, Any]
+    """What tells the windows from others."""
+    keep: ClassVar[Keep] = "best"
+
+    @property
+    def config(self) -> TrainingConfig:
+        """Of the options."""
+        return self.options.training(min(self.held_out.shape[0], EVALUATED_WINDOWS))
+
+    def identity(self) -> dict[str, Any]:
+        """Architecture, windows and options."""
+        shape = {"length": self.learnt.length, "labels": self.learnt.shape[1]}
+        return {"comparator": self.name, **shape, **self.data, "settings": vars(self.options)}
+
+    def build(self) -> OneHotNetwork:
+        """The network."""
+        length = self.learnt.length
+        return OneHotNetwork(self.architecture(length, self.learnt.shape[1]), length)
+
+    def objective(self, network: OneHotNetwork, world: World) -> NetworkObjective:
+        """All labels of a window."""
+        return NetworkObjective(self.learnt, self.held_out, self.options, world.device)
+
+    def initialize(self, network: OneHotNetwork) -> None:
+        """Begin with the best constant: training is for what sequences tell."""
+        output = network.inner.output
+        assert isinstance(output, nn.Linear)
+        count, positives = self.learnt.shape[0], _positives(self.learnt)
+        share = positives / count
+        weight = torch.as_tensor(_weights(positives, count, self.options.balanced), dtype=torch.float32)
+        odds = torch.as_tensor(share / (1 - share).clip(1e-6), dtype=torch.float32)
+        with torch.no_grad():
+            output.bias.copy_((weight * odds).clamp(1e-6, 1e6).log())
+
+    def describe(self, network: OneHotNetwork) -> str:
+        """Windows."""
+        return f"{self.name}: {self.learnt.shape[0]:,} training windows of {self.learnt.length:,} bp"
+
+
 class NetworkComparator(Comparator):
     """A network on one-hot windows.
 
@@ -110,10 +169,8 @@ class NetworkComparator(Comparator):
         self.build, self.settings, self.name = build, settings, name
         self.checkpoints, self.identity = checkpoints, dict(identity)
         self.device = choose_device(device)
-        self._network: _OneHotNetwork | None = None
-        self._store: CheckpointStore | None = None
+        self.trained: TrainingResult[OneHotNetwork] | None = None
         self._labels = 0
-        self._chosen: dict[str, Any] = {}
 
     def fit(self, learnt: Windows, held_out: Windows) -> Self:
         """Train the network, or go on; the weights with the least loss on held-out windows stay.
@@ -125,121 +182,66 @@ class NetworkComparator(Comparator):
         ModelError
             The same training is running, or its checkpoints are damaged.
         """
-        (count, labels), length = learnt.shape, learnt.length
-        config = self.settings.training(min(held_out.shape[0], JUDGED_WINDOWS))
+        (count, self._labels), length = learnt.shape, learnt.length
         if not count or not held_out.shape[0]:
             raise DataError(f"{self.name}: there are no {'held-out' if count else 'training'} windows")
         if length < self.build.shortest:
             raise DataError(
                 f"{self.name}: windows of {length} bp are shorter than the {self.build.shortest} bp it needs"
             )
-        identity = {"comparator": self.name, "length": length, "labels": labels, **self.identity}
-        identity |= {"training": config.deciding(), "settings": vars(self.settings)}
-        store = CheckpointStore(self.checkpoints, identity)
-        store.lock.take("this training")
-        try:
-            torch.manual_seed(config.seed)
-            network = _OneHotNetwork(self.build(length, labels), length)
-            objective = _Objective(learnt, held_out, self.settings, store.directory / "best.pt", self.device)
-            objective.begin_with_shares(network.inner)
-            log(f"{self.name}: {count:,} training windows of {length:,} bp, {self.device}")
-            train(network, objective, config, store, World(0, 1, self.device))
-            best = objective.best
-            if not best.weights:
-                raise DataError(f"{self.name}: training has diverged; a lower learning rate may help")
-            network.load_state_dict(best.weights)
-        except BaseException:
-            store.lock.release()
-            raise
-        self._network, self._store, self._labels = network.eval(), store, labels
-        parameters = sum(parameter.numel() for parameter in network.parameters())
-        self._chosen = {"held_out_loss": best.loss, "parameters": parameters, "steps": config.steps}
+        training = NetworkTraining(self.name, self.build, self.settings, learnt, held_out, self.identity)
+        world = World(0, 1, self.device)
+        with world.at_end:
+            self.trained = fit(training, self.checkpoints, world)
+            world.at_end.pop_all()  # the lock holds until `finish`
         return self
 
     def predict(self, sequences: Sequence[str]) -> Probabilities:
         """Probabilities (n, T); the mean of both strands where windows have no direction."""
-        if self._network is None:
+        if self.trained is None:
             raise ValueError(f"{self.name} has not been fitted")
         if not sequences:
             return np.zeros((0, self._labels), np.float32)
-        return _probabilities(self._network, base_codes(sequences), self.device, self.settings.both_strands)
+        codes = base_codes(sequences)
+        return _probabilities(self.trained.network, codes, self.device, self.settings.both_strands)
 
     def chosen(self) -> dict[str, Any]:
         """Loss on held-out windows, parameters, steps."""
-        return self._chosen
+        if self.trained is None:
+            return {}
+        return {
+            "held_out_loss": self.trained.store.best_loss,
+            "parameters": self.trained.parameters,
+            "steps": self.settings.steps,
+        }
 
     def files(self) -> dict[str, Path]:
         """The log of the training."""
-        return {} if self._store is None else {"training.jsonl": self._store.log_path}
+        return {} if self.trained is None else {"training.jsonl": self.trained.log}
 
     def finish(self) -> None:
         """Delete the checkpoints."""
-        if self._store is not None:
-            self._store.remove([self._store.directory / "best.pt"])
+        if self.trained is not None:
+            self.trained.store.remove()
 
 
-class _OneHotNetwork(nn.Module):
-    """Codes (B, L) to logits (B, T)."""
-
-    def __init__(self, inner: nn.Module, length: int) -> None:
-        super().__init__()
-        self.inner = inner
-        self.products_a_token = count_products(inner, torch.zeros(1, 4, length)) / length
-
-    def forward(self, codes: Tensor) -> Tensor:
-        """Logits (B, T)."""
-        logits: Tensor = self.inner(one_hot(codes))
-        return logits
-
-
-class _Best(NamedTuple):
-    """The weights of the best evaluation so far; none before the first."""
-
-    loss: float
-    weights: dict[str, Tensor]
-
-
-def _read_best(path: Path) -> _Best:
-    """What an earlier part of the same training has kept."""
-    if not path.exists():
-        return _Best(math.inf, {})
-    try:
-        found = read_checkpoint(path)
-        return _Best(float(found["loss"]), dict(found["weights"]))
-    except (UnusableCheckpoint, TypeError, LookupError, ValueError) as error:
-        raise ModelError(f"{path}: {error}; delete {path.parent} to train from the start") from None
-
-
-class _Objective:
-    """Binary cross-entropy over windows and labels; keeps the best weights of all evaluations in a file."""
+class NetworkObjective:
+    """Binary cross-entropy over windows and labels."""
 
     def __init__(
-        self, learnt: Windows, held_out: Windows, settings: NetworkSettings, best: Path, device: torch.device
+        self, learnt: Windows, held_out: Windows, settings: NetworkSettings, device: torch.device
     ) -> None:
-        self.learnt, self.settings, self.device, self.path = learnt, settings, device, best
+        self.learnt, self.settings, self.device = learnt, settings, device
         count = learnt.shape[0]
         self.epochs = Epochs(settings.seed, count, lambda _: np.arange(count))
         rows = _some(held_out.shape[0], settings.seed)
         self.judged = base_codes(held_out.sequences(rows))
         self.judged_labels = held_out.labels(rows)
-        positives = np.zeros(learnt.shape[1], np.int64)
-        for part in blocks(count, 1 << 16):
-            positives += learnt.labels(part).sum(axis=0, dtype=np.int64)
-        self.share = positives / count
-        weight = _weights(positives, count, settings.balanced)
+        weight = _weights(_positives(learnt), count, settings.balanced)
         self.weight = torch.as_tensor(weight, dtype=torch.float32)
         # Held-out windows have classes in another ratio.
         judged = self.judged_labels.sum(axis=0, dtype=np.int64)
         self.judged_weight = _weights(judged, len(self.judged_labels), settings.balanced)
-        self.best = _read_best(best)
-
-    def begin_with_shares(self, network: nn.Module) -> None:
-        """Let a fresh network begin with the best constant: training is for what sequences tell."""
-        output = network.output
-        assert isinstance(output, nn.Linear)
-        odds = torch.as_tensor(self.share / (1 - self.share).clip(1e-6), dtype=torch.float32)
-        with torch.no_grad():
-            output.bias.copy_((self.weight * odds).clamp(1e-6, 1e6).log())
 
     def batch(self, step: int, first: int, count: int) -> Batch:
         """Windows of a training step, in an order drawn for each epoch."""
@@ -272,21 +274,24 @@ class _Objective:
         return sums / totals["labels"]
 
     def evaluate(self, network: nn.Module) -> dict[str, float]:
-        """Loss and median AUROC on held-out windows, one strand; the best weights so far are kept."""
+        """Loss and median AUROC on held-out windows, one strand."""
         chances = _probabilities(network, self.judged, self.device, both_strands=False).astype(np.float64)
         loss = _loss(self.judged_labels, chances, self.judged_weight)
-        if loss < self.best.loss:
-            weights = {name: value.cpu().clone() for name, value in network.state_dict().items()}
-            self.best = _Best(loss, weights)
-            with atomic_path(self.path) as temporary:
-                write_checkpoint(temporary, self.best._asdict())
         return {"loss": loss, "auroc": _median_auroc(self.judged_labels, chances)}
 
 
+def _positives(windows: Windows) -> NDArray[np.int64]:
+    """How many windows have each label, (T,)."""
+    found = np.zeros(windows.shape[1], np.int64)
+    for part in blocks(windows.shape[0], 1 << 16):
+        found += windows.labels(part).sum(axis=0, dtype=np.int64)
+    return found
+
+
 def _some(count: int, seed: int) -> Rows:
-    if count <= JUDGED_WINDOWS:
+    if count <= EVALUATED_WINDOWS:
         return np.arange(count)
-    return np.sort(np.random.default_rng((seed, 5)).choice(count, JUDGED_WINDOWS, replace=False))
+    return np.sort(np.random.default_rng((seed, 5)).choice(count, EVALUATED_WINDOWS, replace=False))
 
 
 def _weights(positives: NDArray[np.int64], rows: int, balanced: bool) -> NDArray[np.float64]:

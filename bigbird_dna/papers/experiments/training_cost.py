@@ -27,9 +27,8 @@ from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.tokens.text import load_tokenizer
-from bigbird_dna.training import peak_memory
 from bigbird_dna.training.distributed import World, autocast
-from bigbird_dna.training.kernels import chosen_kernels
+from bigbird_dna.training.measuring import begin_memory_peak, chosen_kernels, memory_peak
 from bigbird_dna.training.optimizers import make_optimizer
 
 FORMAT = 1
@@ -108,7 +107,7 @@ def _measure(
     steps: int = _MOST,
 ) -> dict[str, Any]:
     """One length; `shape` (B, L) of a step's inputs."""
-    before = peak_memory.begin(device)
+    before = begin_memory_peak(device)
     network = _network(encoder, settings).to(device).train()
     step = _step(network, encoder, settings, shape, device)
     seconds: list[float] = []
@@ -117,7 +116,7 @@ def _measure(
             began = _clock(device)
             step()
             seconds.append(_clock(device) - began)
-    highest = peak_memory.peak(device)
+    highest = memory_peak(device)
     del step, network
     gc.collect()
     middle = float(np.median(seconds[1:] or seconds))  # the first one makes plans and moments

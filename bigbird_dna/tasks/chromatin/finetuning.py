@@ -1,19 +1,22 @@
 """Training of chromatin models (App. F.3)."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import ChromatinConfig, Config, stage_values
+from bigbird_dna.config import ChromatinConfig, ChromatinTrainingConfig, Config, stage_values
 from bigbird_dna.data.chromatin import sample, training_bins
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.packed import PackedReference, texts, turn
@@ -23,12 +26,11 @@ from bigbird_dna.model.batching import bin_rows, bins_shown, centred_bins, pad, 
 from bigbird_dna.model.chromatin import bin_logits
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble, ChromatinNetwork
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
-from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.epochs import Epochs
-from bigbird_dna.training.loop import Batch
-from bigbird_dna.training.micro_batches import take_rows
+from bigbird_dna.training.initialization import FinetuningTask, Initialization, read_initialization
+from bigbird_dna.training.task import TrainingResult
 
 # Axes: N windows, K bins of a window, T tracks.
 
@@ -159,24 +161,6 @@ def _neighbours(data: ChromatinData, rows: npt.NDArray[np.intp], count: int) -> 
     return found
 
 
-def _initialised(
-    network: nn.Module, start: Start, data: ChromatinData, rows: npt.NDArray[np.intp], weight: float
-) -> ChromatinEnsemble:
-    """Give each member the pretrained encoder, and let it begin with the best constant prediction.
-
-    Training, on the bins `rows`, is for what sequences tell.
-    """
-    assert isinstance(network, ChromatinEnsemble)
-    share = data.labels.positives(rows) / len(rows)
-    odds = torch.as_tensor(weight * share / (1 - share).clip(1e-6), dtype=torch.float32)
-    for member in network.members:
-        assert isinstance(member, ChromatinNetwork)
-        start.initialise(member.encoder)
-        with torch.no_grad():
-            member.output.bias.copy_(odds.clamp(1e-6).log())
-    return network
-
-
 def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfig:
     """The configuration of a window and a member of the ensemble, which has a seed of its own.
 
@@ -191,76 +175,147 @@ def _member(config: ChromatinConfig, window: int, member: int) -> ChromatinConfi
     return config.model_copy(update={"training": own})
 
 
-def _settings(config: ChromatinConfig, data: ChromatinData, window: int) -> ChromatinSettings:
-    return ChromatinSettings(
-        window=window,
-        bin=data.bin_size,
-        pooling=config.model.pooling,
-        bin_layers=config.model.bin_layers,
-        head=config.model.head,
-        members=1,
-        tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in data.tracks),
-    )
-
-
-def finetune_chromatin(
-    config: Config,
-    *,
-    window: int,
-    member: int,
-    data: Path,
-    reference: Reference,
-    tokenizer_path: Path,
-    pretrained: Path | None,
-    output: Path,
-    checkpoints: Path,
-    world: World,
-) -> dict[str, Any]:
-    """Train a chromatin model (or go on), and publish its model directory.
+@dataclass(eq=False)
+class ChromatinTask(FinetuningTask[dict[str, float]]):
+    """Training of a chromatin model on bins.
 
     `window` bp is what it sees of the sequence; with another than the configuration's, a step has so many
     windows that it learns from as many bins. `member` is its number in an ensemble and changes the seed
     of everything drawn in training.
     """
-    used = [data, reference.path, tokenizer_path, checkpoints]
-    check_directory(output, [*used, pretrained] if pretrained else used)
-    settings = _member(config.chromatin, window, member)
-    config.encoder.check_pooling(settings.model.pooling, "chromatin.model")
-    bins = read_dataset(data)
-    if not len(bins.rows("train")):
-        raise ConfigError(f"{data}: no bins for training")
-    start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "chromatin.model")
-    leaked = start.seen(bins.bins[bins.bins["split"] != "train"]) if world.is_first else []
-    task = _settings(settings, bins, window)
-    identity = {
-        "settings": task.model_dump(exclude={"tracks"}),
-        "labels": checksum(data / "labels.npz"),
-        "bins": checksum(data / "bins.parquet"),
-        "reference": checksum(reference.path),  # bins are places: what is learnt from stands there
-        "shift": settings.data.shift,
-    }
-    run = start.begin(task, settings.training, identity, checkpoints, world)
-    objective = ChromatinObjective(
-        bins, reference, start.tokenizer, settings, window, start.config.positions, world
-    )
-    learnt = objective.training
-    network = _initialised(run.model.network, start, bins, learnt, settings.training.positive_weight)
-    what = f"{len(learnt):,} training bins, {len(bins.tracks):,} tracks"
-    reached = run.train(objective, f"{what}, windows of {window:,} bp")
-    figures = objective.evaluate(network.eval())
-    world.leave()
-    if not world.is_first:
-        return {}
-    metrics = {
-        "valid": {**figures, "bins": len(objective.held_out)},
-        "training": {"steps": reached.step, "tokens_seen": reached.tokens, "examples": len(learnt)},
-    }
-    provenance = {
-        "configuration": stage_values(config, "chromatin"),
-        "member": member,
-        **start.provenance(leaked),
-        "labels_sha256": identity["labels"],
-        "reference": reference.path.name,
-    }
-    run.publish(output, provenance, metrics)
-    return metrics
+
+    run: Config
+    window: int
+    member: int
+    data: Path
+    reference: Reference
+    tokenizer_path: Path
+    pretrained: Path | None
+
+    @cached_property
+    def inputs(self) -> Sequence[Path]:
+        """Bins, sequence, tokenizer and pretrained model."""
+        read = [self.data, self.reference.path, self.tokenizer_path]
+        return [*read, self.pretrained] if self.pretrained else read
+
+    @cached_property
+    def section(self) -> ChromatinConfig:
+        """The run's, for this window and member."""
+        section = _member(self.run.chromatin, self.window, self.member)
+        self.run.encoder.check_pooling(section.model.pooling, "chromatin.model")
+        return section
+
+    @cached_property
+    def config(self) -> ChromatinTrainingConfig:
+        """That of `section`."""
+        return self.section.training
+
+    @cached_property
+    def bins(self) -> ChromatinData:
+        """The data set; `ConfigError` if nothing of it is to be learnt from."""
+        bins = read_dataset(self.data)
+        if not len(bins.rows("train")):
+            raise ConfigError(f"{self.data}: no bins for training")
+        return bins
+
+    @cached_property
+    def start(self) -> Initialization:
+        """The pretrained model, or fresh weights."""
+        return read_initialization(
+            self.run.encoder, self.section.model, self.pretrained, self.tokenizer_path, "chromatin.model"
+        )
+
+    @cached_property
+    def settings(self) -> ChromatinSettings:
+        """Of the model."""
+        model = self.section.model
+        return ChromatinSettings(
+            window=self.window,
+            bin=self.bins.bin_size,
+            pooling=model.pooling,
+            bin_layers=model.bin_layers,
+            head=model.head,
+            members=1,
+            tracks=tuple(NamedTrack(track=one.name, group=one.group) for one in self.bins.tracks),
+        )
+
+    @cached_property
+    def learnt(self) -> npt.NDArray[np.intp]:
+        """The rows of the training bins."""
+        return training_bins(self.bins, self.config)
+
+    @cached_property
+    def labels_sha256(self) -> str:
+        """Checksum of the labels."""
+        return checksum(self.data / "labels.npz")
+
+    @property
+    def held_out(self) -> pd.DataFrame:
+        """Bins that aren't learnt from."""
+        return self.bins.bins[self.bins.bins["split"] != "train"]
+
+    def identity(self) -> dict[str, Any]:
+        """Settings, bins, labels and the sequence that bins are places of."""
+        return super().identity() | {
+            "settings": self.settings.model_dump(exclude={"tracks"}),
+            "labels": self.labels_sha256,
+            "bins": checksum(self.data / "bins.parquet"),
+            "reference": checksum(self.reference.path),
+            "shift": self.section.data.shift,
+        }
+
+    def objective(self, network: nn.Module, world: World) -> ChromatinObjective:
+        """Tracks in bins."""
+        return ChromatinObjective(
+            self.bins,
+            self.reference,
+            self.tokenizer,
+            self.section,
+            self.window,
+            self.encoder.positions,
+            world,
+        )
+
+    def initialize(self, network: nn.Module) -> None:
+        """The pretrained encoder, and the best constant prediction: training is for what sequences tell."""
+        assert isinstance(network, ChromatinEnsemble)
+        share = self.bins.labels.positives(self.learnt) / len(self.learnt)
+        odds = self.config.positive_weight * share / (1 - share).clip(1e-6)
+        for member in network.members:
+            assert isinstance(member, ChromatinNetwork)
+            self.start.apply(member.encoder)
+            with torch.no_grad():
+                member.output.bias.copy_(torch.as_tensor(odds, dtype=torch.float32).clamp(1e-6).log())
+
+    def describe(self, network: nn.Module) -> str:
+        """Bins, tracks and windows."""
+        counts = f"{len(self.learnt):,} training bins, {len(self.bins.tracks):,} tracks"
+        return f"{counts}, windows of {self.window:,} bp"
+
+    def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
+        """Metrics on validation bins."""
+        assert isinstance(trained.objective, ChromatinObjective)
+        return {**trained.objective.evaluate(trained.network), "bins": len(trained.objective.held_out)}
+
+    def write(
+        self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
+    ) -> dict[str, Any]:
+        """The model directory."""
+        progress = trained.progress
+        metrics = {
+            "valid": measured,
+            "training": {
+                "steps": progress.step,
+                "tokens_seen": progress.tokens,
+                "examples": len(self.learnt),
+            },
+        }
+        provenance = {
+            "configuration": stage_values(self.run, "chromatin"),
+            "member": self.member,
+            **self.start.provenance(self.leaked),
+            "labels_sha256": self.labels_sha256,
+            "reference": self.reference.path.name,
+        }
+        self.write_model(directory, trained, provenance, metrics)
+        return metrics

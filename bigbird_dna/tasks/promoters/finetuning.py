@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.config import CalibrationMethod, Config, PromoterConfig, PromoterTrainingConfig, stage_values
+from bigbird_dna.config import Config, PromoterConfig, PromoterTrainingConfig, stage_values
 from bigbird_dna.console import log
 from bigbird_dna.data.promoter_windows import (
     Origin,
@@ -25,7 +26,6 @@ from bigbird_dna.data.promoter_windows import (
     window_sequences,
 )
 from bigbird_dna.disk.atomic import atomic_path, checksum
-from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_figures, fit_predictions, too_few
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
@@ -35,14 +35,12 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import PromoterModel, PromoterRows, promoter_probabilities, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tasks.initial import Start, make_start
 from bigbird_dna.tasks.promoters.ensemble import LabelledWindows, Members, add_position_member
-from bigbird_dna.tasks.run import Run
 from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.epochs import Epochs
-from bigbird_dna.training.loop import Batch
-from bigbird_dna.training.micro_batches import take_rows
+from bigbird_dna.training.initialization import FinetuningTask, Initialization, read_initialization
+from bigbird_dna.training.task import TrainingResult
 
 VALIDATION_WINDOWS = 2000
 
@@ -132,113 +130,176 @@ class PromoterObjective:
         return {"loss": loss, "auroc": auroc(labels, scores).value}
 
 
-def finetune_promoter(
-    config: Config,
-    negative_set: str,
-    *,
-    shuffle_labels: bool,
-    windows: Path,
-    reference: Reference,
-    tokenizer_path: Path,
-    pretrained: Path | None,
-    output: Path,
-    checkpoints: Path,
-    world: World,
-) -> dict[str, Any]:
-    """Fine-tune (or go on), publish the model directory with `predictions.parquet`, return its metrics.
+@dataclass(eq=False)
+class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
+    """Fine-tuning of a promoter classifier on windows; its directory gets `predictions.parquet` as well.
 
     Predictions cover the validation and test windows. With `shuffle_labels` the training labels are dealt
     out at random: the control, which must end at chance on the true labels of the held-out contigs.
     """
-    used = [windows, reference.path, tokenizer_path, checkpoints]
-    check_directory(output, [*used, pretrained] if pretrained else used)
-    settings, training = config.promoters, config.promoters.training
-    config.encoder.check_pooling(settings.model.pooling, "promoters.model")
-    if origin := read_origin(windows):
-        settings = settings.with_sides(origin.upstream, origin.downstream, str(windows))
-        settings = _aligned(settings, origin)
-    data = read_windows(windows, negative_set, further=settings.calibration.negatives > 0)
-    learnt = training_windows(data, training.examples, training.seed)
-    start = make_start(config.encoder, settings.model, pretrained, tokenizer_path, "promoters.model")
-    leaked = start.seen(data.rows[data.rows["split"] != "train"]) if world.is_first else []
-    task = _settings(settings, negative_set, shuffle_labels)
-    identity = {
-        "settings": task.model_dump(exclude={"views"}),
-        "windows": checksum(windows / "windows.parquet"),
-        "seed": config.seed,
-        "sequences": checksum(reference.path),  # windows are places: what is learnt from stands there
-    }
-    run = start.begin(task, training, identity, checkpoints, world)
-    model = run.model
-    assert isinstance(model, PromoterModel) and isinstance(model.network, Classifier)
-    start.initialise(model.network.encoder)
-    sequences = window_sequences(reference, data.rows, config.seed)
-    splits = _learnt_and_held_out(data, sequences, learnt, training.seed, shuffle_labels)
-    positions = start.config.positions
-    objective = PromoterObjective(start.tokenizer, *splits, training, task, positions, world)
-    what = f"{len(objective.windows.labels):,} training windows, {negative_set} negatives"
-    progress = run.train(objective, what)
-    predictions, members = _predict(model, objective.windows, data, sequences, training.seed, world)
-    world.leave()
-    if not world.is_first:
-        return {}
-    promoters = int(data.labels[learnt].sum())
-    trained = {"steps": progress.step, "tokens_seen": progress.tokens, "examples": promoters}
-    figures = {"training": trained} | ({} if members is None else {"ensemble": members._asdict()})
-    provenance = {
-        "configuration": stage_values(config, "promoters"),
-        **start.provenance(leaked),
-        "windows_sha256": identity["windows"],
-        "reference": reference.path.name,
-        "promoters": config.promoters.source,
-        **(_sequences(origin, start) if origin else {}),
-    }
-    return _publish(run, predictions, output, provenance, figures, settings.calibration.method)
 
+    run: Config
+    negative_set: str
+    shuffle_labels: bool
+    windows: Path
+    reference: Reference
+    tokenizer_path: Path
+    pretrained: Path | None
 
-def _predict(
-    model: PromoterModel,
-    learned: LabelledWindows,
-    data: WindowSet,
-    sequences: list[str],
-    seed: int,
-    world: World,
-) -> tuple[pd.DataFrame, Members | None]:
-    """Predictions of the held-out windows, by the ensemble if the model is one."""
-    alone = partial(model.window_probabilities, batch_size=64, device=world.device.type)
+    @cached_property
+    def inputs(self) -> Sequence[Path]:
+        """Windows, sequence, tokenizer and pretrained model."""
+        read = [self.windows, self.reference.path, self.tokenizer_path]
+        return [*read, self.pretrained] if self.pretrained else read
 
-    def predict(windows: list[str]) -> npt.NDArray[np.float32]:
-        return world.divide(windows, alone)
+    @cached_property
+    def config(self) -> PromoterTrainingConfig:
+        """The run's."""
+        return self.section.training
 
-    members = None
-    if model.settings.ensemble:
-        # The control never sees a true label.
-        valid = None if model.settings.shuffled_labels else _split(data, sequences, "valid")
-        members = add_position_member(model, learned, valid, predict, seed)
-    return held_out_predictions(data, sequences, predict), members
+    @cached_property
+    def origin(self) -> Origin | None:
+        """Where the windows come from, if they are sequences of one's own."""
+        return read_origin(self.windows)
 
+    @cached_property
+    def section(self) -> PromoterConfig:
+        """The run's, as the windows are."""
+        section = self.run.promoters
+        self.run.encoder.check_pooling(section.model.pooling, "promoters.model")
+        if self.origin is None:
+            return section
+        sides = self.origin.upstream, self.origin.downstream
+        return _aligned(section.with_sides(*sides, str(self.windows)), self.origin)
 
-def _publish(
-    run: Run,
-    predictions: pd.DataFrame,
-    output: Path,
-    provenance: dict[str, Any],
-    figures: dict[str, Any],
-    method: CalibrationMethod,
-) -> dict[str, Any]:
-    """Write the trained model's directory, with its predictions of the held-out windows, and the calibration
-    that these ask for; returns metrics.
-    """
-    held_out = {split: split_figures(predictions, split) for split in ("valid", "test")}
-    metrics: dict[str, Any] = {**held_out, **figures}
-    calibration = fit_predictions(predictions, method)
-    if calibration is None:
-        log(f"the model is not calibrated: {too_few(predictions)}")
-    metrics["test"] |= calibration_figures(predictions, calibration)
-    path = run.store.directory / PREDICTIONS
-    write_predictions(path, predictions)
-    run.publish(output, provenance, metrics, {path.name: path}, calibration)
-    return metrics
+    @cached_property
+    def data(self) -> WindowSet:
+        """All windows."""
+        further = self.section.calibration.negatives > 0
+        return read_windows(self.windows, self.negative_set, further=further)
+
+    @cached_property
+    def learnt(self) -> npt.NDArray[np.intp]:
+        """The rows of the training windows."""
+        return training_windows(self.data, self.config.examples, self.config.seed)
+
+    @cached_property
+    def sequences(self) -> list[str]:
+        """Of all windows."""
+        return window_sequences(self.reference, self.data.rows, self.run.seed)
+
+    @cached_property
+    def start(self) -> Initialization:
+        """The pretrained model, or fresh weights."""
+        return read_initialization(
+            self.run.encoder, self.section.model, self.pretrained, self.tokenizer_path, "promoters.model"
+        )
+
+    @cached_property
+    def settings(self) -> PromoterSettings:
+        """Of the model."""
+        model = self.section.model
+        upstream, downstream = self.section.windows.sides
+        return PromoterSettings(
+            upstream=upstream,
+            downstream=downstream,
+            pooling=model.pooling,
+            head=model.head,
+            jitter=self.config.jitter,
+            views=model.views,
+            negative_set=self.negative_set,
+            shuffled_labels=self.shuffle_labels,
+            base_positions=model.base_positions,
+            ensemble=model.ensemble,
+        )
+
+    @cached_property
+    def windows_sha256(self) -> str:
+        """Checksum of the table of windows."""
+        return checksum(self.windows / "windows.parquet")
+
+    @property
+    def held_out(self) -> pd.DataFrame:
+        """Windows that aren't learnt from."""
+        return self.data.rows[self.data.rows["split"] != "train"]
+
+    def identity(self) -> dict[str, Any]:
+        """Settings, windows and the sequence that they are places of."""
+        own = {
+            "settings": self.settings.model_dump(exclude={"views"}),
+            "windows": self.windows_sha256,
+            "training_windows": len(self.learnt),
+            "seed": self.run.seed,
+            "sequences": checksum(self.reference.path),
+        }
+        return own | super().identity()
+
+    def initialize(self, network: nn.Module) -> None:
+        """The pretrained encoder."""
+        assert isinstance(network, Classifier)
+        self.start.apply(network.encoder)
+
+    def objective(self, network: nn.Module, world: World) -> PromoterObjective:
+        """Promoters from negatives."""
+        learnt, held_out = _learnt_and_held_out(
+            self.data, self.sequences, self.learnt, self.config.seed, self.shuffle_labels
+        )
+        positions = self.encoder.positions
+        return PromoterObjective(
+            self.tokenizer, learnt, held_out, self.config, self.settings, positions, world
+        )
+
+    def describe(self, network: nn.Module) -> str:
+        """Windows and negatives."""
+        return f"{len(self.learnt):,} training windows, {self.negative_set} negatives"
+
+    def measure(self, trained: TrainingResult[nn.Module]) -> tuple[pd.DataFrame, Members | None]:
+        """Predictions of the held-out windows, by the ensemble if the model is one."""
+        model, world = self.model(trained), trained.world
+        assert isinstance(model, PromoterModel) and isinstance(trained.objective, PromoterObjective)
+        alone = partial(model.window_probabilities, batch_size=64, device=world.device.type)
+
+        def predict(windows: list[str]) -> npt.NDArray[np.float32]:
+            return world.divide(windows, alone)
+
+        members = None
+        if self.settings.ensemble:
+            # The control never sees a true label.
+            valid = None if self.shuffle_labels else _split(self.data, self.sequences, "valid")
+            members = add_position_member(model, trained.objective.windows, valid, predict, self.config.seed)
+        return held_out_predictions(self.data, self.sequences, predict), members
+
+    def write(
+        self,
+        directory: Path,
+        trained: TrainingResult[nn.Module],
+        measured: tuple[pd.DataFrame, Members | None],
+    ) -> dict[str, Any]:
+        """The model directory, with predictions and the calibration that these ask for."""
+        predictions, members = measured
+        metrics: dict[str, Any] = {split: split_figures(predictions, split) for split in ("valid", "test")}
+        metrics["training"] = {
+            "steps": trained.progress.step,
+            "tokens_seen": trained.progress.tokens,
+            "examples": int(self.data.labels[self.learnt].sum()),
+        }
+        if members is not None:
+            metrics["ensemble"] = members._asdict()
+        calibration = fit_predictions(predictions, self.section.calibration.method)
+        if calibration is None:
+            log(f"the model is not calibrated: {too_few(predictions)}")
+        metrics["test"] |= calibration_figures(predictions, calibration)
+        write_predictions(directory / PREDICTIONS, predictions)
+        provenance = {
+            "configuration": stage_values(self.run, "promoters"),
+            **self.start.provenance(self.leaked),
+            "windows_sha256": self.windows_sha256,
+            "reference": self.reference.path.name,
+            "promoters": self.run.promoters.source,
+            **(_sequences(self.origin, self.start) if self.origin else {}),
+        }
+        self.write_model(directory, trained, provenance, metrics, calibration)
+        return metrics
 
 
 def _aligned(config: PromoterConfig, origin: Origin) -> PromoterConfig:
@@ -251,28 +312,12 @@ def _aligned(config: PromoterConfig, origin: Origin) -> PromoterConfig:
     return config.model_copy(update={"model": model})
 
 
-def _sequences(origin: Origin, start: Start) -> dict[str, Any]:
+def _sequences(origin: Origin, start: Initialization) -> dict[str, Any]:
     """What provenance says of sequences: their files; and that their places on a genome aren't known."""
     if start.model is None:
         return {"sequences": origin.sources}
     log("whether the genome of the pretraining holds the held-out sequences is not known")
     return {"sequences": origin.sources, "held_out_contigs_seen_in_pretraining": None}
-
-
-def _settings(config: PromoterConfig, negative_set: str, shuffle_labels: bool) -> PromoterSettings:
-    upstream, downstream = config.windows.sides
-    return PromoterSettings(
-        upstream=upstream,
-        downstream=downstream,
-        pooling=config.model.pooling,
-        head=config.model.head,
-        jitter=config.training.jitter,
-        views=config.model.views,
-        negative_set=negative_set,
-        shuffled_labels=shuffle_labels,
-        base_positions=config.model.base_positions,
-        ensemble=config.model.ensemble,
-    )
 
 
 def write_predictions(path: Path, predictions: pd.DataFrame) -> None:

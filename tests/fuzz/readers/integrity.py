@@ -35,10 +35,9 @@ from bigbird_dna.model.weights import KEY, RECORD
 from bigbird_dna.tokens.corpus import DocumentPlan
 from bigbird_dna.tokens.store import TokenStore, build_store
 from bigbird_dna.tokens.store_writer import own_checksum
-from bigbird_dna.training.lock import Lock
-from bigbird_dna.training.log import TrainingLog
+from bigbird_dna.training.checkpoints import CheckpointStore, Lock
+from bigbird_dna.training.log import Progress, TrainingLog
 from bigbird_dna.training.optimizers import make_optimizer
-from bigbird_dna.training.state import CheckpointStore, Progress
 from tests.fuzz.containers import NPY, SAFETENSORS, ZIP
 from tests.fuzz.reader import Reader
 from tests.toys import random_dna, random_model, small_tokenizer

@@ -10,17 +10,16 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from bigbird_dna.nlp.answers.documents import header, read_document, windows
-from bigbird_dna.nlp.answers.public import read_public
-from bigbird_dna.nlp.answers.sections import Form
-from bigbird_dna.nlp.config import read_config
-from bigbird_dna.nlp.records import RECORDS, Kind, QuestionRecord, read_records, write_objects
-from bigbird_dna.nlp.report import report_tasks
-from bigbird_dna.nlp.roberta import write_bigbird
-from bigbird_dna.nlp.sections import TextTask
-from bigbird_dna.nlp.summaries.importing import import_pegasus
-from bigbird_dna.nlp.task import find_task
-from bigbird_dna.nlp.vocabulary import learn_tokenizer, texts_of
+from bigbird_dna.papers.nlp.answers.documents import header, read_document, windows
+from bigbird_dna.papers.nlp.answers.public import read_public
+from bigbird_dna.papers.nlp.config import AnyTask, read_config
+from bigbird_dna.papers.nlp.initialization import write_bigbird
+from bigbird_dna.papers.nlp.records import RECORDS, Kind, QuestionRecord, read_records, write_objects
+from bigbird_dna.papers.nlp.report import report_tasks
+from bigbird_dna.papers.nlp.sections import AnswerForm
+from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
+from bigbird_dna.papers.nlp.task import find_task
+from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer, texts_of
 from bigbird_dna.tokens.interface import Tokenizer
 from tests.fuzz.containers import SAFETENSORS
 from tests.fuzz.reader import Reader
@@ -53,7 +52,7 @@ _RECORDS: dict[Kind, list[Values]] = {
     "qa": [_QUESTION],
     "summaries": [{"document": "one two three", "summary": "two"}],
 }
-_ROWS: dict[Form, Values] = {
+_ROWS: dict[AnswerForm, Values] = {
     "hotpotqa": HOTPOT,
     "natural_questions": NATURAL,
     "triviaqa": TRIVIA,
@@ -96,7 +95,7 @@ def _read_records(kind: Kind) -> Callable[[Path], None]:
     return read
 
 
-def _read_public(form: Form) -> Callable[[Path], None]:
+def _read_public(form: AnswerForm) -> Callable[[Path], None]:
     def read(path: Path) -> None:
         # TriviaQA's documents stand beside the directory of its questions.
         directory = path.parent / "qa"
@@ -111,19 +110,19 @@ def _read_public(form: Form) -> Callable[[Path], None]:
     return read
 
 
-def _public(form: Form) -> bytes:
+def _public(form: AnswerForm) -> bytes:
     row = json.dumps(_ROWS[form])
     return {"natural_questions": f"{row}\n", "triviaqa": f'{{"Data": [{row}, {row}]}}'}.get(
         form, f"[{row}, {row}]"
     ).encode()
 
 
-def _judge(task: TextTask, records: list[Values]) -> Callable[[Path], None]:
+def _judge(task: AnyTask, records: list[Values]) -> Callable[[Path], None]:
     """Predictions of good records."""
 
     def read(path: Path) -> None:
         write_objects(path.with_name("records.jsonl"), records)
-        find_task(task.kind).evaluate(task, path.with_name("records.jsonl"), path)
+        find_task(task).evaluate(path.with_name("records.jsonl"), path)
 
     return read
 
@@ -138,7 +137,7 @@ def _judged() -> list[Reader]:
         ("regression", {"kind": "classification", "regression": True}, _RECORDS["classification"][1:]),
         ("summaries", {"kind": "summaries"}, _RECORDS["summaries"]),
     ]
-    from bigbird_dna.nlp.config import parse_config
+    from bigbird_dna.papers.nlp.config import parse_config
 
     return [
         Reader(

@@ -5,9 +5,17 @@ from typing import Any
 
 import pytest
 
-from bigbird_dna.nlp.answers.figures import Judged, best_f1, figures_of, precision_recall
-from bigbird_dna.nlp.answers.text_metrics import best_overlap, normalised, overlap, whole_or_nothing
-from bigbird_dna.nlp.records import QuestionRecord
+from bigbird_dna.papers.nlp.answers.metrics import (
+    AnswerEvaluation,
+    best_f1,
+    best_overlap,
+    normalized,
+    official_metrics,
+    overlap,
+    precision_recall,
+    whole_or_nothing,
+)
+from bigbird_dna.papers.nlp.records import QuestionRecord
 
 PARAGRAPHS = [{"sentences": ["One. ", "Two. ", "Three."]}, {"sentences": ["Four. ", "Five."]}]
 
@@ -24,7 +32,7 @@ def texts(*answers: str) -> dict[str, Any]:
 
 def judged(form: Any, truths: list[QuestionRecord], said: list[dict[str, Any]]) -> dict[str, float]:
     names = [str(number) for number in range(len(truths))]
-    return figures_of(form, dict(zip(names, truths, strict=True)), dict(zip(names, said, strict=True)))
+    return official_metrics(form, dict(zip(names, truths, strict=True)), dict(zip(names, said, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -44,8 +52,8 @@ def judged(form: Any, truths: list[QuestionRecord], said: list[dict[str, Any]]) 
     ],
 )
 def test_normalisation_is_that_of_the_data_sets(text: str, squad: str, trivia: str) -> None:
-    assert normalised(text) == squad
-    assert normalised(text, marks_are_blanks=True) == trivia
+    assert normalized(text) == squad
+    assert normalized(text, marks_are_blanks=True) == trivia
 
 
 def test_f1_counts_words_as_often_as_both_have_them() -> None:
@@ -197,14 +205,14 @@ def test_natural_questions_yes_no_and_all_spans_of_an_annotator_count() -> None:
 
 def test_the_best_threshold_gives_ties_together() -> None:
     found = [
-        Judged(True, True, True, 3.0),
-        Judged(True, True, True, 2.0),
-        Judged(False, True, False, 2.0),
-        Judged(True, True, False, 1.0),
+        AnswerEvaluation(True, True, True, 3.0),
+        AnswerEvaluation(True, True, True, 2.0),
+        AnswerEvaluation(False, True, False, 2.0),
+        AnswerEvaluation(True, True, False, 1.0),
     ]
     assert precision_recall(found)[2] == pytest.approx(2 * 0.5 * (2 / 3) / (0.5 + 2 / 3))
     assert best_f1(found) == pytest.approx(2 / 3)  # of the three above 1: 2 right of 3, of 3
-    assert best_f1([Judged(True, False, False, 0.0)]) == 0
+    assert best_f1([AnswerEvaluation(True, False, False, 0.0)]) == 0
     assert precision_recall([]) == (0, 0, 0)
 
 

@@ -11,13 +11,17 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.directory import build_network
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import Globals
-from bigbird_dna.nlp.answers.documents import Span
-from bigbird_dna.nlp.answers.labels import packed
-from bigbird_dna.nlp.answers.losses import allowed_tokens, candidate_loss, facts_loss, span_loss
-from bigbird_dna.nlp.answers.network import AnswerInput, AnswerNetwork
-from bigbird_dna.nlp.answers.settings import LongAnswersSettings
-from bigbird_dna.nlp.sections import TextStartConfig
-from bigbird_dna.nlp.starting import make_text_start
+from bigbird_dna.papers.nlp.answers.documents import TokenSpan
+from bigbird_dna.papers.nlp.answers.labels import (
+    allowed_tokens,
+    candidate_loss,
+    facts_loss,
+    packed,
+    span_loss,
+)
+from bigbird_dna.papers.nlp.answers.network import AnswerInput, AnswerNetwork, LongAnswersSettings
+from bigbird_dna.papers.nlp.initialization import make_text_start
+from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from tests.nlp.conftest import shuffle_weights
 
@@ -63,10 +67,10 @@ def test_marks_are_those_of_huggingfaces_question_answering(
     )
     network = build_network(start.config, settings(form)).eval()
     assert isinstance(network, AnswerNetwork)
-    start.initialise(network)
+    start.initialize(network)
     given = AnswerInput(ids, torch.tensor([512, 512]), asked, torch.zeros(2, 1, dtype=torch.long))
     with torch.inference_mode():
-        found = network.read(given)
+        found = network(*given)
     assert found.marks.shape == (2, 512, FORMS[form][0])
     for place, logits in enumerate((expected.start_logits, expected.end_logits)):
         context = torch.arange(512) >= asked[:, None]
@@ -123,12 +127,12 @@ def test_given_globals_are_the_same_by_every_route_and_whatever_the_padding() ->
     networks[1].load_state_dict(networks[0].state_dict())
     given = etc_input(torch.tensor([100, 61]), 100)
     with torch.inference_mode():
-        dense, blocked = (network.read(given) for network in networks)
+        dense, blocked = (network(*given) for network in networks)
         cut = [part[1:, :61] if part.shape[1] == 100 else part[1:] for part in given if part.dim() > 1]  # type: ignore[union-attr]
-        alone = networks[1].read(AnswerInput(cut[0], torch.tensor([61]), given.asked[1:], *cut[1:]))
+        alone = networks[1](*AnswerInput(cut[0], torch.tensor([61]), given.asked[1:], *cut[1:]))
         moved = given._replace(owners=(given.owners + 1).clamp(max=11))  # type: ignore[operator]
-        other = networks[1].read(moved)
-        asked = networks[1].read(given._replace(global_ids=given.global_ids.roll(1, 1)))  # type: ignore[union-attr]
+        other = networks[1](*moved)
+        asked = networks[1](*given._replace(global_ids=given.global_ids.roll(1, 1)))  # type: ignore[union-attr]
     for found in (dense, blocked, other, asked):
         assert found.types is not None and found.anchors is not None
     there = torch.arange(100) < given.lengths[:, None]
@@ -157,7 +161,7 @@ def test_the_noisy_span_loss_is_the_sum_over_all_spans() -> None:
     lengths, asked = torch.tensor([7, 6]), torch.tensor([2, 3])
     allowed = allowed_tokens(lengths, asked, 7)
     assert allowed.int().tolist() == [[1, 0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 1, 0, 0]]
-    spans = torch.tensor([[packed(Span(2, 3)), packed(Span(5, 5))], [packed(Span(0, 0)), -1]])
+    spans = torch.tensor([[packed(TokenSpan(2, 3)), packed(TokenSpan(5, 5))], [packed(TokenSpan(0, 0)), -1]])
     expected = 0.0
     for row, chosen in enumerate([[(2, 3), (5, 5)], [(0, 0)]]):
         chances = [

@@ -1,72 +1,25 @@
 """Question answering by its commands, and what a small model learns that windows alone can't."""
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from bigbird_dna.nlp.answers.generated import TOLD, generate_questions
-from bigbird_dna.nlp.answers.sections import AnswersTask
-from bigbird_dna.nlp.config import read_config
-from bigbird_dna.nlp.records import QuestionRecord
-from bigbird_dna.nlp.sections import GeneratedConfig
+from bigbird_dna.papers.nlp.config import read_config
+from bigbird_dna.papers.nlp.generated import CHAINS, generate_questions
+from bigbird_dna.papers.nlp.records import QuestionRecord
+from bigbird_dna.papers.nlp.sections import AnswersTaskConfig, GeneratedConfig
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
+from tests.nlp.conftest import Write
+from tests.nlp.tiny import ETC, ITC, QUESTIONS, done
 
 FORMS = ("span", "hotpotqa", "natural_questions", "triviaqa", "wikihop")
-ITC: dict[str, Any] = {
-    "layers": 1,
-    "hidden": 16,
-    "heads": 2,
-    "positions": 128,
-    "block_size": 8,
-    "random_blocks": 1,
-}
-ETC: dict[str, Any] = {
-    **ITC,
-    "attention": "bigbird_etc",
-    "global_blocks": 0,
-    "random_blocks": 0,
-    "extra_globals": 40,
-    "relative_radius": 2,
-}
-TASK: dict[str, Any] = {
-    "kind": "qa",
-    "data": {"generated": {"train": 8, "valid": 3, "test": 4, "words": 90}},
-    "start": {"vocabulary": 400},
-    "encoder": ITC,
-    "length": 64,  # several windows
-    "stride": 24,
-    "question_tokens": 6,
-    "training": {"batch_size": 4, "steps": 2, "evaluate_every": 2, "checkpoint_every": 1},
-}
-Write = Callable[..., Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a configuration with these tasks."""
-
-    def make(**tasks: Mapping[str, Any]) -> Path:
-        path = tmp_path / "nlp.yaml"
-        path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "tasks": tasks}))
-        return path
-
-    return make
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def done(run: Run, config: Path, task: str, *commands: str) -> None:
-    for command in commands:
-        more = [] if command == "prepare" else ["--threads", 1]
-        result = run("nlp", command, config, "--task", task, *more)
-        assert (result.code, result.out) == (0, ""), result.err
 
 
 @pytest.mark.parametrize(
@@ -76,7 +29,7 @@ def done(run: Run, config: Path, task: str, *commands: str) -> None:
 def test_every_form_from_its_records_to_its_figures(
     run: Run, write: Write, tmp_path: Path, form: str, encoder: dict[str, Any]
 ) -> None:
-    config = write(qa={**TASK, "form": form, "encoder": encoder})
+    config = write(qa={**QUESTIONS, "form": form, "encoder": encoder})
     done(run, config, "qa", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/qa"
     records, said = lines(home / "data/test.jsonl"), lines(home / "predictions.jsonl")
@@ -98,20 +51,6 @@ def test_every_form_from_its_records_to_its_figures(
     }[form] in figures
 
 
-def test_a_stopped_training_of_answers_goes_on_to_the_same_bits(
-    run: Run, write: Write, tmp_path: Path
-) -> None:
-    config = write(qa={**TASK, "form": "hotpotqa"})
-    done(run, config, "qa", "prepare", "finetune")
-    model = tmp_path / "results/qa/model"
-    weights = (model / "model.safetensors").read_bytes()
-    model.rename(tmp_path / "first")
-    stopped = run("nlp", "finetune", config, "--task", "qa", "--threads", 1, "--time-limit", "0:00:01")
-    assert stopped.code == 75, stopped.err
-    done(run, config, "qa", "finetune")
-    assert (model / "model.safetensors").read_bytes() == weights
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("hops", [1, 2])
 def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, hops: int) -> None:
@@ -125,7 +64,7 @@ def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, h
         told = dict(
             part.rstrip(".").split(f" {verb} ") for verb in ("is", "knows") for part in _told(text, verb)
         )
-        assert sum(1 for _ in _told(text, "is")) == TOLD[hops]
+        assert sum(1 for _ in _told(text, "is")) == CHAINS[hops]
         assert min(text.index(f" {verb} ") for verb in ("is", "knows") if f" {verb} " in text) > len(text) / 4
         if not record.answers:
             empty += 1
@@ -140,7 +79,7 @@ def test_generated_answers_follow_from_the_facts_and_stand_far_away(form: Any, h
             assert len(sentences) == hops and any(record.question in one for one in sentences)
             assert any(found in one for one in sentences)
         if form == "wikihop":
-            assert len(record.candidates) == TOLD[hops] and found in record.candidates
+            assert len(record.candidates) == CHAINS[hops] and found in record.candidates
     assert bool(empty) == (form in ("span", "natural_questions"))
 
 
@@ -150,7 +89,7 @@ def _told(text: str, verb: str) -> list[str]:
 
 
 def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
-    config = write(qa=TASK)
+    config = write(qa=QUESTIONS)
     wrong = ["nlp", "finetune", config, "--task", "qa", "--set"]
     refused(run(*wrong, "tasks.qa.length=500"), 2, "length 500 is above encoder.positions 128")
     refused(run(*wrong, "tasks.qa.question_tokens=60"), 2, "question_tokens 60 leave no room in length 64")
@@ -175,23 +114,12 @@ def test_mistakes_with_answers_are_one_sentence(run: Run, write: Write, tmp_path
         run("nlp", "finetune", config, "--task", "qa", "--set", "tasks.qa.form=wikihop"),
         *(1, "train.jsonl: record 'x': its question and 20 candidates take", "of length 64 too few"),
     )
-    (data / "test.jsonl").write_text(json.dumps(answered) + "\n")
-    said = tmp_path / "results/qa/predictions.jsonl"
-    for text, told in (
-        ('{"id": "2", "answer": ""}', "has no prediction for record '1'"),
-        ('{"id": "1", "answer": "", "facts": [3]}', "line 1: facts"),
-        ('{"id": "1", "answer": "", "fact": 3}', "line 1: unknown key 'fact'"),
-        ('{"id": "1"}', "line 1: has no id or no answer"),
-        ('{"id": "1", "answer": ""}\n' * 2, "line 2: record '1' is predicted twice"),
-    ):
-        said.write_text(text + "\n")
-        refused(run("nlp", "evaluate", config, "--task", "qa"), 1, "predictions.jsonl", told)
 
 
 def test_candidates_that_do_not_fit_are_told_before_anything_is_predicted(
     run: Run, write: Write, tmp_path: Path
 ) -> None:
-    config = write(qa={**TASK, "form": "wikihop"})
+    config = write(qa={**QUESTIONS, "form": "wikihop"})
     done(run, config, "qa", "prepare", "finetune")
     home = tmp_path / "results/qa"
     records = lines(home / "data/test.jsonl")
@@ -213,7 +141,7 @@ def test_what_is_further_away_than_windows_is_found_by_bigbird_alone(run: Run, t
     figures = {}
     for task in ("answers", "answers-window"):
         settings = read_config(config).task(task)
-        assert isinstance(settings, AnswersTask)
+        assert isinstance(settings, AnswersTaskConfig)
         # Both layers' windows together reach less far than the first sentence that tells anything stands.
         reach = settings.encoder.layers * (settings.encoder.block_size * 2 - 1)
         assert settings.data.generated is not None and reach < settings.data.generated.words / 3 + 4

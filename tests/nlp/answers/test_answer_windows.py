@@ -8,14 +8,23 @@ import numpy as np
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.nlp.answers.decoding import WindowScores, answer, best_span
-from bigbird_dna.nlp.answers.documents import TITLE, Span, Window, check_room, header, read_document, windows
-from bigbird_dna.nlp.answers.inputs import collate, make_row, network_input, some_rows
-from bigbird_dna.nlp.answers.labels import known_of, labels_of, unpacked
-from bigbird_dna.nlp.answers.matching import places_of
-from bigbird_dna.nlp.answers.network import PARAGRAPH, QUESTION, SENTENCE
-from bigbird_dna.nlp.answers.settings import LongAnswersSettings
-from bigbird_dna.nlp.records import QuestionRecord
+from bigbird_dna.papers.nlp.answers.documents import (
+    TITLE,
+    TokenSpan,
+    Window,
+    check_room,
+    collate,
+    header,
+    make_row,
+    network_input,
+    read_document,
+    some_rows,
+    windows,
+)
+from bigbird_dna.papers.nlp.answers.labels import known_of, labels_of, places_of, unpacked
+from bigbird_dna.papers.nlp.answers.network import PARAGRAPH, QUESTION, SENTENCE, LongAnswersSettings
+from bigbird_dna.papers.nlp.answers.reading import WindowScores, answer, best_span
+from bigbird_dna.papers.nlp.records import QuestionRecord
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 
 RECORD: dict[str, Any] = {
@@ -101,7 +110,7 @@ def test_the_best_span_is_the_best_of_all(
     text_tokenizer: JsonTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = read_document(record(), text_tokenizer, 4)
-    monkeypatch.setattr("bigbird_dna.nlp.answers.decoding.BEGINNINGS", len(document.ids))
+    monkeypatch.setattr("bigbird_dna.papers.nlp.answers.reading.BEGINNINGS", len(document.ids))
     rng = np.random.default_rng(1)
     size = len(document.ids)
     for _ in range(20):
@@ -115,7 +124,7 @@ def test_the_best_span_is_the_best_of_all(
                 fits &= document.last_word[b] - document.first_word[a] < 3
                 score = start[a - begin] + last[b - begin]
                 if fits and (expected is None or score > expected[1]):
-                    expected = Span(a, b), score
+                    expected = TokenSpan(a, b), score
         found = best_span(document, Window(begin, end), start, last, 3)
         if expected is None:
             assert found is None
@@ -173,9 +182,9 @@ def test_a_short_answer_stands_in_the_long_one(text_tokenizer: JsonTokenizer) ->
     for order in (scored, scored[::-1]):
         said = answer(document, order, given)
         assert (said.long, said.long_score, said.type) == (1, 14.0, "short")
-        assert said.span == Span(second.first + 1, second.first + 2) and said.score == 5.0
+        assert said.span == TokenSpan(second.first + 1, second.first + 2) and said.score == 5.0
     alone = answer(document, scored[:1], given)
-    assert (alone.long, alone.span) == (0, Span(first.first + 1, first.first + 2))
+    assert (alone.long, alone.span) == (0, TokenSpan(first.first + 1, first.first + 2))
     # Where no paragraph stands in a window as a whole there is no long answer, and no short one.
     part = Window(0, first.last)
     row = make_row(document, part, text_tokenizer, given, 0)

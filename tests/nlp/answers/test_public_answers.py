@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.nlp.answers.public import public_record, read_public
-from bigbird_dna.nlp.records import QuestionRecord
+from bigbird_dna.papers.nlp.answers.public import public_record, read_public
+from bigbird_dna.papers.nlp.records import QuestionRecord
 
 HOTPOT: dict[str, Any] = {
     "_id": "5a8b",
@@ -148,7 +148,7 @@ def test_wikihop(tmp_path: Path) -> None:
 
 
 def test_large_arrays_are_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigbird_dna.nlp.answers.public._PIECE", 7)
+    monkeypatch.setattr("bigbird_dna.papers.nlp.answers.public._PIECE", 7)
     many = [{**WIKIHOP, "id": str(number)} for number in range(20)]
     assert [one.id for one in read("wikihop", tmp_path, json.dumps(many))] == [str(n) for n in range(20)]
 

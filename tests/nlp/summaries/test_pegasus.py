@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.nlp.summaries.importing import Imported, import_pegasus
-from bigbird_dna.nlp.summaries.pegasus import pegasus_positions
-from bigbird_dna.nlp.summaries.search import search_summaries
-from bigbird_dna.nlp.summaries.settings import SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.sections import SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.summaries.initialization import ImportedPegasus, import_pegasus
+from bigbird_dna.papers.nlp.summaries.network import pegasus_positions
+from bigbird_dna.papers.nlp.summaries.search import search_summaries
 
 transformers = pytest.importorskip("transformers")
 
@@ -43,7 +43,7 @@ def theirs(seed: int, **changes: Any) -> Any:
     return model
 
 
-def ours(model: Any, directory: Path, **options: Any) -> Imported:
+def ours(model: Any, directory: Path, **options: Any) -> ImportedPegasus:
     model.save_pretrained(directory)
     return import_pegasus(directory, **options)
 

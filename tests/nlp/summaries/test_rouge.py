@@ -2,7 +2,7 @@
 
 import pytest
 
-from bigbird_dna.nlp.summaries.rouge import rouge, sentences
+from bigbird_dna.papers.nlp.summaries.task import rouge, sentences
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigbird_dna.nlp.summaries.constraints import FORBIDDEN, constrained
-from bigbird_dna.nlp.summaries.decoding import Cache
-from bigbird_dna.nlp.summaries.search import search_summaries
-from bigbird_dna.nlp.summaries.settings import SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.sections import SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.summaries.search import (
+    FORBIDDEN,
+    BeamDecoder,
+    Cache,
+    constrained,
+    search_summaries,
+)
 
 SPECIAL = SpecialIds(start=0, end=1, pad=2)
 
 
-class Table:
+class Table(BeamDecoder):
     """Log-probabilities of the next token by the last one, and nothing else."""
 
     def __init__(self, seed: int, vocabulary: int = 6) -> None:
+        super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.scores = (torch.randn(vocabulary, vocabulary, generator=generator) * 2).log_softmax(-1)
 
-    def begin(self, hidden: Tensor, lengths: Tensor | None) -> Cache:
+    def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
         """A cache of no layers to speak of."""
         return Cache([(hidden[:, None], hidden[:, None])], None)
 

@@ -1,71 +1,53 @@
-"""Summarisation by its commands: records, a model, summaries, figures; and what goes wrong."""
+"""Summarization by its commands: records, a model, summaries, figures; and what goes wrong."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
-import yaml
 from torch.nn import functional as F
 
-from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.directory import load
-from bigbird_dna.nlp.config import read_config
-from bigbird_dna.nlp.records import SummaryRecord, read_objects
-from bigbird_dna.nlp.sections import GeneratedConfig
-from bigbird_dna.nlp.summaries.generated import FACTS, MARK, generate_facts
-from bigbird_dna.nlp.summaries.importing import import_pegasus
-from bigbird_dna.nlp.summaries.objective import Lengths, SummariesObjective
-from bigbird_dna.nlp.summaries.rouge import rouge
-from bigbird_dna.nlp.summaries.rows import IGNORED, Reader, labels, read_summarised, said_before
-from bigbird_dna.nlp.summaries.sections import SummariesTask, SummariesTrainingConfig
-from bigbird_dna.nlp.summaries.settings import Form, SpecialIds
-from bigbird_dna.nlp.summaries.shared import SharedSummariser
-from bigbird_dna.nlp.summaries.task import TASK
+from bigbird_dna.papers.nlp.config import read_config
+from bigbird_dna.papers.nlp.generated import FACTS, MARK, generate_facts
+from bigbird_dna.papers.nlp.records import SummaryRecord, read_objects, read_records, write_objects
+from bigbird_dna.papers.nlp.sections import (
+    GeneratedConfig,
+    SpecialIds,
+    SummariesTaskConfig,
+    SummariesTrainingConfig,
+    SummaryForm,
+)
+from bigbird_dna.papers.nlp.summaries.initialization import import_pegasus
+from bigbird_dna.papers.nlp.summaries.network import SharedSummarizer
+from bigbird_dna.papers.nlp.summaries.task import (
+    IGNORED,
+    Reader,
+    SummariesObjective,
+    Summarization,
+    decoder_input,
+    labels,
+    rouge,
+)
+from bigbird_dna.papers.nlp.task import find_task
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
-
-FACTS_TASK: dict[str, Any] = {
-    "kind": "summaries",
-    "data": {"generated": {"train": 6, "valid": 2, "test": 3, "words": 30}},
-    "start": {"vocabulary": 320},
-    "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 128, "block_size": 16},
-    "document_tokens": 96,
-    "search": {"beams": 2, "max_length": 12},
-    "training": {"batch_size": 2, "steps": 3, "shorter_first": [{"steps": 1, "tokens": 32}]},
-}
-Write = Callable[..., Path]
+from tests.nlp.conftest import Write
+from tests.nlp.tiny import SUMMARIES, done
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a configuration with the task `facts`, some of its keys changed."""
-
-    def make(**changes: Any) -> Path:
-        path = tmp_path / "nlp.yaml"
-        tasks = {"facts": FACTS_TASK | changes}
-        path.write_text(yaml.safe_dump({"results": str(tmp_path / "results"), "tasks": tasks}))
-        return path
-
-    return make
-
-
-def done(run: Run, command: str, config: Path, *more: object) -> str:
-    result = run("nlp", command, config, "--task", "facts", *more)
-    assert (result.code, result.out) == (0, ""), result.err
-    return result.err
+def write_facts(write: Write, **changes: Any) -> Path:
+    return write(facts=SUMMARIES | changes)
 
 
 @pytest.mark.parametrize("form", ["base", "pegasus"])
 def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Path, form: str) -> None:
-    config = write(form=form)
-    for command in ("prepare", "finetune", "predict", "evaluate"):
-        done(run, command, config)
+    config = write_facts(write, form=form)
+    done(run, config, "facts", "prepare", "finetune", "predict", "evaluate")
     home = tmp_path / "results/facts"
     predicted = dict(_read(home / "predictions.jsonl", "summary"))
     true = dict(_read(home / "data/test.jsonl", "summary"))
@@ -77,18 +59,19 @@ def test_summaries_from_records_to_figures(run: Run, write: Write, tmp_path: Pat
     metrics = json.loads((home / "model/metrics.json").read_text())
     assert metrics["steps"] == 3 and metrics["loss"] > 0
     assert not list((home / "checkpoints").glob("*"))
-    # A summariser is a start as well, which has its tokenizer and its attention.
+    # A summarizer is a start as well, which has its tokenizer and its attention.
     (home / "model").rename(tmp_path / "first")
     for key, value in (("vocabulary", 320), ("compatibility", "none"), ("tokenizer", "x.json")):
-        wrong = write(form=form, start={"model": str(tmp_path / "first"), key: value})
+        wrong = write_facts(write, form=form, start={"model": str(tmp_path / "first"), key: value})
         refused(
             run("nlp", "finetune", wrong, "--task", "facts"),
             2,
             f"start.{key} {value} has no effect: ",
             "first",
         )
-    again = write(form=form, start={"model": str(tmp_path / "first")}, training={"batch_size": 2, "steps": 1})
-    assert "its weights are the start" in done(run, "finetune", again)
+    start, training = {"model": str(tmp_path / "first")}, {"batch_size": 2, "steps": 1}
+    again = write_facts(write, form=form, start=start, training=training)
+    assert "its weights are the start" in done(run, again, "facts", "finetune")
 
 
 def _read(path: Path, key: str) -> list[tuple[str, str]]:
@@ -125,27 +108,27 @@ def test_a_checkpoint_of_pegasus_summarises_and_is_trained_further(
     # The decoder's shape and the encoder's are the checkpoint's.
     training = {"batch_size": 2, "steps": 1, "optimizer": {"learning_rate": 1e-12}}
     start = {"model": str(pegasus), "compatibility": "huggingface"}
-    config = write(form="pegasus", start=start, encoder={}, training=training)
-    done(run, "prepare", config)
+    config = write_facts(write, form="pegasus", start=start, encoder={}, training=training)
+    done(run, config, "facts", "prepare")
     direct, trained = tmp_path / "direct.jsonl", tmp_path / "trained.jsonl"
-    done(run, "predict", config, "--model", pegasus, "-o", direct)
-    done(run, "finetune", config)
-    done(run, "predict", config, "-o", trained)
+    done(run, config, "facts", "predict", more=("--model", pegasus, "-o", direct))
+    done(run, config, "facts", "finetune")
+    done(run, config, "facts", "predict", more=("-o", trained))
     assert direct.read_bytes() == trained.read_bytes()
     weights = load(tmp_path / "results/facts/model").network.state_dict()
     theirs = import_pegasus(pegasus).network.state_dict()
     assert all(torch.allclose(weights[name], theirs[name], atol=1e-9) for name in theirs)
-    wrong = write(form="pegasus", start={**start, "vocabulary": 300}, encoder={})
+    wrong = write_facts(write, form="pegasus", start={**start, "vocabulary": 300}, encoder={})
     refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "start.vocabulary 300 has no effect: ")
-    wrong = write(form="base", start=start, encoder={})
+    wrong = write_facts(write, form="base", start=start, encoder={})
     refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "form base:", "is of the form pegasus")
-    wrong = write(form="pegasus", start=start, encoder={"layers": 3})
+    wrong = write_facts(write, form="pegasus", start=start, encoder={"layers": 3})
     refused(run("nlp", "finetune", wrong, "--task", "facts"), 2, "encoder.layers 3:", "has 1")
 
 
 def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> None:
-    config = write()
-    done(run, "prepare", config)
+    config = write(facts=SUMMARIES)
+    done(run, config, "facts", "prepare")
     home = tmp_path / "results/facts"
     for key, value in (("document_tokens", 129), ("search.max_length", 129)):
         result = run("nlp", "finetune", config, "--task", "facts", "--set", f"tasks.facts.{key}={value}")
@@ -162,15 +145,6 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     ):
         train.write_text("\n".join([first, *rows[1:]]) + "\n")
         refused(run("nlp", "finetune", config, "--task", "facts"), 1, "train.jsonl: ", said)
-    predictions = tmp_path / "predictions.jsonl"
-    for lines, said in (
-        (['{"id": "1", "summary": "a"}'], "has no prediction for record '2'"),
-        (['{"id": "1", "summary": "a"}'] * 2, "line 2: record '1' is predicted twice"),
-        (['{"id": "1"}'], "line 1: has no id or no summary"),
-    ):
-        predictions.write_text("\n".join(lines) + "\n")
-        result = run("nlp", "evaluate", config, "--task", "facts", "--predictions", predictions)
-        refused(result, 1, "predictions.jsonl: ", said)
     assert not (home / "model").exists() and not (home / "evaluation.json").exists()
 
 
@@ -205,11 +179,12 @@ def test_facts_stand_at_the_end_and_nowhere_else() -> None:
     ],
 )
 def test_rows_of_public_data_sets_are_records(row: dict[str, str]) -> None:
-    settings = SummariesTask.model_validate_json(json.dumps(FACTS_TASK))
-    assert TASK.record(settings, row) == {"document": "d", "summary": "s"}
-    assert TASK.record(settings, {**row, **{key: " " for key, value in row.items() if value == "s"}}) is None
+    settings = SummariesTaskConfig.model_validate_json(json.dumps(SUMMARIES))
+    task = find_task(settings)
+    assert task.record(row) == {"document": "d", "summary": "s"}
+    assert task.record({**row, **{key: " " for key, value in row.items() if value == "s"}}) is None
     with pytest.raises(DataError, match="none of the columns summary, abstract, highlights"):
-        TASK.record(settings, {key: value for key, value in row.items() if value != "s"})
+        task.record({key: value for key, value in row.items() if value != "s"})
 
 
 def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
@@ -223,27 +198,40 @@ def test_rows_of_documents_and_summaries(text_tokenizer: JsonTokenizer) -> None:
     assert first.summary("the quick brown fox", 6).tolist() == [*ids[:4], 3]
     assert first.text([*ids, 3]) == "the quick brown fox"
     rows = labels([first.summary("the fox", 50), first.summary("the quick brown fox", 5)])
-    before = said_before(rows, special)
+    before = decoder_input(rows, special)
     for said, read in zip(rows.tolist(), before.tolist(), strict=True):
         true = [token for token in said if token != IGNORED]
         assert read[: len(true)] == [2, *true[:-1]] and {*read[len(true) :]} <= {0, 3}
 
 
-def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(text_tokenizer: JsonTokenizer) -> None:
-    records = [
-        SummaryRecord(document="a lazy dog " * (2 + n), summary="dog " * (1 + n % 3)) for n in range(9)
-    ]
-    reader = Reader(text_tokenizer, SpecialIds(start=2, end=3, pad=0), "base", "last")
-    config = SummariesTrainingConfig.model_validate_json(
-        '{"steps": 9, "batch_size": 4, "label_smoothing": 0.1, "shorter_first": [{"steps": 2, "tokens": 16}]}'
+def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(
+    text_tokenizer: JsonTokenizer, tmp_path: Path
+) -> None:
+    records = [{"document": "a lazy dog " * (2 + n), "summary": "dog " * (1 + n % 3)} for n in range(9)]
+    write_objects(tmp_path / "train.jsonl", records)
+    write_objects(tmp_path / "valid.jsonl", records[:2])
+    text_tokenizer.save(tmp_path / "tokenizer.json")
+    values = {
+        "steps": 9,
+        "batch_size": 4,
+        "label_smoothing": 0.1,
+        "shorter_first": [{"steps": 2, "tokens": 16}],
+    }
+    section = SummariesTaskConfig.model_validate_json(
+        json.dumps(
+            {
+                **{"kind": "summaries", "data": {"generated": {}}, "training": values, "keep": "last"},
+                "start": {"tokenizer": str(tmp_path / "tokenizer.json")},
+                "encoder": {"layers": 1, "hidden": 16, "heads": 2, "positions": 64, "dropout": 0.0},
+                **{"document_tokens": 40, "search": {"max_length": 6}},
+            }
+        )
     )
+    training = Summarization(section).training(tmp_path / "train.jsonl", tmp_path / "valid.jsonl")
     torch.manual_seed(0)
-    encoder = EncoderConfig(
-        vocabulary=text_tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, dropout=0.0
-    )
-    network = SharedSummariser(encoder).double()
+    network = SharedSummarizer(training.encoder).double()
     with world("cpu") as here, torch.no_grad():
-        objective = SummariesObjective(reader, records, records[:2], Lengths(40, 6), config, here)
+        objective = SummariesObjective(training, here)
         widths = [objective.batch(step, 0, 4)["ids"].shape[1] for step in range(4)]
         assert max(widths[:2]) <= 16 < max(widths[2:]) <= 40
         batch = objective.batch(3, 0, 4)
@@ -255,7 +243,9 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(text_tokenizer:
         added = sum(float(objective.loss(network, part, totals)) for part in parts)
         assert added == pytest.approx(float(whole), rel=1e-6)
         # By hand: 0.9 of the true token's and 0.1 of the mean over all tokens.
-        logits = network(batch["ids"], batch["lengths"], said_before(batch["labels"], reader.special))
+        logits = network(
+            batch["ids"], batch["lengths"], decoder_input(batch["labels"], training.settings.special)
+        )
         logs = F.log_softmax(logits, -1)[batch["labels"] != IGNORED]
         wanted = batch["labels"][batch["labels"] != IGNORED]
         by_hand = -(0.9 * logs[range(len(logs)), wanted] + 0.1 * logs.mean(-1)).mean()
@@ -267,19 +257,15 @@ def test_a_step_is_a_function_of_its_number_and_its_parts_add_up(text_tokenizer:
 @pytest.mark.slow
 def test_facts_at_the_end_of_3000_tokens_are_found(run: Run, tmp_path: Path) -> None:
     config = REPOSITORY / "workflow/config/nlp.yaml"
-    home = ["--set", f"results={tmp_path}"]
-    for command in ("prepare", "finetune", "predict", "evaluate"):
-        done(run, command, config, *home)
-    assert (
-        min(len(record.document.split()) for record in read_summarised(tmp_path / "facts/data/test.jsonl"))
-        == 3000
-    )
+    home = ("--set", f"results={tmp_path}")
+    done(run, config, "facts", "prepare", "finetune", "predict", "evaluate", more=home)
+    records = read_records(tmp_path / "facts/data/test.jsonl", SummaryRecord)
+    assert min(len(record.document.split()) for record in records) == 3000
     figures = json.loads((tmp_path / "facts/evaluation.json").read_text())["figures"]
     assert figures["rougeL"] > 0.8
     # Who reads the first thousand tokens alone knows the form of a summary, and no fact.
-    blind = ["--set", "tasks.facts.keep=first", "--set", "tasks.facts.document_tokens=1000"]
-    for command in ("predict", "evaluate"):
-        done(run, command, config, *home, *blind)
+    blind = ("--set", "tasks.facts.keep=first", "--set", "tasks.facts.document_tokens=1000")
+    done(run, config, "facts", "predict", "evaluate", more=(*home, *blind))
     figures = json.loads((tmp_path / "facts/evaluation.json").read_text())["figures"]
     assert figures["rougeL"] < 0.75
 
@@ -296,7 +282,7 @@ def test_shorter_documents_leave_some_steps_of_an_epoch_too() -> None:
 
 def test_the_page_names_the_forms_that_there_are() -> None:
     page = (REPOSITORY / "docs/nlp.md").read_text()
-    assert "Of tasks of kind `summaries`, `form` is `{}` or `{}`".format(*get_args(Form)) in page
+    assert "Of tasks of kind `summaries`, `form` is `{}` or `{}`".format(*get_args(SummaryForm)) in page
 
 
 def test_the_published_settings_are_those_of_the_paper() -> None:
@@ -304,7 +290,7 @@ def test_the_published_settings_are_those_of_the_paper() -> None:
     found = {
         name: (task.document_tokens, task.search.max_length, task.search.beams, task.training.batch_size)
         for name, task in tasks.items()
-        if isinstance(task, SummariesTask) and task.data.hub
+        if isinstance(task, SummariesTaskConfig) and task.data.hub
     }
     long = (3072, 256, 5, 128)
     assert found == {

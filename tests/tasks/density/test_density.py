@@ -12,12 +12,10 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.tasks.density.causal import CausalNetwork
-from bigbird_dna.tasks.density.data import ByteStream, Simple
-from bigbird_dna.tasks.density.training import NextSymbol, bits_per_byte
+from bigbird_dna.tasks.density.byte_lm import ByteStream, CausalNetwork, NextSymbol, Simple, bits_per_byte
+from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
-from bigbird_dna.training.loop import train
-from bigbird_dna.training.state import CheckpointStore
+from bigbird_dna.training.loop import train_network
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.model.test_neighbours import logits, watched
@@ -111,7 +109,7 @@ def test_a_source_is_learnt_below_its_marginal_and_not_below_its_entropy(tmp_pat
         optimizer=OptimizerConfig(learning_rate=5e-3, warmup_steps=20),
     )
     objective = NextSymbol(learnt, held_out, config)
-    train(model, objective, config, CheckpointStore(tmp_path, {}), CPU)
+    train_network(model, objective, config, CheckpointStore(tmp_path, {}), CPU)
     with torch.inference_mode():
         found, low, high = bits_per_byte(model, held_out, CPU)
     assert low is not None and high is not None and low < found < high

@@ -9,9 +9,14 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import LONGEST_LINE
-from bigbird_dna.tasks.density.data import END, Simple, read_stream
-from bigbird_dna.tasks.density.images import read_cifar10, read_imagenet64
-from bigbird_dna.tasks.density.text import masked_checksum, read_c4, read_wiki40b
+from bigbird_dna.tasks.density.byte_lm import END, Simple, read_stream
+from bigbird_dna.tasks.density.byte_lm_files import (
+    masked_checksum,
+    read_c4,
+    read_cifar10,
+    read_imagenet64,
+    read_wiki40b,
+)
 from tests.tasks.density import public_files as form
 
 TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]

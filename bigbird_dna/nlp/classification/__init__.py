@@ -1,1 +1,0 @@
-"""Classification of documents and of pairs of sentences, from [CLS] (App. E.4)."""

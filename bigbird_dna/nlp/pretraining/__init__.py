@@ -1,1 +1,0 @@
-"""Masked-language modelling on documents, in bits per character (App. E.1)."""

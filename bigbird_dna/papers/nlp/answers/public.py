@@ -1,0 +1,250 @@
+"""The public forms of HotpotQA, Natural Questions, TriviaQA and WikiHop as records.
+
+Files are read one record after the other, each of bounded size; rows of the library `datasets`, which has
+some columns otherwise, are read by the same functions.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.errors import ConfigError, DataError, error_text
+from bigbird_dna.papers.nlp.answers.metrics import normalized
+from bigbird_dna.papers.nlp.records import LONGEST_LINE, QuestionRecord, checked, read_objects
+from bigbird_dna.papers.nlp.sections import AnswerForm
+
+Row = Mapping[str, Any]
+_PIECE = 1 << 20  # characters read at a time
+
+
+def public_record(form: AnswerForm, row: Row, evidence: Path | None = None) -> dict[str, Any] | None:
+    """A row of the data set that `form` names, as a record; none if nothing can be asked of it.
+
+    `evidence` is the directory of TriviaQA's documents, which its own files name. `DataError` names the
+    key if it is not such a row; `ConfigError` if `form` is span, which is no data set.
+    """
+    if form == "span":
+        raise ConfigError("form span: name files of records, or the form of a data set")
+    try:
+        if form == "triviaqa":
+            return _trivia(row, evidence)
+        forms: dict[AnswerForm, Callable[[Row], dict[str, Any] | None]] = {
+            "hotpotqa": _hotpot,
+            "natural_questions": _natural,
+            "wikihop": _wikihop,
+        }
+        return forms[form](row)
+    except KeyError as error:
+        raise DataError(f"not a row of {form}: it has no {error}") from None
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DataError(f"not a row of {form}: {error_text(error)}") from None
+
+
+def read_public(form: AnswerForm, path: Path) -> Iterator[QuestionRecord]:
+    """The records of a data set's own file, one after the other.
+
+    Of HotpotQA and WikiHop that is a JSON array, of the Natural Questions JSON lines in the simplified form,
+    of TriviaQA a JSON object with the array `Data`, beside whose directory stands `evidence`.
+    `DataError` names file and record: the file is missing or not readable, or a record is not one of the
+    data set.
+    """
+    path, found = Path(path), False
+    evidence = path.parent.parent / "evidence" if form == "triviaqa" else None
+    rows = read_objects(path) if form == "natural_questions" else _members(path, form == "triviaqa")
+    for number, row in rows:
+        try:
+            values = public_record(form, row, evidence)
+        except DataError as error:
+            raise DataError(f"{path}: record {number}: {error}") from None
+        if values is not None:
+            found = True
+            yield checked(values, QuestionRecord, number, path, "record")
+    if not found:
+        raise DataError(f"{path}: holds no record")
+
+
+def _members(path: Path, keyed: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON array with their numbers from 1; `keyed`: it is the value of the key `Data`."""
+    fault = "not readable as JSON"
+    with reading(path, fault, UnicodeDecodeError), path.open(encoding="utf-8") as stream:
+        text = stream.read(_PIECE)
+        begin = text.find('"Data"') if keyed else 0
+        begin = text.find("[", max(begin, 0))
+        if begin < 0 or (keyed and '"Data"' not in text) or (not keyed and text[:begin].strip()):
+            raise DataError(f"{path}: {'has no array Data' if keyed else 'not a JSON array'}")
+        yield from _objects(path, stream, text[begin + 1 :])
+
+
+def _objects(path: Path, stream: TextIO, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    decode, number, ended = json.JSONDecoder().raw_decode, 1, False
+    while True:
+        text = text.lstrip(" \t\r\n,")
+        if text[:1] == "]":
+            return
+        try:
+            values, end = decode(text)
+        except (RecursionError, ValueError) as error:  # broken off, or no JSON
+            if not ended and len(text) <= LONGEST_LINE:
+                more = stream.read(max(_PIECE, len(text)))
+                ended = not more
+                text += more
+                continue
+            why = f"more than {LONGEST_LINE >> 20} MB" if not ended else f"not JSON: {error_text(error)}"
+            raise DataError(f"{path}: record {number}: {why}") from None
+        if not isinstance(values, dict):
+            raise DataError(f"{path}: record {number}: not a JSON object")
+        yield number, values
+        text, number = text[end:], number + 1
+
+
+def _hotpot(row: Row) -> dict[str, Any]:
+    context, told = row["context"], row.get("supporting_facts", ())
+    if isinstance(context, Mapping):  # of the library: columns
+        context = [*zip(context["title"], context["sentences"], strict=True)]
+    if isinstance(told, Mapping):
+        told = [*zip(told["title"], told["sent_id"], strict=True)]
+    paragraphs = [
+        {"title": title, "sentences": [*sentences]} for title, sentences in context if any(sentences)
+    ]
+    numbers = {one["title"]: number for number, one in enumerate(paragraphs)}
+    facts = [
+        (numbers[title], sentence)
+        for title, sentence in told
+        if title in numbers and sentence < len(paragraphs[numbers[title]]["sentences"])
+    ]
+    elsewhere = len({(title, sentence) for title, sentence in told}) - len({*facts})
+    record = {
+        "id": str(row.get("_id", row.get("id", ""))),
+        "question": row["question"],
+        "paragraphs": paragraphs,
+        "facts": [{"paragraph": one, "sentence": two} for one, two in facts],
+        **({"facts_elsewhere": elsewhere} if elsewhere else {}),
+    }
+    if "answer" not in row:  # the hidden test set
+        return record
+    answer = row["answer"]
+    if normalized(answer) in ("yes", "no"):
+        return {**record, "type": normalized(answer), "answers": [{"text": answer}]}
+    inside = _in_facts(answer, paragraphs, facts)
+    return {**record, "type": "span", "answers": inside or [{"text": answer}]}
+
+
+def _in_facts(
+    answer: str, paragraphs: list[dict[str, Any]], facts: list[tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """An answer's places in the supporting sentences."""
+    found = []
+    for paragraph, sentence in sorted(set(facts)):
+        sentences = paragraphs[paragraph]["sentences"]
+        before, at = len("".join(sentences[:sentence])), sentences[sentence].find(answer)
+        while at >= 0 and answer:
+            found.append({"text": answer, "paragraph": paragraph, "start": before + at})
+            at = sentences[sentence].find(answer, at + 1)
+    return found
+
+
+def _wikihop(row: Row) -> dict[str, Any]:
+    answers = [{"text": row["answer"]}] if row.get("answer") else []
+    return {
+        "id": str(row.get("id", "")),
+        "question": row.get("query", row.get("question")).replace("_", " "),
+        "paragraphs": [{"sentences": [text]} for text in row["supports"] if text],
+        "candidates": [*row["candidates"]],
+        "answers": answers,
+    }
+
+
+def _trivia(row: Row, evidence: Path | None) -> dict[str, Any] | None:
+    if "Question" in row:
+        documents = [*_evidence(row.get("EntityPages", ()), evidence, "wikipedia")]
+        documents += _evidence(row.get("SearchResults", ()), evidence, "web")
+        name, question, answer = row["QuestionId"], row["Question"], row.get("Answer") or {}
+        aliases = [answer.get("Value", ""), *answer.get("Aliases", ())]
+    else:
+        pages, found = row["entity_pages"], row["search_results"]
+        documents = [*zip(pages["title"], pages["wiki_context"], strict=True)]
+        documents += zip(found["title"], found["search_context"], strict=True)
+        name, question, answer = row["question_id"], row["question"], row.get("answer") or {}
+        aliases = [answer.get("value", ""), *answer.get("aliases", ())]
+    paragraphs = [
+        {"title": title, "sentences": text.splitlines(keepends=True)} for title, text in documents if text
+    ]
+    if not paragraphs:
+        return None
+    kept = [one for one in dict.fromkeys(aliases) if one and one != "<unk>"]
+    return {
+        "id": name,
+        "question": question,
+        "paragraphs": paragraphs,
+        "answers": [{"text": one} for one in kept],
+    }
+
+
+def _evidence(pages: Any, evidence: Path | None, kind: str) -> Iterator[tuple[str, str]]:
+    """Titles and texts of the documents that a question names."""
+    for page in pages:
+        name = Path(page["Filename"])
+        if evidence is None or name.is_absolute() or ".." in name.parts:
+            raise DataError(
+                f"its document {page['Filename']!r:.80} is not the name of a file of the evidence"
+            )
+        path = evidence / kind / name
+        with reading(path, "not readable as text", UnicodeDecodeError), path.open(encoding="utf-8") as stream:
+            text = stream.read(LONGEST_LINE + 1)
+        if len(text) > LONGEST_LINE:
+            raise DataError(f"{path}: more than {LONGEST_LINE >> 20} MB")
+        yield page.get("Title", ""), text
+
+
+class _Tokens:
+    """Tokens of a page of the Natural Questions; those of its markup have no text."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = text.split(" ")
+
+    def text(self, first: int, end: int) -> str:
+        """Tokens `first … end` without markup, blanks between them."""
+        return " ".join(one for one in self.tokens[first:end] if not _is_markup(one))
+
+
+def _is_markup(token: str) -> bool:
+    return not token or (token[0] == "<" and token[-1] == ">")
+
+
+def _natural(row: Row) -> dict[str, Any] | None:
+    page = _Tokens(row["document_text"])
+    bounds = [
+        (one["start_token"], one["end_token"]) for one in row["long_answer_candidates"] if one["top_level"]
+    ]
+    bounds = [(first, end) for first, end in bounds if page.text(first, end)]
+    if not bounds:
+        return None
+    annotations = [_annotation(one, page, bounds) for one in row.get("annotations", ())]
+    record = {
+        "id": str(row["example_id"]),
+        "question": row["question_text"],
+        "paragraphs": [{"sentences": [page.text(first, end)]} for first, end in bounds],
+    }
+    if not annotations:
+        return record
+    chosen = next((one for one in annotations if one["type"] != "null"), annotations[0])
+    return {**record, **chosen, **({"annotations": annotations} if len(annotations) > 1 else {})}
+
+
+def _annotation(given: Row, page: _Tokens, bounds: list[tuple[int, int]]) -> dict[str, Any]:
+    """An annotation by numbers of paragraphs; one inside a table or list stands for the whole of it."""
+    first = given["long_answer"]["start_token"]
+    paragraph = next((n for n, (begin, end) in enumerate(bounds) if begin <= first < end), None)
+    if first < 0 or paragraph is None:
+        return {"type": "null"}
+    answers = []
+    for one in given["short_answers"]:
+        text = page.text(one["start_token"], one["end_token"])
+        before = page.text(bounds[paragraph][0], one["start_token"])
+        if text:
+            answers.append({"text": text, "paragraph": paragraph, "start": len(before) + bool(before)})
+    verdict = given["yes_no_answer"].lower()
+    kind = verdict if verdict in ("yes", "no") else "short" if answers else "long"
+    return {"type": kind, "long_answer": paragraph, "answers": answers}

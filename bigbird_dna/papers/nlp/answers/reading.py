@@ -1,0 +1,234 @@
+"""A network reads every window of a record; the best answer is what the windows say together."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bigbird_dna.papers.nlp.answers.documents import (
+    TITLE,
+    TokenizedRecord,
+    TokenSpan,
+    Window,
+    WindowInput,
+    collate,
+    header,
+    make_row,
+    network_input,
+    read_document,
+    windows,
+)
+from bigbird_dna.papers.nlp.answers.network import AnswerNetwork, LongAnswersSettings
+from bigbird_dna.papers.nlp.records import QuestionRecord
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import on_device
+
+BEGINNINGS = 20
+"""Tokens of a window where an answer is tried to begin: those that score best."""
+
+Scores = NDArray[np.floating]
+
+
+@dataclass(eq=False)
+class WindowScores:
+    """What the network says of a window, as its output without padding."""
+
+    window: Window
+    row: WindowInput
+    marks: Scores  # (L, 2 or 4)
+    types: Scores  # (types,)
+    anchors: Scores  # (A,)
+
+
+@dataclass(eq=False)
+class DecodedAnswer:
+    """A prediction; scores are sums of logits above those of [CLS], which stands for no answer.
+
+    Where there are long answers, `span` and `type` belong to `long`.
+    """
+
+    span: TokenSpan | None = None
+    score: float = -np.inf
+    long: int | None = None
+    long_score: float = -np.inf
+    type: str | None = None
+    facts: list[tuple[int, int]] = field(default_factory=list)
+    candidate: int | None = None
+
+
+def best_span(
+    document: TokenizedRecord, window: Window, start: Scores, end: Scores, most_words: int
+) -> tuple[TokenSpan, float] | None:
+    """The best span of a window's context, of one paragraph and at most `most_words` words; with its score.
+
+    `start` and `end` are scores of the context's tokens alone; of equal ones the first counts. None: the
+    window holds titles alone.
+    """
+    here = slice(window.begin, window.end)
+    paragraph, words = document.paragraph[here], document.last_word[here]
+    first_word = document.first_word[here]
+    open_ = document.sentence[here] != TITLE
+    if not open_.any():
+        return None
+    starts = np.where(open_, start, -np.inf)
+    best: tuple[TokenSpan, float] | None = None
+    for first in np.argsort(-starts, kind="stable")[:BEGINNINGS]:
+        if not open_[first]:
+            break
+        far = np.flatnonzero(
+            (paragraph[first:] != paragraph[first]) | (words[first:] - first_word[first] >= most_words)
+        )
+        stop = first + int(far[0]) if len(far) else len(starts)
+        if stop == first:  # a word of more pieces than one, of which this is a later one
+            continue
+        last = first + int(end[first:stop].argmax())
+        score = float(starts[first] + end[last])
+        if best is None or score > best[1]:
+            best = TokenSpan(window.begin + int(first), window.begin + last), score
+    return best
+
+
+def answer(
+    document: TokenizedRecord, scored: list[WindowScores], settings: LongAnswersSettings
+) -> DecodedAnswer:
+    """What all windows of a document say together: the best span, facts by their best score, and so on."""
+    said = DecodedAnswer()
+    sums: dict[tuple[int, int], list[float]] = {}
+    types = np.zeros(len(settings.types))
+    for one in scored:
+        for name, value in zip(one.row.anchor_of, one.anchors, strict=True):
+            sums.setdefault(name, []).append(float(value))
+        if settings.form == "hotpotqa":
+            types += one.types
+        _marked(document, one, settings, said)
+    if settings.form == "hotpotqa":
+        said.type = settings.types[int(types.argmax())]
+        said.facts = sorted(name for name, values in sums.items() if max(values) > 0)
+    if settings.form == "wikihop" and sums:
+        said.candidate = max(sums, key=lambda name: sum(sums[name]))[0]
+    if settings.unanswerable and said.score < 0:
+        said.span = None
+    return said
+
+
+def _marked(
+    document: TokenizedRecord, one: WindowScores, settings: LongAnswersSettings, said: DecodedAnswer
+) -> None:
+    """Keep a window's best span, or its best long answer, where it is better than those before."""
+    if settings.form == "wikihop" or not len(one.marks):
+        return
+    if settings.form == "natural_questions":
+        _long(document, one, settings, said)
+        return
+    found = _span(document, one, one.window, settings)
+    if found is not None and found[1] > said.score:
+        said.span, said.score = found
+
+
+def _long(
+    document: TokenizedRecord, one: WindowScores, settings: LongAnswersSettings, said: DecodedAnswer
+) -> None:
+    """Keep a window's best long answer, with the type and the best span that the window has for it.
+
+    As the data set has it, a short answer stands in the long one.
+    """
+    nothing = float(one.marks[0, 2:].astype(np.float64).sum())
+    shift = one.row.asked - one.window.begin
+    for paragraph in np.unique(document.paragraph[one.window.begin : one.window.end]):
+        tokens = np.flatnonzero((document.paragraph == paragraph) & (document.sentence != TITLE))
+        if not len(tokens) or tokens[0] < one.window.begin or tokens[-1] >= one.window.end:
+            continue
+        part = Window(int(tokens[0]), int(tokens[-1]) + 1)
+        ends = np.array([one.marks[part.begin + shift, 2], one.marks[part.end - 1 + shift, 3]], np.float64)
+        score = float(ends.sum()) - nothing
+        if score > said.long_score:
+            said.long, said.long_score = int(paragraph), score
+            said.type = settings.types[int(one.types.argmax())]
+            said.span, said.score = _span(document, one, part, settings) or (None, -np.inf)
+
+
+def _span(
+    document: TokenizedRecord, one: WindowScores, part: Window, settings: LongAnswersSettings
+) -> tuple[TokenSpan, float] | None:
+    """The best span of a part of a window, with its score above that of no answer."""
+    shift = one.row.asked - one.window.begin
+    marks = one.marks[part.begin + shift : part.end + shift, :2].astype(np.float64)
+    found = best_span(document, part, marks[:, 0], marks[:, 1], settings.answer_words)
+    nothing = one.marks[0].astype(np.float64)
+    return found and (found[0], found[1] - float(nothing[0] + nothing[1]))
+
+
+_NONE = np.zeros((0,), np.float32)
+
+
+def read_answers(
+    network: AnswerNetwork,
+    records: Sequence[QuestionRecord],
+    tokenizer: Tokenizer,
+    settings: LongAnswersSettings,
+    device: torch.device,
+    batch_size: int,
+) -> Iterator[dict[str, Any]]:
+    """What is predicted for each record, as lines of a file have it."""
+    for record in records:
+        document = read_document(record, tokenizer, settings.question_tokens)
+        with torch.inference_mode():
+            scored = [*_scored(network, document, tokenizer, settings, device, batch_size)]
+        yield _line(document, answer(document, scored, settings), settings)
+
+
+def _scored(
+    network: AnswerNetwork,
+    document: TokenizedRecord,
+    tokenizer: Tokenizer,
+    settings: LongAnswersSettings,
+    device: torch.device,
+    batch_size: int,
+) -> Iterator[WindowScores]:
+    taken = len(header(document, tokenizer)[0])
+    extra = network.encoder.config.extra_globals
+    each = iter(windows(document, settings.length, settings.stride, taken))
+    while some := [*islice(each, batch_size)]:
+        rows = [make_row(document, window, tokenizer, settings, extra) for window in some]
+        batch = on_device(collate(rows, tokenizer.pad_id), device)
+        found = [
+            None if part is None else part.float().cpu().numpy() for part in network(*network_input(batch))
+        ]
+        marks, types, anchors = found
+        assert marks is not None
+        for number, (window, row) in enumerate(zip(some, rows, strict=True)):
+            yield WindowScores(
+                window,
+                row,
+                marks[number, : len(row.ids)],
+                _NONE if types is None else types[number],
+                _NONE if anchors is None else anchors[number, : len(row.anchors)],
+            )
+
+
+def _line(document: TokenizedRecord, said: DecodedAnswer, settings: LongAnswersSettings) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": document.record.id, "answer": ""}
+    if settings.form == "wikihop":
+        if said.candidate is not None:
+            found["answer"] = document.record.candidates[said.candidate]
+        return found
+    if said.span is not None:
+        place = said.span.first
+        found |= {
+            "answer": document.text(said.span),
+            "paragraph": int(document.paragraph[place]),
+            "start": int(document.start[place]),
+            "score": said.score,
+        }
+    if settings.form == "hotpotqa":
+        if said.type in ("yes", "no"):
+            found = {"id": document.record.id, "answer": said.type}
+        found |= {"type": said.type, "facts": [list(fact) for fact in said.facts]}
+    if settings.form == "natural_questions":
+        found |= {"type": said.type or "null", "long_answer": said.long}
+        found["long_score"] = said.long_score if said.long is not None else None
+    return found

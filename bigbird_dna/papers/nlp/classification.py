@@ -1,0 +1,334 @@
+"""Classification of documents and of pairs of sentences from [CLS]: training, prediction, figures (App. E.4).
+
+Figures follow scikit-learn's and SciPy's definitions, which are GLUE's.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.errors import ConfigError, DataError, ModelError
+from bigbird_dna.model.batching import pad, run_rows
+from bigbird_dna.model.directory import load
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.settings import ClassificationSettings
+from bigbird_dna.papers.nlp.generated import generate_documents
+from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
+from bigbird_dna.papers.nlp.sections import ClassificationTaskConfig, GeneratedConfig
+from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining, check_length
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.distributed import World
+
+
+def class_metrics(true: Sequence[str], predicted: Sequence[str], positive: str | None) -> Metrics:
+    """Accuracy, micro-averaged F1 and Matthews' correlation; F1 of one class where there are two.
+
+    `positive` is the class whose F1 it is; none: the last by name, as of GLUE's "0" and "1". With one class
+    only, Matthews' correlation is 0 by definition; F1 of a class that is neither there nor predicted is 0.
+    """
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+    classes = sorted({*true, *predicted})
+    figures: dict[str, float | None] = {
+        "accuracy": float(accuracy_score(true, predicted)),
+        "micro_f1": float(f1_score(true, predicted, average="micro", zero_division=0)),
+        "matthews": float(matthews_corrcoef(true, predicted)) if len(classes) > 1 else 0.0,
+    }
+    if positive is None and len(classes) == 2:
+        positive = classes[-1]
+    if positive is not None:
+        mine = [[name == positive for name in names] for names in (true, predicted)]
+        figures["f1"] = float(f1_score(*mine, zero_division=0))
+    return figures
+
+
+def score_metrics(true: Sequence[float], predicted: Sequence[float]) -> Metrics:
+    """Pearson's and Spearman's correlations, ties having mean ranks; None where one side is all the same."""
+    from scipy.stats import pearsonr, spearmanr
+
+    if len(true) < 2 or min(len({*true}), len({*predicted})) < 2:
+        return {"pearson": None, "spearman": None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of values that are nearly the same: told by the figure
+        found: list[Any] = [pearsonr(true, predicted), spearmanr(true, predicted)]
+    values = [float(one.statistic) for one in found]
+    return {
+        name: value if value == value else None
+        for name, value in zip(("pearson", "spearman"), values, strict=True)
+    }
+
+
+Ids = NDArray[np.int32]
+
+
+class TextRows(NamedTuple):
+    """Token ids of records, and how many of each row's tokens belong to the first text."""
+
+    ids: list[Ids]
+    firsts: NDArray[np.int64]  # (N,)
+
+    def segments(self, chosen: NDArray[np.integer], width: int) -> Tensor:
+        """0 for the first text, 1 for the second, of some rows (n, width)."""
+        return (torch.arange(width)[None] >= torch.from_numpy(self.firsts[chosen])[:, None]).long()
+
+
+def text_rows(tokenizer: Tokenizer, records: Sequence[ClassificationRecord], length: int) -> TextRows:
+    """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP], of at most `length` tokens.
+
+    What is too long loses its end: of a pair the longer one, token by token.
+    """
+    rows, firsts = [], []
+    specials = tokenizer.specials
+    for record in records:
+        a = tokenizer.encode(record.text)
+        if record.pair is None:
+            body = a[: length - 2]
+            rows.append(np.concatenate([[specials.cls], body, [specials.sep]]).astype(np.int32))
+            firsts.append(len(body) + 2)
+            continue
+        b = tokenizer.encode(record.pair)
+        short, room = min(len(a), len(b)), length - 3
+        most = max(room - short, room - room // 2)  # what the longer one may keep
+        kept_a, kept_b = (a[: min(len(a), most)], b[: min(len(b), most)])
+        kept_b = kept_b[: room - len(kept_a)]
+        rows.append(
+            np.concatenate([[specials.cls], kept_a, [specials.sep], kept_b, [specials.sep]]).astype(np.int32)
+        )
+        firsts.append(len(kept_a) + 2)
+    return TextRows(rows, np.array(firsts, np.int64))
+
+
+def outputs_of(
+    network: nn.Module, rows: TextRows, tokenizer: Tokenizer, device: torch.device, batch_size: int
+) -> NDArray[np.float32]:
+    """Logits (N, T) of rows; of each its own, whatever stands beside it."""
+
+    def run(ids: Tensor, lengths: Tensor, chosen: NDArray[np.intp]) -> Tensor:
+        segments = rows.segments(chosen, ids.shape[1]).to(ids.device)
+        return network(ids, lengths, segments)  # type: ignore[no-any-return]
+
+    return run_rows(
+        network, rows.ids, run, pad_id=tokenizer.pad_id, batch_size=batch_size, device=device, empty=(1,)
+    )
+
+
+class ClassificationObjective(RecordsObjective["ClassificationTraining"]):
+    """Cross-entropy of classes, or squared error of scores, as means over the global batch."""
+
+    def __init__(self, training: "ClassificationTraining", world: World) -> None:
+        super().__init__(training, world)
+        self.labels, self.length = training.labels, training.section.length
+        self.targets = targets(self.train, self.labels)
+        self.rows = text_rows(self.tokenizer, self.valid, self.length)
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Records of a training step, in an order drawn for each epoch."""
+        chosen = self.drawn(step, first, count)
+        rows = text_rows(self.tokenizer, [self.train[index] for index in chosen], self.length)
+        ids, lengths = pad(rows.ids, self.tokenizer.pad_id)
+        segments = rows.segments(np.arange(len(chosen)), ids.shape[1])
+        return {
+            "ids": ids,
+            "lengths": lengths,
+            "segments": segments,
+            "targets": torch.from_numpy(self.targets[chosen]),
+        }
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Records."""
+        return {"records": float(len(batch["targets"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean loss over the global batch; of classes in nats."""
+        outputs = network(batch["ids"], batch["lengths"], batch["segments"]).float()
+        if self.labels:
+            loss = F.cross_entropy(outputs, batch["targets"], reduction="sum")
+        else:
+            loss = F.mse_loss(outputs[:, 0], batch["targets"].float(), reduction="sum")
+        return loss / totals["records"]
+
+    def metrics(self, network: nn.Module) -> Metrics:
+        """Metrics of classes, or of scores."""
+        outputs = outputs_of(network, self.rows, self.tokenizer, self.world.device, self.config.batch_size)
+        if not self.labels:
+            return score_metrics(targets(self.valid, ()).tolist(), outputs[:, 0].tolist())
+        predicted = [self.labels[index] for index in outputs.argmax(1)]
+        true = [str(record.label) for record in self.valid]
+        return class_metrics(true, predicted, self.training.section.positive)
+
+
+def targets(records: Sequence[ClassificationRecord], labels: Sequence[str]) -> NDArray[np.generic]:
+    """Numbers of the records' classes (N,), or where there are no classes their scores."""
+    if not labels:
+        return np.array([record.score for record in records], np.float64)
+    numbers = {label: number for number, label in enumerate(labels)}
+    return np.array([numbers[str(record.label)] for record in records], np.int64)
+
+
+# Columns of the public data sets: of pairs first, as one of them may be a single text's elsewhere.
+_PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+)
+_TEXTS = ("text", "sentence")
+_LABELS = ("label", "hyperpartisan")
+
+
+class ClassPrediction(Record):
+    """A line of a file of predictions: a class, with the probability of each, or a score."""
+
+    label: str | None = None
+    score: float | None = None
+    probabilities: dict[str, float] | None = None
+
+
+class ClassificationTraining(TextTraining[ClassificationTaskConfig]):
+    """The training of a classifier."""
+
+    objective_type = ClassificationObjective
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The classes of the training records; none where scores are predicted."""
+        if self.section.regression:
+            return ()
+        labels = tuple(sorted({str(record.label) for record in self.records}))
+        if len(labels) == 1:
+            raise DataError(f"{self.paths['train']}: all records are of the class {labels[0]!r}")
+        check_positive(self.section.positive, labels)
+        return labels
+
+    @property
+    def settings(self) -> ClassificationSettings:
+        """Of a classifier with an output a class."""
+        labels, head = self.labels, self.section.head
+        return ClassificationSettings(outputs=len(labels) or 1, labels=labels, pooling="cls", head=head)
+
+    def identity(self) -> dict[str, Any]:
+        """Classes and head, and the length of inputs."""
+        own = {"settings": self.settings.as_json(), "length": self.section.length}
+        return {**super().identity(), **own}
+
+    def check(self) -> None:
+        """Inputs must have room in the encoder."""
+        super().check()
+        check_length(self.section.length, self.encoder)
+
+    def describe(self, network: nn.Module) -> str:
+        """Numbers of records and classes."""
+        return f"{len(self.records):,} records of {len(self.labels) or 'no'} classes"
+
+    def provenance(self) -> dict[str, Any]:
+        """With the length of inputs."""
+        return {**super().provenance(), "length": self.section.length}
+
+
+class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord, ClassPrediction]):
+    """A class, or a score, of each record."""
+
+    kind = "classification"
+    record_type = ClassificationRecord
+    prediction_type = ClassPrediction
+
+    def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A row of IMDb, Yelp-5, Hyperpartisan, arXiv, Patents or GLUE, by its columns."""
+        found: dict[str, Any] = {}
+        for first, second in _PAIRS:
+            if first in row and second in row:
+                found = {"text": row[first], "pair": row[second]}
+                break
+        else:
+            name = next((name for name in _TEXTS if name in row), None)
+            if name is None:
+                raise DataError(f"the data set has none of the columns {', '.join(_TEXTS)}")
+            found = {"text": row[name]}
+        label = next((row[name] for name in _LABELS if name in row), None)
+        if self.section.regression:
+            return found if label is None else {**found, "score": float(label)}
+        # GLUE's test rows have the label -1.
+        if label is None or (type(label) is int and label < 0):
+            return found
+        return {**found, "label": str(label).lower() if isinstance(label, bool) else str(label)}
+
+    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+        """Documents whose class follows from two facts that are far apart."""
+        if self.section.regression:
+            raise ConfigError("regression: generated documents have classes, no scores")
+        return generate_documents(generated, split)
+
+    @property
+    def predicted_key(self) -> str:
+        """The class or the score."""
+        return "score" if self.section.regression else "label"
+
+    def lacking(self, record: ClassificationRecord) -> str | None:
+        """Its class or score."""
+        return self.predicted_key if getattr(record, self.predicted_key) is None else None
+
+    def training(self, train: Path, valid: Path) -> ClassificationTraining:
+        """The training of a classifier."""
+        return ClassificationTraining(self, train, valid)
+
+    def open(self, directory: Path) -> Model:
+        """A classifier of ordinary text."""
+        model = load(directory)
+        if not isinstance(model.settings, ClassificationSettings):
+            raise ModelError(f"{directory}: a classification model is needed, this is a {model.task} model")
+        if model.tokenizer.is_dna:
+            raise ModelError(f"{directory}: its tokenizer is one of DNA, not of ordinary text")
+        return model
+
+    def predictions(
+        self,
+        model: Model,
+        records: Sequence[ClassificationRecord],
+        source: Path,
+        device: torch.device,
+        batch_size: int,
+    ) -> Iterator[dict[str, Any]]:
+        """Each record's class with the probability of every class, or its score."""
+        settings = model.settings
+        assert isinstance(settings, ClassificationSettings)
+        rows = text_rows(model.tokenizer, records, min(self.section.length, model.config.positions))
+        outputs = outputs_of(model.network, rows, model.tokenizer, device, batch_size).astype(np.float64)
+        if not settings.labels:
+            for record, row in zip(records, outputs, strict=True):
+                yield {"id": record.id, "score": float(row[0])}
+            return
+        shares = np.exp(outputs - outputs.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        for record, row in zip(records, shares, strict=True):
+            chances = dict(zip(settings.labels, row.tolist(), strict=True))
+            yield {"id": record.id, "label": settings.labels[int(row.argmax())], "probabilities": chances}
+
+    def metrics(
+        self, records: Sequence[ClassificationRecord], predictions: Sequence[ClassPrediction]
+    ) -> Metrics:
+        """Accuracy, micro F1, Matthews' correlation and F1; or Pearson's and Spearman's correlations."""
+        if self.section.regression:
+            scores = [float(record.score or 0.0) for record in records]
+            return score_metrics(scores, [float(one.score or 0.0) for one in predictions])
+        names = [str(record.label) for record in records]
+        found = {name for one in predictions for name in (str(one.label), *(one.probabilities or ()))}
+        check_positive(self.section.positive, sorted({*names, *found}))
+        return class_metrics(names, [str(one.label) for one in predictions], self.section.positive)
+
+
+def check_positive(positive: str | None, labels: Sequence[str]) -> None:
+    """`ConfigError` if the class whose F1 is asked for is not one of these."""
+    if positive is not None and positive not in labels:
+        raise ConfigError(f"positive {positive!r} is not one of {', '.join(labels)}")
+
+
+TASK = TextClassification

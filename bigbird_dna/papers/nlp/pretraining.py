@@ -1,0 +1,310 @@
+"""Masked-language modelling on documents: training, and bits per character beside simple predictors'.
+
+Documents are tokens, with the characters that each token stands for.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bigbird_dna.baselines.ngram import KneserNey
+from bigbird_dna.baselines.tokens import MaskedTokens as HiddenTokens
+from bigbird_dna.baselines.tokens import evenly, fit_token_models
+from bigbird_dna.console import log, progress
+from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.model.directory import load_pretrained
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.inference import choose_device
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.papers.nlp.records import TextRecord, read_objects, read_records
+from bigbird_dna.papers.nlp.sections import GeneratedConfig, PretrainingTaskConfig, TextPretrainingConfig
+from bigbird_dna.papers.nlp.task import Metrics, TextTask, TextTraining
+from bigbird_dna.pretraining.baselines import hidden_in_documents
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.tasks.pretraining.task import PretrainingObjective, begin_with_counts
+from bigbird_dna.tokens.interface import TextPieces, Tokenizer
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import TrainingResult
+
+
+class TextTokens(NamedTuple):
+    """Tokens of a file of documents; what pretraining asks of a token store. N tokens, D documents."""
+
+    directory: Path  # the file, which errors name
+    tokens: NDArray[np.uint32]  # (N,)
+    widths: NDArray[np.int64]  # (N,) characters of each; a document's add up to its text
+    sentences: NDArray[np.int64]  # (D + 1,) where documents begin, and the end
+    texts: tuple[str, ...]  # (D,)
+
+    @property
+    def documents(self) -> NDArray[np.int64]:
+        """Every document is one sentence."""
+        return np.arange(len(self.sentences))
+
+    def each(self) -> list[NDArray[np.integer]]:
+        """The tokens of each document."""
+        return [self.tokens[start:end] for start, end in pairwise(self.sentences.tolist())]
+
+
+def tokenize_records(path: Path, tokenizer: Tokenizer) -> TextTokens:
+    """The documents of a file as tokens, all in memory: 12 bytes a token, and the text.
+
+    `DataError` as of `read_records`, or if no document has a token.
+    """
+    tokens, widths, lengths, texts = [], [], [], []
+    for record in progress(read_records(path, TextRecord), "tokens of documents", None):
+        pieces = tokenizer.text_pieces(record.text)
+        tokens.append(pieces.ids.astype(np.uint32))
+        widths.append(characters(pieces, len(record.text)))
+        lengths.append(len(pieces.ids))
+        texts.append(record.text)
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    if not bounds[-1]:
+        raise DataError(f"{path}: its documents have no tokens")
+    return TextTokens(path, np.concatenate(tokens), np.concatenate(widths), bounds, tuple(texts))
+
+
+def characters(pieces: TextPieces, length: int) -> NDArray[np.int64]:
+    """Characters that each token adds to those before it (n,); they add up to the text's `length`.
+
+    White space that a tokenizer leaves out counts to the token behind it, at the end to the last one. Of a
+    character that several tokens share, the first has it.
+    """
+    ends = np.maximum.accumulate(pieces.ends) if len(pieces.ends) else pieces.ends
+    ends = ends.astype(np.int64)
+    if len(ends):
+        ends[-1] = length
+    return np.diff(ends, prepend=0)
+
+
+class CharacterBits(NamedTuple):
+    """Bits of tokens by the characters that they stand for, all characters before them being known."""
+
+    orders: dict[int, float]  # bits per character of the validation documents, by order
+    order: int  # the best of them
+    tokens: NDArray[np.float64]  # (N,) bits of each token of the judged documents
+    per_character: float  # over all characters of the judged documents
+
+
+def character_ngram(train: TextTokens, valid: TextTokens, judged: TextTokens, longest: int) -> CharacterBits:
+    """Fit Kneser–Ney n-grams of characters, choose the order on `valid`, and judge.
+
+    Letters that the training text hasn't got are one letter more. It reads from the left: a masked-token
+    model sees both sides, but not the other hidden tokens, which this one does see.
+    """
+    alphabet = {letter: index for index, letter in enumerate(sorted(set().union(*train.texts)))}
+    model = KneserNey(longest, len(alphabet) + 1)
+    learnt, chosen, asked = (_codes(part.texts, alphabet) for part in (train, valid, judged))
+    orders: dict[int, float] = {}
+    best = None
+    for fitted in model.fitted_orders(learnt):
+        orders[fitted.order] = float(
+            -np.concatenate([fitted.log2_probabilities(text) for text in chosen]).mean()
+        )
+        if orders[fitted.order] == min(orders.values()):
+            best = fitted
+    assert best is not None
+    bits = [-best.log2_probabilities(text) for text in asked]
+    each = []
+    for text, (start, end) in zip(bits, pairwise(judged.sentences.tolist()), strict=True):
+        ends = np.concatenate([[0], np.cumsum(judged.widths[start:end])])
+        each.append(np.diff(np.concatenate([[0.0], np.cumsum(text)])[ends]))
+    return CharacterBits(orders, best.order, np.concatenate(each), float(np.concatenate(bits).mean()))
+
+
+def _codes(texts: Sequence[str], alphabet: dict[str, int]) -> list[NDArray[np.int32]]:
+    other = len(alphabet)
+    return [np.array([alphabet.get(letter, other) for letter in text], np.int32) for text in texts]
+
+
+class TextObjective(PretrainingObjective):
+    """The objective of pretraining, whose bits are of the characters that hidden tokens stand for."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: TextTokens,
+        valid: TextTokens,
+        config: TextPretrainingConfig,
+        world: World,
+    ) -> None:
+        super().__init__(tokenizer, train, valid, config, world, widths=valid.widths)
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Bits per character and accuracy over held-out tokens, always the same."""
+        figures = super().evaluate(network)
+        return {"bits_per_character": figures.pop("bits_per_base"), **figures}
+
+    metrics = evaluate
+
+
+MEMORY = 2 << 30  # bytes for n-grams over tokens
+CHOOSING = 2000  # hidden validation tokens that orders are chosen on
+TOLD_TOKENS = 200_000  # of inputs with one hidden token each
+
+
+class MaskedTextTraining(TextTraining[PretrainingTaskConfig]):
+    """The training of a pretrained model."""
+
+    @cached_property
+    def tokens(self) -> dict[str, TextTokens]:
+        """The documents of both files."""
+        return {name: tokenize_records(path, self.tokenizer) for name, path in self.paths.items()}
+
+    @property
+    def records(self) -> Sequence[str]:
+        """The documents that are learnt from."""
+        return self.tokens["train"].texts
+
+    config: TextPretrainingConfig
+
+    def check(self) -> None:
+        """Inputs must have room in the encoder, and be of one document."""
+        if self.config.next_sentence:
+            raise ConfigError("training.next_sentence: documents of text are learnt without next sentences")
+        tokens, positions = self.config.sequence_tokens, self.encoder.positions
+        if tokens > positions:
+            raise ConfigError(f"training.sequence_tokens {tokens} is above encoder.positions {positions}")
+
+    @property
+    def settings(self) -> PretrainingSettings:
+        """Of masked tokens alone."""
+        return PretrainingSettings(next_sentence=False)
+
+    def initialize(self, network: nn.Module) -> None:
+        """The weights that are given, or counts of tokens, if the configuration asks for them."""
+        assert isinstance(network, PretrainingNetwork)
+        if not self.start.weights and self.config.initial_embeddings == "neighbours":
+            begin_with_counts(network, self.tokens["train"])
+        super().initialize(network)
+
+    def describe(self, network: nn.Module) -> str:
+        """Numbers of parameters and tokens."""
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        return f"{parameters:,} parameters, {len(self.tokens['train'].tokens):,} training tokens"
+
+    def objective(self, network: nn.Module, world: World) -> TextObjective:
+        """Masked tokens of the documents."""
+        return TextObjective(self.tokenizer, self.tokens["train"], self.tokens["valid"], self.config, world)
+
+    def write(self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics) -> dict[str, Any]:
+        """The model directory."""
+        metrics = super().write(directory, trained, measured)
+        log(f"held out: {measured['bits_per_character']:.4f} bits per character")
+        return metrics
+
+
+class TextPretraining(TextTask[PretrainingTaskConfig, TextRecord, TextRecord]):
+    """Masked tokens of documents; it is the model that is judged, and nothing is predicted."""
+
+    kind = "pretraining"
+    record_type = TextRecord
+
+    def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A document of a public data set, which has it in the column `text`."""
+        text = row.get("text")
+        if not isinstance(text, str):
+            raise DataError("the data set has no column 'text'")
+        return {"text": text} if text.strip() else None
+
+    def generate(self, generated: GeneratedConfig, split: str) -> NoReturn:
+        """`ConfigError`: a language isn't made here."""
+        raise ConfigError(
+            "data.generated: there is no generated text to pretrain on: name files, hub or installed"
+        )
+
+    def training(self, train: Path, valid: Path) -> MaskedTextTraining:
+        """The training of a pretrained model."""
+        return MaskedTextTraining(self, train, valid)
+
+    def predict(self, *_: object) -> NoReturn:
+        """`UsageError`: nothing is predicted."""
+        raise UsageError("a task of kind pretraining predicts no records: use `bigbird-dna nlp evaluate`")
+
+    def evaluate(self, records: Path, predictions: Path) -> dict[str, Any]:
+        """Bits per character of hidden tokens, by the model directory `predictions` and by n-grams.
+
+        N-grams learn from `train.jsonl` beside `records` and are chosen on `valid.jsonl`. Of each predictor
+        there are two figures: all hidden tokens of an input hidden from it; and told the rest, every token
+        but the one in question being known. A character n-gram is told all that stands to the left.
+        """
+        model = load_pretrained(predictions)
+        paths = [records.with_name("train.jsonl"), records.with_name("valid.jsonl"), records]
+        train, valid, judged = (tokenize_records(path, model.tokenizer) for path in paths)
+        length, count = self.section.training.sequence_tokens, self.section.training.evaluation_sequences
+        chosen, hidden = (
+            HeldOut.draw(part, model.tokenizer, length, count, pairs=False, widths=part.widths)
+            for part in (valid, judged)
+        )
+        device = choose_device()
+        network = model.network.to(device).eval()
+        alone, of = hidden.one_at_a_time(TOLD_TOKENS)
+        with torch.inference_mode():
+            bits = hidden.bits(network, model.tokenizer, device)
+            told = alone.bits(network, model.tokenizer, device)
+        letters = character_ngram(train, valid, judged, self.section.character_order)
+        tokens = _token_bits(train, (valid, chosen), (judged, hidden), model.tokenizer, self.section)
+        width, some = hidden.bases.sum(), hidden.bases[of].sum()
+        return {
+            "bits_per_character": float(bits.bits.sum() / width),
+            "masked_accuracy": float(bits.right.mean()),
+            "told_bits_per_character": float(told.bits.sum() / some),
+            "character_ngram": float(letters.tokens[hidden.tokens].sum() / width),
+            "character_ngram_order": letters.order,
+            "character_ngram_of_the_whole_text": letters.per_character,
+            "character_ngram_orders": {str(order): value for order, value in letters.orders.items()},
+            **{
+                name: float(values[of].sum() / some)
+                if name.startswith("told")
+                else float(values.sum() / width)
+                for name, values in tokens.items()
+            },
+            "curve": _curve(predictions / "training.jsonl"),
+            "hidden_tokens": len(hidden.labels),
+            "hidden_characters": int(width),
+            "told_tokens": len(of),
+        }
+
+
+def _curve(log: Path) -> list[tuple[int, float]]:
+    """Steps and bits per character on the documents to watch, of a training log; none where there is none."""
+    if not log.is_file():
+        return []
+    lines = (values for _, values in read_objects(log))
+    return [
+        (int(line["step"]), float(line["evaluation"]["bits_per_character"]))
+        for line in lines
+        if isinstance(line.get("evaluation"), dict) and "bits_per_character" in line["evaluation"]
+    ]
+
+
+def _token_bits(
+    train: TextTokens,
+    valid: tuple[TextTokens, HeldOut],
+    judged: tuple[TextTokens, HeldOut],
+    tokenizer: Tokenizer,
+    settings: PretrainingTaskConfig,
+) -> dict[str, NDArray[np.float64]]:
+    """Bits (M,) of the judged hidden tokens by n-grams over tokens, from the left and of both sides."""
+    validation, asked = (HiddenTokens(*hidden_in_documents(*part)) for part in (valid, judged))
+    count = len(valid[1].labels)
+    chosen = np.asarray(evenly(count, CHOOSING / count))
+    models = fit_token_models(
+        train.each(), validation, chosen, tokenizer, settings.training.ngram_order, MEMORY
+    )
+    found = {}
+    for told, model in models.items():
+        prefix = "told_" if told else ""
+        found[f"{prefix}token_ngram_left"] = model.left_bits(asked, told=told)
+        found[f"{prefix}token_ngram_both_sides"] = model.both_bits(asked, told=told)
+    return found
+
+
+TASK = TextPretraining

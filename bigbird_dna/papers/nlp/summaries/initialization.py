@@ -1,0 +1,385 @@
+"""What the training of a summarizer begins with, and where summarizers are opened from.
+
+A checkpoint of BigBird-Pegasus or a summarizer of ours is taken whole. Of any other model of ours or
+HuggingFace's the encoder is, for the base form; attention to the document is fresh.
+
+No code of a checkpoint is run, and nothing is built on the word of its `config.json`: shapes are compared
+with those of its tensors first.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.errors import ConfigError, ModelError, shortened
+from bigbird_dna.huggingface.configuration import Compatibility, encoder_config
+from bigbird_dna.huggingface.names import check_tensor
+from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
+from bigbird_dna.huggingface.tokenizer_files import special_names
+from bigbird_dna.model.directory import load, make_model
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.weights import check_finite
+from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
+from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
+from bigbird_dna.papers.nlp.summaries.network import PegasusSummarizer, SummariesSettings
+from bigbird_dna.papers.nlp.vocabulary import texts_of
+from bigbird_dna.tokens.interface import Tokenizer, read_content
+from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from bigbird_dna.tokens.text import TextTokenizer
+
+MODEL_TYPE = "bigbird_pegasus"
+ARCHITECTURE = "BigBirdPegasusForConditionalGeneration"
+LAYER_NORM_EPSILON = 1e-5  # not in config.json: the library's
+
+# Its key, that of its BigBird, and what a configuration without the key means.
+_KEYS: tuple[tuple[str, str, Any], ...] = (
+    ("vocab_size", "vocab_size", 96103),
+    ("encoder_layers", "num_hidden_layers", 16),
+    ("d_model", "hidden_size", 1024),
+    ("encoder_attention_heads", "num_attention_heads", 16),
+    ("encoder_ffn_dim", "intermediate_size", 4096),
+    ("max_position_embeddings", "max_position_embeddings", 4096),
+    ("dropout", "hidden_dropout_prob", 0.1),
+    ("attention_dropout", "attention_probs_dropout_prob", 0.0),
+    ("activation_function", "hidden_act", "gelu_new"),
+    ("scale_embedding", "rescale_embeddings", True),
+    ("attention_type", "attention_type", "block_sparse"),
+    ("block_size", "block_size", 64),
+    ("num_random_blocks", "num_random_blocks", 3),
+)
+_DECODER = (
+    ("layers", "decoder_layers", 16),
+    ("heads", "decoder_attention_heads", 16),
+    ("intermediate", "decoder_ffn_dim", 4096),
+)
+_MOST = 1 << 20
+# Names there of one tensor, the first of them HuggingFace's own.
+_TIED = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+_ENCODER_PARTS = {
+    "query": "self_attn.self.query",
+    "key": "self_attn.self.key",
+    "value": "self_attn.self.value",
+    "attention_output": "self_attn.output",
+    "attention_norm": "self_attn_layer_norm",
+    "intermediate": "fc1",
+    "output": "fc2",
+    "output_norm": "final_layer_norm",
+}
+_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+_DECODER_PARTS = {
+    **{f"attention.{ours}": f"self_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
+    **{f"cross.{ours}": f"encoder_attn.{theirs}" for ours, theirs in _PROJECTIONS.items()},
+    "attention_norm": "self_attn_layer_norm",
+    "cross_norm": "encoder_attn_layer_norm",
+    "intermediate": "fc1",
+    "output": "fc2",
+    "output_norm": "final_layer_norm",
+}
+
+
+class ImportedPegasus(NamedTuple):
+    """What a checkpoint directory holds, beside its tokenizer."""
+
+    network: PegasusSummarizer  # in evaluation mode
+    config: EncoderConfig
+    shape: DecoderShape
+    special: SpecialIds
+    search: SearchConfig  # the checkpoint's own, as far as it says
+
+
+def is_pegasus(directory: Path) -> bool:
+    """Whether a directory says that it is a checkpoint of BigBirdPegasus."""
+    path = directory / "config.json"
+    return path.is_file() and read_mapping(path).get("model_type") == MODEL_TYPE
+
+
+def import_pegasus(directory: Path, compatibility: Compatibility = "huggingface") -> ImportedPegasus:
+    """Read a checkpoint: `config.json`, weights as safetensors or PyTorch's, whole or in shards.
+
+    With the compatibility `huggingface` block-sparse attention is as its evaluation computes it, so that
+    logits are equal to its own; with `none` it is the paper's pattern, with random blocks.
+
+    `ModelError` if a file is missing or damaged, a key of the configuration has no counterpart, or a tensor
+    is missing, unexpected or of another shape.
+    """
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{directory}: not a checkpoint directory: config.json is missing")
+    values = read_mapping(path)
+    config, shape = pegasus_config(values, compatibility, str(path))
+    own = directory / "generation_config.json"
+    generation = {**values, **(read_mapping(own) if own.is_file() else {})}
+    special = _special_ids(generation, config.vocabulary, str(path))
+    search = _search(generation, config.positions, str(path))
+    tensors = _join_tied(read_tensors(directory), directory)
+    _check_sizes(tensors, config, shape, directory)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        network = PegasusSummarizer(config, shape)
+    weights = _weights(tensors, network.state_dict(), bool(values.get("use_bias", False)), directory)
+    network.load_state_dict(weights, assign=True)
+    return ImportedPegasus(network.requires_grad_().eval(), config, shape, special, search)
+
+
+def pegasus_config(
+    values: Mapping[str, Any], compatibility: Compatibility, source: str
+) -> tuple[EncoderConfig, DecoderShape]:
+    """Encoder and decoder that a `config.json` describes; `ModelError` names a key without a counterpart."""
+    if values.get("model_type") != MODEL_TYPE:
+        found = shortened(repr(values.get("model_type")))
+        raise ModelError(f"{source}: model_type {found}, not {MODEL_TYPE!r}")
+    if values.get("is_decoder") or values.get("tie_word_embeddings") is False:
+        key = "is_decoder" if values.get("is_decoder") else "tie_word_embeddings"
+        raise ModelError(f"{source}: {key} {values[key]} has no counterpart")
+    translated = {bigbird: values.get(key, default) for key, bigbird, default in _KEYS}
+    translated |= {"model_type": "big_bird", "type_vocab_size": 1, "layer_norm_eps": LAYER_NORM_EPSILON}
+    try:
+        config = encoder_config(translated, compatibility, source)
+    except ModelError as error:
+        text = str(error)
+        for key, bigbird, _ in _KEYS:
+            text = text.replace(f": {bigbird}", f": {key}")
+        raise ModelError(text) from None
+    sizes = {field: values.get(key, default) for field, key, default in _DECODER}
+    for field, key, _ in _DECODER:
+        _check_whole(sizes[field], key, 1, _MOST, source)
+    if config.hidden % sizes["heads"]:
+        found = f"decoder_attention_heads {sizes['heads']}"
+        raise ModelError(f"{source}: {found} don't divide d_model {config.hidden}")
+    return config, DecoderShape(**sizes)
+
+
+def _check_whole(value: Any, key: str, least: int, most: int, source: str) -> None:
+    if type(value) is not int or not least <= value <= most:
+        found = shortened(repr(value))
+        raise ModelError(f"{source}: {key} {found} is not a whole number from {least} to {most:,}")
+
+
+def _special_ids(values: Mapping[str, Any], vocabulary: int, source: str) -> SpecialIds:
+    """Ids by the configuration, or as its class has them."""
+    end = values.get("eos_token_id", 1)
+    end = end[0] if isinstance(end, list) and len(end) == 1 else end
+    ids: dict[str, Any] = {
+        "start": ("decoder_start_token_id", values.get("decoder_start_token_id", 2)),
+        "end": ("eos_token_id", end),
+        "pad": ("pad_token_id", values.get("pad_token_id", 0)),
+    }
+    for field, key in (("forced_first", "forced_bos_token_id"), ("forced_last", "forced_eos_token_id")):
+        if values.get(key) is not None:
+            ids[field] = (key, values[key])
+    for key, value in ids.values():
+        _check_whole(value, key, 0, vocabulary - 1, source)
+    return SpecialIds(**{field: value for field, (_, value) in ids.items()})
+
+
+def _search(values: Mapping[str, Any], positions: int, source: str) -> SearchConfig:
+    """The search that a checkpoint asks for; what it doesn't say has its default there."""
+    keys = {
+        "beams": ("num_beams", 1),
+        "length_penalty": ("length_penalty", 1.0),
+        "early_stopping": ("early_stopping", False),
+        "min_length": ("min_length", 0),
+        "max_length": ("max_length", 20),
+        "no_repeat": ("no_repeat_ngram_size", 0),
+    }
+    found: dict[str, Any] = {field: values.get(key) or default for field, (key, default) in keys.items()}
+    found["length_penalty"] = values.get("length_penalty", 1.0)  # 0 is one
+    for field, value in found.items():
+        if type(value) is int and field == "length_penalty":
+            found[field] = float(value)
+        if type(value) is int and field == "max_length":
+            found[field] = min(value, positions)
+    try:
+        return SearchConfig(**found)
+    except ValidationError as error:
+        first = error.errors()[0]
+    key, value = keys[str(first["loc"][0])][0], shortened(repr(first["input"]))
+    raise ModelError(f"{source}: {key} {value}: {first['msg']}")
+
+
+def _join_tied(tensors: dict[str, StoredTensor], directory: Path) -> dict[str, StoredTensor]:
+    """The tensors with one name for those of the embeddings, which are stored under up to four."""
+    names = [name for name in _TIED if name in tensors]
+    for name in names[1:]:
+        one, other = tensors[names[0]], tensors[name]
+        if one.shape != other.shape or not torch.equal(one.read(), other.read()):
+            raise ModelError(
+                f"{directory}: {name!r} differs from {names[0]!r}: only tied weights have a counterpart"
+            )
+    rest = {name: tensor for name, tensor in tensors.items() if name not in names}
+    return rest | ({_TIED[0]: tensors[names[0]]} if names else {})
+
+
+def _check_sizes(
+    tensors: Mapping[str, StoredTensor], config: EncoderConfig, shape: DecoderShape, directory: Path
+) -> None:
+    """`ModelError` unless the embeddings' sizes and the numbers of layers are those of config.json."""
+    layers = {"encoder": config.layers, "decoder": shape.layers}
+    check_tensor(tensors, _TIED[0], (config.vocabulary, config.hidden), directory)
+    for part, count in layers.items():
+        check_tensor(
+            tensors, f"model.{part}.embed_positions.weight", (config.positions, config.hidden), directory
+        )
+        for index in range(count):
+            check_tensor(tensors, f"model.{part}.layers.{index}.fc2.bias", (config.hidden,), directory)
+
+
+def pegasus_name(name: str) -> str:
+    """The name there of the tensor that is called `name` here."""
+    part, _, kind = name.rpartition(".")
+    if name == "logits_bias":
+        return "final_logits_bias"
+    if part == "token":
+        return _TIED[0]
+    half, _, rest = part.partition(".")
+    if rest in ("position", "norm"):
+        return f"model.{half}.{'embed_positions' if rest == 'position' else 'layernorm_embedding'}.{kind}"
+    _, index, rest = rest.split(".", 2)
+    parts = _ENCODER_PARTS if half == "encoder" else _DECODER_PARTS
+    return f"model.{half}.layers.{index}.{parts[rest]}.{kind}"
+
+
+def _weights(
+    tensors: Mapping[str, StoredTensor], network: Mapping[str, Tensor], biases: bool, directory: Path
+) -> dict[str, Tensor]:
+    """The tensors by their names here; those of attention's biases and of the logits' may be missing."""
+    weights = {}
+    names = {name: pegasus_name(name) for name in network}
+    for name, like in network.items():
+        theirs, shape = names[name], tuple(like.shape)
+        optional = name == "logits_bias" or (not biases and "attn" in theirs and theirs.endswith(".bias"))
+        optional = optional and "layer_norm" not in theirs
+        if theirs not in tensors and optional:
+            weights[name] = torch.zeros(shape)
+            continue
+        check_tensor(tensors, theirs, (1, *shape) if name == "logits_bias" else shape, directory)
+        weights[name] = tensors[theirs].read().float().reshape(shape)
+        check_finite(weights[name], theirs, directory)
+    if further := sorted(tensors.keys() - set(names.values())):
+        found = shortened(repr(further[0]))
+        raise ModelError(f"{directory}: unexpected tensor {found}: {ARCHITECTURE} has no such part")
+    return weights
+
+
+# What a configuration may say otherwise than the summarizer whose weights are taken.
+_FREE = ("dropout", "attention_dropout", "route", "gradient_checkpointing", "initial_heads")
+_PEGASUS_OFFSET = 103  # of ids above those of its SentencePiece file, unless its settings say otherwise
+
+
+def make_start(section: SummariesTaskConfig, train: Path) -> tuple[TextStart, SummariesSettings]:
+    """Read what a training begins with; `train` has the texts that a tokenizer may be learnt from.
+
+    `ConfigError` if the configuration contradicts the model whose weights are taken; `ModelError` if that is
+    damaged, or of a kind that can't be taken.
+    """
+    directory = None if section.start.model is None else Path(section.start.model)
+    if directory is not None and _is_summarizer(directory):
+        check_effect(section.start, ours=not is_pegasus(directory))
+        model = open_summarizer(directory, section.start.compatibility, section.start.tokenizer)
+        assert isinstance(model.settings, SummariesSettings)
+        _check_form(section, model.settings, directory)
+        changes = free_changes(model.config, section.encoder, _FREE, directory)
+        config = EncoderConfig(**{**model.config.model_dump(), **changes})
+        log(f"{directory}: its weights are the start")
+        start = TextStart(
+            config,
+            model.tokenizer,
+            model.network.state_dict(),
+            model.sha256 or _sha256(directory),
+            str(directory),
+        )
+        return start, SummariesSettings(decoder=model.settings.decoder, special=model.settings.special)
+    if directory is not None and section.form == "pegasus":
+        raise ConfigError(f"start.model: {directory} is not a summariser, which the form pegasus begins with")
+    start = make_text_start(section.start, section.encoder, lambda: texts_of(train, "summaries"))
+    special = SpecialIds(start=start.tokenizer.cls_id, end=start.tokenizer.sep_id, pad=start.tokenizer.pad_id)
+    return start, SummariesSettings(decoder=_decoder(section, start.config), special=special)
+
+
+def open_summarizer(
+    directory: Path, compatibility: Compatibility = "huggingface", tokenizer: str | None = None
+) -> Model:
+    """A summarizer's model directory, or a checkpoint of BigBird-Pegasus.
+
+    `compatibility` and `tokenizer` are for a checkpoint: see `import_pegasus`, and a tokenizer file to use
+    instead of its own. `ModelError` if it is neither, or damaged.
+    """
+    if not is_pegasus(directory):
+        model = load(directory)
+        if not isinstance(model.settings, SummariesSettings):
+            raise ModelError(f"{directory}: a summariser is needed, this is a {model.task} model")
+        return model
+    found = import_pegasus(directory, compatibility)
+    pieces = pegasus_tokenizer(directory, found.config.vocabulary, tokenizer)
+    settings = SummariesSettings(decoder=found.shape, special=found.special)
+    return make_model(found.network, pieces, found.config, settings)
+
+
+def pegasus_tokenizer(directory: Path, vocabulary: int, file: str | None) -> Tokenizer:
+    """The tokenizer of a checkpoint: `file`, `tokenizer.json`, or a SentencePiece model that needs no offset.
+
+    Pegasus has no [CLS], [SEP] and [MASK]: where the files name none, its end and its unknown piece do.
+    """
+    names = special_names(directory)
+    settings: dict[str, Any] = {}
+    if (directory / "tokenizer_config.json").is_file():
+        settings = read_mapping(directory / "tokenizer_config.json")
+    end = settings.get("eos_token", "</s>")
+    end = end.get("content") if isinstance(end, dict) else end
+    end = end if isinstance(end, str) else "</s>"
+    unknown = names.setdefault("unk", "<unk>")
+    names = {"pad": "<pad>", "cls": end, "sep": end, "mask": unknown, **names}
+    path = Path(file) if file else directory / "tokenizer.json"
+    if file is None and not path.is_file():
+        path = directory / "spiece.model"
+        if not path.is_file():
+            raise ModelError(f"{directory}: no tokenizer: tokenizer.json and spiece.model are missing")
+        if settings.get("offset", _PEGASUS_OFFSET) != 0:
+            raise ModelError(
+                f"{path}: Pegasus counts its ids from {settings.get('offset', _PEGASUS_OFFSET)}: "
+                "a tokenizer.json is needed"
+            )
+    kind: Any = JsonTokenizer if path.suffix == ".json" else TextTokenizer
+    found: Tokenizer = kind(read_content(path), None, vocabulary, names=names, source=str(path))
+    return found
+
+
+def _is_summarizer(directory: Path) -> bool:
+    path = directory / "config.json"
+    if not path.is_file():
+        return False
+    return is_pegasus(directory) or read_mapping(path).get("task") == SummariesSettings.task
+
+
+def _check_form(settings: SummariesTaskConfig, found: SummariesSettings, directory: Path) -> None:
+    if settings.form != found.form:
+        raise ConfigError(f"form {settings.form}: {directory} is of the form {found.form}")
+    if settings.decoder not in (None, found.decoder):
+        raise ConfigError(f"decoder: {directory} has another ({found.decoder})")
+
+
+def _decoder(settings: SummariesTaskConfig, config: EncoderConfig) -> DecoderShape | None:
+    if settings.form == "base":
+        return None
+    intermediate = config.intermediate or 4 * config.hidden
+    return settings.decoder or DecoderShape(
+        layers=config.layers, heads=config.heads, intermediate=intermediate
+    )
+
+
+def _sha256(directory: Path) -> str:
+    """Of all files of weights of a checkpoint."""
+    files = sorted([*directory.glob("*.safetensors"), *directory.glob("*.bin")])
+    return " ".join(checksum(path) for path in files)

@@ -1,0 +1,302 @@
+"""Both forms of a summarizer, and what its model directory says of it.
+
+The base form: the decoder's weights are the encoder's, but for its attention to the document. After Rothe et
+al. 2020 (arXiv 1907.12461, "share"), as the paper's App. E.5 has it for the base size.
+
+The Pegasus form: LayerNorm before each part and after the last layer, and a decoder of its own. The
+arithmetic is that of HuggingFace's BigBirdPegasus, so that its checkpoints can be read by renaming tensors.
+
+Shapes as in `search`, P positions.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.model.encoder import Encoder, Layer
+from bigbird_dna.model.input_embeddings import initialise
+from bigbird_dna.model.kernels import ACTIVATIONS, Dropout
+from bigbird_dna.model.rotary import Rotation, rotate, rotation
+from bigbird_dna.model.settings import OtherSettings, Task, register_settings
+from bigbird_dna.papers.nlp.sections import DecoderShape, SpecialIds, SummaryForm
+from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Cache, DecoderAttention, presence, split
+
+
+class CrossAttention(nn.Module):
+    """Attention to the document with what stands around it: dropout, residual, LayerNorm."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.attention = DecoderAttention(config.hidden, config.heads, config.attention_dropout)
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, cache: Cache, layer: int) -> Tensor:
+        """Summaries' states (R, T, D) → (R, T, D)."""
+        context = self.attention.to_document(x, cache.memory[layer], cache.present)
+        return self.norm(self.dropout(context, x))  # type: ignore[no-any-return]
+
+
+class SharedSummarizer(BeamDecoder):
+    """Encoder of documents and decoder of summaries in one.
+
+    A layer of the decoder is the encoder's of the same number, with full causal attention in place of the
+    sparse one, and attention to the document between attention and feed-forward. The embeddings are the
+    encoder's, and their transpose gives the logits.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        if config.reversible or config.convolution:
+            key = "reversible" if config.reversible else "convolution"
+            raise ConfigError(f"encoder.{key}: a decoder that shares the encoder's weights can't have it")
+        self.config = config
+        self.encoder = Encoder(config)
+        self.cross = nn.ModuleList([CrossAttention(config) for _ in range(config.layers)])
+        self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
+        initialise(self.cross, config.hidden)
+
+    def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """See `BeamDecoder`."""
+        return self.encoder(ids, lengths)  # type: ignore[no-any-return]
+
+    def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
+        """See `BeamDecoder`."""
+        memory = [part.attention.keys_values(hidden) for part in self.crosses()]
+        return Cache(memory, presence(lengths, hidden))
+
+    def decode(self, ids: Tensor, cache: Cache) -> Tensor:
+        """See `BeamDecoder`."""
+        x = self._embed(ids, cache.tokens)
+        turns = self._turns(cache.tokens, ids.shape[1], x.device)
+        for layer, cross in zip(self.encoder.layers, self.crosses(), strict=True):
+            assert isinstance(layer, Layer)
+            context = _to_past(layer, x, cache, turns)
+            x = layer.attention_norm(layer.dropout(layer.attention_output(context), x))
+            x = cross(x, cache, layer.index)
+            x = layer.output_norm(layer.dropout(layer.inner(x), x))
+        cache.tokens += ids.shape[1]
+        return F.linear(x, self.encoder.embeddings.token.weight, self.logits_bias)
+
+    def crosses(self) -> list[CrossAttention]:
+        """The layers' attention to the document, the first one's first."""
+        return list(self.cross)  # type: ignore[arg-type]
+
+    def _embed(self, ids: Tensor, before: int) -> Tensor:
+        own = self.encoder.embeddings
+        x = own.token(ids) * own.token_scale
+        if own.position is not None:
+            x = x + own.position.weight[before : before + ids.shape[1]]
+        return own.norm(own.dropout(x + own.segment.weight[0]))  # type: ignore[no-any-return]
+
+    def _turns(self, before: int, tokens: int, device: torch.device) -> Rotation | None:
+        config = self.config
+        if config.position != "rotary":
+            return None
+        width = config.hidden // config.heads
+        turns = rotation(before + tokens, width, config.rotary_base, config.rotary_scale, device)
+        return Rotation(turns.cos[before:], turns.sin[before:])
+
+
+def _to_past(layer: Layer, x: Tensor, cache: Cache, turns: Rotation | None) -> Tensor:
+    """Full causal attention by the projections of an encoder's layer, (R, T, D) → (R, T, D)."""
+    parts = (layer.query, layer.key or layer.query, layer.value)
+    q, k, v = (split(part(x), layer.heads) for part in parts)
+    if turns is not None:
+        q, k = rotate(q, turns), rotate(k, turns)
+    return cache.attend(layer.index, q, k, v, layer.attention_dropout if layer.training else 0.0)
+
+
+class PegasusLayer(Layer):
+    """A layer of the encoder, with LayerNorm before its two parts."""
+
+    def forward(
+        self, x: Tensor, lengths: Tensor | None, turns: Rotation | None = None, owners: Tensor | None = None
+    ) -> Tensor:
+        """As `Layer.forward`."""
+        context = self.attended(self.attention_norm(x), lengths, turns, owners)
+        x = self.dropout(self.attention_output(context.transpose(1, 2).flatten(2)), x)
+        return self.dropout(self.inner(self.output_norm(x)), x)  # type: ignore[no-any-return]
+
+
+class PegasusEncoder(nn.Module):
+    """Embeddings of documents (B, L, D) to hidden states."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.position = nn.Embedding(config.positions, config.hidden)
+        self.layers = nn.ModuleList([PegasusLayer(config, index) for index in range(config.layers)])
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Hidden states (B, L, D) of embedded tokens; `lengths` (B,) are the true ones of padded rows."""
+        if x.shape[1] > len(self.position.weight):
+            limit = len(self.position.weight)
+            raise ValueError(f"{x.shape[1]} tokens are more than the encoder's {limit} positions")
+        lengths = None if lengths is None else lengths.cpu()
+        x = self.dropout(x + self.position.weight[: x.shape[1]])
+        for layer in self.layers:
+            x = layer(x, lengths)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class PegasusDecoderLayer(nn.Module):
+    """Attention to the summary so far, attention to the document, feed-forward."""
+
+    def __init__(self, config: EncoderConfig, shape: DecoderShape, index: int) -> None:
+        super().__init__()
+        hidden, epsilon, inner = config.hidden, config.layer_norm_epsilon, shape.intermediate
+        self.index, self.activation = index, config.activation
+        self.attention = DecoderAttention(hidden, shape.heads, config.attention_dropout)
+        self.attention_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.cross = DecoderAttention(hidden, shape.heads, config.attention_dropout)
+        self.cross_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.intermediate = nn.Linear(hidden, inner)
+        self.output = nn.Linear(inner, hidden)
+        self.output_norm = nn.LayerNorm(hidden, eps=epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, cache: Cache) -> Tensor:
+        """Summaries' states (R, T, D) → (R, T, D)."""
+        x = self.dropout(self.attention.to_past(self.attention_norm(x), cache, self.index), x)
+        context = self.cross.to_document(self.cross_norm(x), cache.memory[self.index], cache.present)
+        x = self.dropout(context, x)
+        inner = ACTIVATIONS[self.activation](self.intermediate(self.output_norm(x)))
+        return self.dropout(self.output(inner), x)  # type: ignore[no-any-return]
+
+
+class PegasusDecoder(nn.Module):
+    """Embeddings of summaries to hidden states."""
+
+    def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
+        super().__init__()
+        self.position = nn.Embedding(config.positions, config.hidden)
+        layers = [PegasusDecoderLayer(config, shape, index) for index in range(shape.layers)]
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(config.hidden, eps=config.layer_norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def parts(self) -> list[PegasusDecoderLayer]:
+        """The layers, the first one first."""
+        return list(self.layers)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, cache: Cache) -> Tensor:
+        """Hidden states (R, T, D) of embedded tokens, which follow those in `cache`."""
+        before = cache.tokens
+        x = self.dropout(x + self.position.weight[before : before + x.shape[1]])
+        for layer in self.layers:
+            x = layer(x, cache)
+        cache.tokens += x.shape[1]
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class PegasusSummarizer(BeamDecoder):
+    """Encoder and decoder, which share nothing but the embeddings; their transpose gives the logits.
+
+    Fresh positions are Pegasus' sinusoids; they are learnt like the rest.
+    """
+
+    def __init__(self, config: EncoderConfig, shape: DecoderShape) -> None:
+        super().__init__()
+        for key in ("reversible", "convolution", "extra_globals", "relative_radius"):
+            if getattr(config, key):
+                raise ConfigError(f"encoder.{key}: the Pegasus form of a summariser can't have it")
+        if config.position != "learned":
+            raise ConfigError(f"encoder.position {config.position}: the Pegasus form has learned ones only")
+        if config.hidden % shape.heads:
+            raise ConfigError(f"decoder heads {shape.heads} don't divide encoder.hidden {config.hidden}")
+        self.config = config
+        self.token = nn.Embedding(config.vocabulary, config.hidden)
+        self.token_scale = math.sqrt(config.hidden) if config.rescale_embeddings else 1.0
+        self.encoder = PegasusEncoder(config)
+        self.decoder = PegasusDecoder(config, shape)
+        self.logits_bias = nn.Parameter(torch.zeros(config.vocabulary))
+        initialise(self, config.hidden)
+        with torch.no_grad():
+            for part in (self.encoder, self.decoder):
+                part.position.weight.copy_(pegasus_positions(config.positions, config.hidden))
+
+    def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """See `BeamDecoder`."""
+        return self.encoder(self.token(ids) * self.token_scale, lengths)  # type: ignore[no-any-return]
+
+    def begin(self, hidden: Tensor, lengths: Tensor | None = None) -> Cache:
+        """See `BeamDecoder`."""
+        memory = [layer.cross.keys_values(hidden) for layer in self.decoder.parts()]
+        return Cache(memory, presence(lengths, hidden))
+
+    def decode(self, ids: Tensor, cache: Cache) -> Tensor:
+        """See `BeamDecoder`."""
+        x = self.decoder(self.token(ids) * self.token_scale, cache)
+        return F.linear(x, self.token.weight, self.logits_bias)
+
+
+def pegasus_positions(positions: int, hidden: int) -> Tensor:
+    """Sinusoids (P, D) in Pegasus' layout: all sines first, then all cosines (Zhang et al. 2020)."""
+    half = -(-hidden // 2)
+    rates = 10_000.0 ** (-2 * torch.arange(half, dtype=torch.float64) / hidden)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()[:, : hidden - half]], dim=1).float()
+
+
+Summarizer = SharedSummarizer | PegasusSummarizer
+
+MATCHING = 2.0
+"""What queries are multiplied by where attention to the document begins by matching tokens. Chosen on the
+generated task: 1 learns it in twice the steps."""
+
+
+class SummariesSettings(OtherSettings):
+    """Of a summarizer; one without `decoder` is of the base form."""
+
+    task: ClassVar[Task] = "summaries"
+    decoder: DecoderShape | None = None
+    special: SpecialIds
+
+    @property
+    def form(self) -> SummaryForm:
+        """Whether the decoder is one of its own."""
+        return "base" if self.decoder is None else "pegasus"
+
+    def build(self, config: EncoderConfig) -> Summarizer:
+        """The network with fresh weights."""
+        if self.decoder is None:
+            return SharedSummarizer(config)
+        return PegasusSummarizer(config, self.decoder)
+
+    def layers(self, config: EncoderConfig) -> int:
+        """Of encoder and decoder, as far as they have tensors of their own."""
+        return config.layers + (config.layers if self.decoder is None else self.decoder.layers)
+
+
+register_settings(SummariesSettings)
+
+
+def match_tokens(network: nn.Module) -> None:
+    """Let fresh attention to the document begin by looking at tokens like the summary's last one.
+
+    Queries and keys are one random turn of the states, so that a head's scores grow with the likeness of part
+    of them; values and output are that turn and its inverse, so that what is attended to arrives as it was.
+    Encoder and decoder share their embeddings: like tokens have like states. What the encoder knows of a
+    token's neighbours is then at hand from the first step, and copying a passage is a matter of reading it.
+    """
+    for part in network.modules():
+        if isinstance(part, SharedSummarizer):
+            crosses = [layer.attention for layer in part.crosses()]
+        elif isinstance(part, PegasusSummarizer):
+            crosses = [layer.cross for layer in part.decoder.parts()]
+        else:
+            continue
+        for cross in crosses:
+            with torch.no_grad():
+                turn = nn.init.orthogonal_(torch.empty_like(cross.query.weight))
+                cross.query.weight.copy_(MATCHING * turn)
+                cross.key.weight.copy_(turn)
+                cross.value.weight.copy_(turn)
+                cross.output.weight.copy_(turn.T)

@@ -1,0 +1,311 @@
+"""Summarization: training, prediction and figures (App. E.5).
+
+ROUGE is that of the library `rouge-score`, which is Google's own (Lin 2004). Words are stemmed (Porter),
+letters in lower case and everything but letters and digits left out, as in the papers' figures. ROUGE-Lsum
+goes sentence by sentence: a text with line breaks has a sentence a line, as the highlights of CNN/DailyMail;
+any other is cut behind '.', '!' or '?' where white space follows.
+
+Shapes: B documents, L tokens of a document, T tokens of a summary, V vocabulary.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.model.batching import pad
+from bigbird_dna.model.model import Model
+from bigbird_dna.papers.nlp.generated import generate_facts
+from bigbird_dna.papers.nlp.initialization import TextStart
+from bigbird_dna.papers.nlp.loading import extra
+from bigbird_dna.papers.nlp.records import Record, SummaryRecord
+from bigbird_dna.papers.nlp.sections import (
+    GeneratedConfig,
+    SpecialIds,
+    SummariesTaskConfig,
+    SummariesTrainingConfig,
+    SummaryForm,
+)
+from bigbird_dna.papers.nlp.summaries.initialization import make_start, open_summarizer
+from bigbird_dna.papers.nlp.summaries.network import SummariesSettings, match_tokens
+from bigbird_dna.papers.nlp.summaries.search import BeamDecoder, Ids, summarize
+from bigbird_dna.papers.nlp.task import Metrics, RecordsObjective, TextTask, TextTraining
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import Batch
+from bigbird_dna.training.distributed import World
+
+IGNORED = -100
+"""The label of padding, which torch's cross-entropy leaves out."""
+
+
+class Reader(NamedTuple):
+    """How documents and summaries become rows of ids."""
+
+    tokenizer: Tokenizer
+    special: SpecialIds
+    form: SummaryForm
+    keep: Literal["first", "last"]  # of a document that is too long
+
+    def document(self, text: str, tokens: int) -> Ids:
+        """Ids of a document, at most `tokens`: in the base form between start and end, else before an end."""
+        ids = self.tokenizer.encode(text)
+        first = [self.special.start] if self.form == "base" else []
+        room = tokens - len(first) - 1
+        if len(ids) > room:
+            ids = ids[:room] if self.keep == "first" else ids[len(ids) - room :]
+        return np.concatenate([first, ids, [self.special.end]]).astype(np.int32)
+
+    def summary(self, text: str, tokens: int) -> Ids:
+        """Ids of a summary with its end, at most `tokens` with the start that isn't among them."""
+        return np.append(self.tokenizer.encode(text)[: tokens - 2], self.special.end).astype(np.int32)
+
+    def text(self, ids: Iterable[int]) -> str:
+        """The text of a summary."""
+        special = {self.special.start, self.special.end, self.special.pad, *self.tokenizer.specials}
+        return self.tokenizer.decode(index for index in ids if index not in special).strip()
+
+
+def labels(summaries: Sequence[Ids]) -> Tensor:
+    """Summaries with their ends, padded with `IGNORED`: what a decoder is to say, (B, T)."""
+    rows = torch.full((len(summaries), max(map(len, summaries))), IGNORED)
+    for row, ids in zip(rows, summaries, strict=True):
+        row[: len(ids)] = torch.from_numpy(ids)
+    return rows
+
+
+def decoder_input(labels: Tensor, special: SpecialIds) -> Tensor:
+    """What a decoder reads while it says `labels` (B, T): the start, and each token but the last."""
+    before = labels.roll(1, 1).masked_fill(labels.roll(1, 1) == IGNORED, special.pad)
+    before[:, 0] = special.start
+    return before
+
+
+MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def rouge(true: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
+    """Mean F1 over summaries by measure, between 0 and 1; no summaries have none.
+
+    ROUGE-1 and -2 count common words and pairs of words, ROUGE-L the longest common subsequence of whole
+    summaries, ROUGE-Lsum that of each true sentence with the union of the predicted ones (the papers'
+    "ROUGE-L" of summaries of several sentences).
+    """
+    scorer = extra("rouge_score.rouge_scorer").RougeScorer([*MEASURES], use_stemmer=True)
+    sums = dict.fromkeys(MEASURES, 0.0)
+    for one, other in zip(true, predicted, strict=True):
+        scores: dict[str, Any] = scorer.score(sentences(one), sentences(other))
+        for measure in MEASURES:
+            sums[measure] += float(scores[measure].fmeasure)
+    return {measure: total / len(true) for measure, total in sums.items()} if true else {}
+
+
+def sentences(text: str) -> str:
+    """A text with a sentence a line."""
+    text = text.strip()
+    lines = text.splitlines() if "\n" in text else _SENTENCE_END.split(text)
+    return "\n".join(line.strip() for line in lines if line.strip())
+
+
+class Lengths(NamedTuple):
+    """The longest inputs and outputs, in tokens."""
+
+    document: int
+    summary: int
+
+
+class SummariesObjective(RecordsObjective["SummariesTraining"]):
+    """Cross-entropy of the summaries' tokens, as a mean over those of the global batch."""
+
+    config: SummariesTrainingConfig
+
+    def __init__(self, training: "SummariesTraining", world: World) -> None:
+        super().__init__(training, world)
+        section = training.section
+        self.lengths = training.lengths
+        self.reader = Reader(self.tokenizer, training.settings.special, section.form, section.keep)
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Records of a training step, in an order drawn for each epoch."""
+        chosen = self.drawn(step, first, count)
+        tokens = self.config.tokens_at(step, self.lengths.document)
+        return self._rows([self.train[index] for index in chosen], tokens)
+
+    def _rows(self, records: Sequence[SummaryRecord], tokens: int) -> Batch:
+        documents = [self.reader.document(record.document, tokens) for record in records]
+        ids, lengths = pad(documents, self.reader.special.pad)
+        summaries = [self.reader.summary(str(record.summary), self.lengths.summary) for record in records]
+        return {"ids": ids, "lengths": lengths, "labels": labels(summaries)}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Tokens of summaries."""
+        return {"tokens": float((batch["labels"] != IGNORED).sum())}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean cross-entropy of the global batch's tokens, in nats, with label smoothing."""
+        return self._loss(network, batch, self.config.label_smoothing)[0] / totals["tokens"]
+
+    def _loss(self, network: nn.Module, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
+        """The sum over tokens, and how many of them are the likeliest."""
+        wanted = batch["labels"]
+        logits = network(batch["ids"], batch["lengths"], decoder_input(wanted, self.reader.special)).float()
+        loss = F.cross_entropy(
+            logits.flatten(0, 1),
+            wanted.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+            label_smoothing=smoothing,
+        )
+        return loss, ((logits.argmax(-1) == wanted) & (wanted != IGNORED)).sum()
+
+    def metrics(self, network: nn.Module) -> dict[str, float]:
+        """Of held-out summaries the cross-entropy in nats a token, and the share of the likeliest tokens.
+
+        Each document is a call of its own.
+        """
+        device = self.world.device
+
+        def judge(records: Sequence[SummaryRecord]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+            figures = np.zeros((len(records), 3))
+            for row, record in zip(figures, records, strict=True):
+                batch = self._rows([record], self.lengths.document)
+                moved = {name: value.to(device) for name, value in batch.items()}
+                loss, right = self._loss(network, {**moved, "lengths": batch["lengths"]}, 0.0)
+                row[:] = float(loss), float(right), self.counts(batch)["tokens"]
+            return figures
+
+        with torch.inference_mode():
+            loss, right, tokens = self.world.divide(self.valid, judge).sum(0).tolist()
+        return {"loss": loss / tokens, "token_accuracy": right / tokens}
+
+
+# Columns of the public data sets: XSum's, arXiv's and PubMed's, BigPatent's, CNN/DailyMail's.
+_DOCUMENTS = ("document", "article", "description")
+_SUMMARIES = ("summary", "abstract", "highlights")
+
+
+class Summary(Record):
+    """A line of a file of predictions."""
+
+    summary: str
+
+
+class SummariesTraining(TextTraining[SummariesTaskConfig]):
+    """The training of a summarizer."""
+
+    objective_type = SummariesObjective
+    config: SummariesTrainingConfig
+
+    @cached_property
+    def _begun(self) -> tuple[TextStart, SummariesSettings]:
+        return make_start(self.section, self.paths["train"])
+
+    @property
+    def start(self) -> TextStart:
+        """A summarizer as a whole, or an encoder."""
+        return self._begun[0]
+
+    @property
+    def settings(self) -> SummariesSettings:
+        """Those of the summarizer that is the start, or as the section says."""
+        return self._begun[1]
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of documents and summaries."""
+        return _lengths(self.section, self.encoder.positions)
+
+    def identity(self) -> dict[str, Any]:
+        """Decoder, lengths, and which part of a document is kept."""
+        own = {"settings": self.settings.as_json(), "lengths": self.lengths._asdict()}
+        return {**super().identity(), **own, "keep": self.section.keep}
+
+    def initialize(self, network: nn.Module) -> None:
+        """Take the start's weights; fresh attention to the document may begin as `match_tokens` has it."""
+        fresh = not any("cross" in name for name in self.start.weights)
+        if self.config.initial_cross == "matching" and fresh:
+            match_tokens(network)
+        super().initialize(network)
+
+    def describe(self, network: nn.Module) -> str:
+        """How many documents there are."""
+        return f"{len(self.records):,} documents with summaries"
+
+
+class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
+    """A summary of each document."""
+
+    kind = "summaries"
+    record_type = SummaryRecord
+    prediction_type = Summary
+    predicted_key = "summary"
+    predicted = "summaries"
+
+    def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A row of arXiv, PubMed, BigPatent, XSum or CNN/DailyMail, by its columns; none: a part is empty."""
+        found = {}
+        for key, names in (("document", _DOCUMENTS), ("summary", _SUMMARIES)):
+            name = next((name for name in names if name in row), None)
+            if name is None:
+                raise DataError(f"the data set has none of the columns {', '.join(names)}")
+            found[key] = str(row[name])
+        return found if all(text.strip() for text in found.values()) else None
+
+    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+        """Documents whose summary is the facts at their end."""
+        return generate_facts(generated, split)
+
+    def lacking(self, record: SummaryRecord) -> str | None:
+        """Its summary."""
+        return None if record.summary and record.summary.strip() else "summary"
+
+    def training(self, train: Path, valid: Path) -> SummariesTraining:
+        """The training of a summarizer."""
+        return SummariesTraining(self, train, valid)
+
+    def open(self, directory: Path) -> Model:
+        """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""
+        return open_summarizer(directory, self.section.start.compatibility, self.section.start.tokenizer)
+
+    def predictions(
+        self,
+        model: Model,
+        records: Sequence[SummaryRecord],
+        source: Path,
+        device: torch.device,
+        batch_size: int,
+    ) -> Iterator[dict[str, Any]]:
+        """Each record's summary."""
+        settings, network = model.settings, model.network
+        assert isinstance(settings, SummariesSettings) and isinstance(network, BeamDecoder)
+        lengths = _lengths(self.section, model.config.positions)
+        reader = Reader(model.tokenizer, settings.special, settings.form, self.section.keep)
+        documents = [reader.document(record.document, lengths.document) for record in records]
+        found = summarize(network, documents, self.section.search, settings.special, device, batch_size)
+        for record, ids in zip(records, found, strict=True):
+            yield {"id": record.id, "summary": reader.text(ids)}
+
+    def metrics(self, records: Sequence[SummaryRecord], predictions: Sequence[Summary]) -> Metrics:
+        """ROUGE-1, -2, -L and -Lsum, mean F1 over records."""
+        return rouge([str(record.summary) for record in records], [one.summary for one in predictions])
+
+
+def _lengths(section: SummariesTaskConfig, positions: int) -> Lengths:
+    """Tokens of documents and summaries; `ConfigError` if a model of so many positions hasn't got them."""
+    for key, value in (
+        ("document_tokens", section.document_tokens),
+        ("search.max_length", section.search.max_length),
+    ):
+        if value > positions:
+            raise ConfigError(f"{key} {value} is above the model's {positions} positions")
+    return Lengths(section.document_tokens, section.search.max_length)
+
+
+TASK = Summarization

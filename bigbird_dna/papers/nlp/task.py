@@ -1,0 +1,315 @@
+"""The tasks on text: what each kind fills in, and what the commands do with it.
+
+The files of a task lie in one directory (`sections.TextPaths`). `prepare` writes its splits as records
+(`records`), `train` a model directory, `predict` a JSON object a record with the record's `id`, `evaluate` a
+mapping of metrics. Only `prepare` may use the network.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.model.inference import choose_device
+from bigbird_dna.model.model import Model
+from bigbird_dna.papers.nlp.config import AnyTask
+from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start
+from bigbird_dna.papers.nlp.loading import hub_rows, installed_documents, some_of
+from bigbird_dna.papers.nlp.records import (
+    Kind,
+    Record,
+    checked,
+    read_predictions,
+    read_records,
+    write_objects,
+)
+from bigbird_dna.papers.nlp.sections import (
+    SPLITS,
+    GeneratedConfig,
+    RecordsTrainingConfig,
+    TextTaskConfig,
+    TextTrainingConfig,
+)
+from bigbird_dna.papers.nlp.vocabulary import texts_of
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.batches import Batch, Epochs, take_rows
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.loop import Objective
+from bigbird_dna.training.task import ModelTask, TrainingResult
+
+C = TypeVar("C", bound=TextTaskConfig)
+R = TypeVar("R", bound=Record)
+P = TypeVar("P", bound=Record)
+T = TypeVar("T", bound="TextTraining[Any]")
+Metrics = Mapping[str, float | None]
+
+_MODULES: Mapping[Kind, str] = {
+    "pretraining": "bigbird_dna.papers.nlp.pretraining",
+    "classification": "bigbird_dna.papers.nlp.classification",
+    "qa": "bigbird_dna.papers.nlp.answers.task",
+    "summaries": "bigbird_dna.papers.nlp.summaries.task",
+}
+
+
+class TextTask(ABC, Generic[C, R, P]):
+    """A task on text, as its section of the configuration asks for it; a module's `TASK` is one kind."""
+
+    kind: Kind
+    record_type: type[R]
+    prediction_type: type[P]
+    predicted = "records"
+    """What lines of a file of predictions are, for the log."""
+
+    def __init__(self, section: C) -> None:
+        self.section = section
+
+    @abstractmethod
+    def record(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A row of a public data set (`data.hub`) as a record; none: the row is of no use.
+
+        `DataError` if it isn't a row of that data set.
+        """
+
+    @abstractmethod
+    def generate(self, generated: GeneratedConfig, split: str) -> Iterator[dict[str, Any]]:
+        """The generated records of a split, a function of `generated.seed` and `split`."""
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a file of one's own (`data.files`)."""
+        return read_records(path, self.record_type)
+
+    def prepare(self, directory: Path) -> dict[str, int]:
+        """Write `train.jsonl`, `valid.jsonl` and `test.jsonl` into a directory, all or none; gives counts.
+
+        Every record is checked: `DataError` names file or data set, and line or row. As well if a public data
+        set can't be had.
+        """
+        files, counts = self.section.data.files, {}
+        given = [] if files is None else [Path(getattr(files, split)) for split in SPLITS]
+        with into_directory(directory, given) as temporary:
+            for split in SPLITS:
+                lines = (
+                    record.model_dump(exclude_unset=True) | {"id": record.id} for record in self._split(split)
+                )
+                counts[split] = write_objects(temporary / f"{split}.jsonl", lines)
+        log(f"{directory}: {', '.join(f'{counts[split]:,} {split}' for split in SPLITS)} records")
+        return counts
+
+    def _split(self, split: str) -> Iterator[Record]:
+        """The records of a split, wherever they come from."""
+        data = self.section.data
+        if data.files is not None:
+            yield from self.read(Path(getattr(data.files, split)))
+            return
+        if data.generated is not None:
+            source, rows = "generated", self.generate(data.generated, split)
+        elif data.installed is not None:
+            if self.kind != "pretraining":
+                raise ConfigError(
+                    f"data.installed: is text to pretrain on, and the task is of kind {self.kind}"
+                )
+            source, rows = f"the text {data.installed.text}", installed_documents(data.installed, split)
+        else:
+            assert data.hub is not None
+            source = f"{data.hub.name} ({split})"
+            rows = (one for row in hub_rows(data.hub, split) if (one := self.record(row)) is not None)
+        number = 0
+        for number, values in enumerate(rows, 1):
+            yield checked(values, self.record_type, number, source)
+        if not number:
+            raise DataError(f"{source}: holds no record")
+
+    def lacking(self, record: R) -> str | None:
+        """What a record must have to be learnt from or judged by, and has not; none: nothing."""
+        return None
+
+    def labeled(self, path: Path) -> list[R]:
+        """Records whose truth is known; `DataError` names the first that lacks it, or stands twice."""
+        found: dict[str, R] = {}
+        for record in read_records(path, self.record_type):
+            lack = self.lacking(record)
+            if lack is not None:
+                raise DataError(f"{path}: record {record.id!r} has no {lack}")
+            if record.id in found:
+                raise DataError(f"{path}: record {record.id!r} stands twice")
+            found[record.id] = record
+        return [*found.values()]
+
+    @abstractmethod
+    def training(self, train: Path, valid: Path) -> "TextTraining[Any]":
+        """The training of this task's model on files of records."""
+
+    def open(self, directory: Path) -> Model:
+        """A model directory of this kind; `ModelError` if it is another's."""
+        raise NotImplementedError
+
+    def predictions(
+        self, model: Model, records: Sequence[R], source: Path, device: torch.device, batch_size: int
+    ) -> Iterator[dict[str, Any]]:
+        """A model's predictions of the records of the file `source`, as lines of a file have them."""
+        raise NotImplementedError
+
+    def predict(self, model: Path, records: Path, output: Path, device: str, batch_size: int) -> None:
+        """Write the predictions of a model for a file of records, whole or not at all."""
+        opened = self.open(model)
+        given = [*read_records(records, self.record_type)]
+        place = choose_device(device)
+        opened.network.to(place)
+        count = write_objects(output, self.predictions(opened, given, records, place, batch_size))
+        log(f"{output}: {count:,} {self.predicted}")
+
+    @property
+    def predicted_key(self) -> str:
+        """The key of a prediction that no line may lack."""
+        raise NotImplementedError
+
+    def metrics(self, records: Sequence[R], predictions: Sequence[P]) -> Metrics:
+        """The official metrics of predictions, each of the record in its place."""
+        raise NotImplementedError
+
+    def evaluate(self, records: Path, predictions: Path) -> dict[str, Any]:
+        """Metrics of predictions by the official definitions; they need no model.
+
+        `DataError` if a record has no prediction, or a prediction no record (`read_predictions`).
+        """
+        true = self.labeled(records)
+        by_id = {record.id: record for record in true}
+        predicted = read_predictions(predictions, self.prediction_type, self.predicted_key, by_id)
+        return {**self.metrics(true, [*predicted.values()]), "records": len(true)}
+
+
+class TextTraining(ModelTask[Metrics], Generic[C]):
+    """The training of a task's model on two files of records; a kind says which network learns what."""
+
+    objective_type: "type[RecordsObjective[Any]]"
+
+    def __init__(self, task: TextTask[C, Any, Any], train: Path, valid: Path) -> None:
+        self.task, self.section = task, task.section
+        self.paths = {"train": train, "valid": valid}
+
+    @property
+    def inputs(self) -> list[Path]:
+        """The two files."""
+        return [*self.paths.values()]
+
+    @cached_property
+    def data(self) -> dict[str, str]:
+        """The files' checksums."""
+        return {name: checksum(path) for name, path in self.paths.items()}
+
+    @cached_property
+    def _labeled(self) -> dict[str, list[Any]]:
+        return {name: self.task.labeled(path) for name, path in self.paths.items()}
+
+    @property
+    def records(self) -> Sequence[Any]:
+        """Those that are learnt from."""
+        return self._labeled["train"]
+
+    @cached_property
+    def watched(self) -> list[Any]:
+        """Those that are watched."""
+        assert isinstance(self.config, RecordsTrainingConfig)
+        return some_of(self._labeled["valid"], self.config.evaluation_records)
+
+    @cached_property
+    def config(self) -> TextTrainingConfig:
+        """The section's training, with the steps that its epochs are."""
+        return self.section.training.for_records(len(self.records))
+
+    @cached_property
+    def start(self) -> TextStart:
+        """Encoder, tokenizer and weights to begin with."""
+        section, train = self.section, self.paths["train"]
+        return make_text_start(section.start, section.encoder, lambda: texts_of(train, self.task.kind))
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """The start's, with the section's keys."""
+        return self.start.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The start's."""
+        return self.start.tokenizer
+
+    def identity(self) -> dict[str, Any]:
+        """Beside task and tokenizer the records, and the weights to begin with."""
+        return {**super().identity(), "data": self.data, "start": self.start.sha256}
+
+    def check(self) -> None:
+        """Records of both files must have what is learnt."""
+        assert self.records and self.watched
+
+    def initialize(self, network: nn.Module) -> None:
+        """Take the start's weights, as far as they fit."""
+        self.start.initialize(network)
+
+    def objective(self, network: nn.Module, world: World) -> Objective:
+        """What the kind learns from the records."""
+        return self.objective_type(self, world)
+
+    def measure(self, trained: TrainingResult[nn.Module]) -> Metrics:
+        """All metrics on the records to watch."""
+        objective: Any = trained.objective
+        found: Metrics = objective.metrics(trained.network)
+        return found
+
+    def provenance(self) -> dict[str, Any]:
+        """What `provenance.json` says of the training."""
+        return {"configuration": self.section.model_dump(mode="json"), "data": self.data}
+
+    def write(self, directory: Path, trained: TrainingResult[nn.Module], measured: Metrics) -> dict[str, Any]:
+        """Write the model directory; its metrics are those of the records to watch."""
+        progress = trained.progress
+        metrics = {**measured, "split": "valid", "steps": progress.step, "tokens_seen": progress.tokens}
+        provenance = {**self.provenance(), "start": self.start.sha256}
+        self.write_model(directory, trained, provenance, metrics)
+        return metrics
+
+
+class RecordsObjective(Objective, ABC, Generic[T]):
+    """What a training learns from its records, in an order drawn for each epoch, and measures on others."""
+
+    def __init__(self, training: T, world: World) -> None:
+        self.training, self.world, self.tokenizer = training, world, training.tokenizer
+        self.train, self.valid, self.config = training.records, training.watched, training.config
+        self.epochs = Epochs(self.config.seed, len(self.train), lambda _: np.arange(len(self.train)))
+
+    def drawn(self, step: int, first: int, count: int) -> list[int]:
+        """Numbers of the records `first … first + count` of a step's batch."""
+        return self.epochs.indices(step * self.config.batch_size + first, count)
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some records of a batch."""
+        return take_rows(batch, rows)
+
+    @abstractmethod
+    def metrics(self, network: nn.Module) -> Metrics:
+        """All metrics on the records to watch, equal on every process."""
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Metrics on the records to watch; those that have no value are left out."""
+        return {name: value for name, value in self.metrics(network).items() if value is not None}
+
+
+def check_length(length: int, encoder: EncoderConfig) -> None:
+    """`ConfigError` if an encoder hasn't got so many positions."""
+    if length > encoder.positions:
+        raise ConfigError(f"length {length} is above encoder.positions {encoder.positions}")
+
+
+def find_task(section: AnyTask) -> TextTask[Any, Any, Any]:
+    """The task of a section; its kind's module is imported."""
+    return import_module(_MODULES[section.kind]).TASK(section)  # type: ignore[no-any-return]

@@ -1,0 +1,230 @@
+"""Public files of images and text as sequences of bytes.
+
+Images of the public sets as sequences of bytes: row after row, of each pixel red, green and blue.
+
+`cifar10`: the *binary* version (`data_batch_1.bin` … `data_batch_5.bin`, `test_batch.bin`; Krizhevsky 2009),
+records of a label and 32 × 32 reds, greens and blues. The version for Python is a pickle: it is not read, as
+reading it could run anything.
+
+`imagenet64`: the `.npz` batches of Chrabaszcz et al. 2017 (`train_data_batch_1.npz` …, `val_data.npz`), whose
+array `data` (N, 12288) uint8 has 64 × 64 reds, greens and blues. Published densities are of another reduction
+of the same photographs (van den Oord et al. 2016, folders of .png): bits per dim of the two don't compare.
+
+Documents of the public sets of text, as UTF-8.
+
+`wiki40b`: the shards that TensorFlow Datasets writes (`wiki40b-train.tfrecord-00000-of-…`; Guo et al. 2020),
+records of TFRecord with a message `Example` each, whose feature `text` is an article. Marks of structure
+(`_START_PARAGRAPH_` …) stay, `_NEWLINE_` too: they are part of what is modelled.
+
+`c4`: lines of JSON, packed with gzip (`c4-train.00000-of-01024.json.gz`; Raffel et al. 2020), whose key
+`text` is a page.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.foreign import open_npz
+from bigbird_dna.disk.json_files import parse_json
+from bigbird_dna.errors import DataError, error_text
+from bigbird_dna.genome.compression import LONGEST_LINE, open_bytes, open_handle
+from bigbird_dna.tokens.piece_model import BYTES, read_fields
+
+# Axes: N images.
+
+Bytes = npt.NDArray[np.uint8]
+
+CIFAR_SIDE, IMAGENET_SIDE, COLOURS = 32, 64, 3
+_CIFAR_CLASSES = 10
+_CIFAR_RECORD = 1 + COLOURS * CIFAR_SIDE**2
+_MOST_BYTES = 1 << 34
+
+
+def read_cifar10(path: Path, most: int) -> Bytes:
+    """The first `most` images of a file, (N, 3072).
+
+    Raises
+    ------
+    DataError
+        Names the file: it can't be read, isn't whole records, or a label isn't 0 to 9.
+    """
+    with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        if not size or size % _CIFAR_RECORD:
+            raise DataError(
+                f"{path}: has {size:,} bytes, which are not records of {_CIFAR_RECORD:,}: "
+                "the binary version of CIFAR-10 is read"
+            )
+        stream.seek(0)
+        count = min(most, size // _CIFAR_RECORD)
+        records = np.frombuffer(stream.read(count * _CIFAR_RECORD), np.uint8).reshape(count, _CIFAR_RECORD)
+    wrong = np.flatnonzero(records[:, 0] >= _CIFAR_CLASSES)
+    if len(wrong):
+        raise DataError(f"{path}: image {wrong[0] + 1}: label {records[wrong[0], 0]} is not 0 to 9")
+    return _by_pixel(records[:, 1:], CIFAR_SIDE)
+
+
+def read_imagenet64(path: Path, most: int) -> Bytes:
+    """The first `most` images of a batch, (N, 12288); `DataError` names the file and what is wrong."""
+    width = COLOURS * IMAGENET_SIDE**2
+    with reading(path, "not readable as .npz", Exception), open_npz(path) as arrays:
+        if "data" not in arrays.names:
+            raise DataError(f"{path}: has no array 'data'")
+        header = arrays.header("data")
+        whole = len(header.shape) == 2 and header.shape[0] > 0 and header.shape[1] == width
+        if not whole or header.dtype != np.uint8 or header.fortran or header.nbytes > _MOST_BYTES:
+            raise DataError(
+                f"{path}: data of shape {header.shape} and type {header.dtype} are not images of "
+                f"{width:,} bytes each"
+            )
+        with arrays.open("data") as stream:
+            count = min(most, header.shape[0])
+            read = stream.read(count * width)
+    if len(read) < count * width:
+        raise DataError(f"{path}: ends within its images")
+    return _by_pixel(np.frombuffer(read, np.uint8).reshape(count, width), IMAGENET_SIDE)
+
+
+def _by_pixel(planes: Bytes, side: int) -> Bytes:
+    """Images of a plane a colour to images of a colour triple a pixel, both (N, 3 side²)."""
+    turned = planes.reshape(len(planes), COLOURS, side * side).transpose(0, 2, 1)
+    return np.ascontiguousarray(turned).reshape(len(planes), -1)
+
+
+LONGEST_RECORD = 1 << 26
+"""Bytes: a hundred times the longest article."""
+
+_MASK = 0xA282EAD8  # TFRecord stores its checksums turned by 15 bits, and this added
+_POLYNOMIAL = 0x82F63B78  # CRC-32C, its bits reversed
+_FEATURES, _FEATURE, _KEY, _VALUE, _BYTES_LIST, _ITEM = 1, 1, 1, 2, 1, 1  # numbers of fields in `Example`
+
+
+def read_wiki40b(path: Path) -> Iterator[bytes]:
+    """The articles of a shard, in its order.
+
+    Raises
+    ------
+    DataError
+        Names file and record: it is not TFRecord, a checksum doesn't fit, or a record isn't an article.
+    """
+    for number, record in enumerate(read_records(path), start=1):
+        try:
+            text = _text_of(record)
+            text.decode()
+        except ValueError as error:
+            raise DataError(f"{path}: record {number}: not an article: {error_text(error)}") from None
+        yield text
+
+
+def read_c4(path: Path) -> Iterator[bytes]:
+    """The pages of a file, plain or gzip, in its order; `DataError` names file and line.
+
+    JSON alone says which characters may stand in a line: texts of web pages hold control characters of
+    Windows and separators of lines, which no table of ours may have.
+    """
+    with open_bytes(path) as stream:
+        lines = iter(lambda: stream.readline(LONGEST_LINE + 2), b"")
+        for number, ended in enumerate(lines, start=1):
+            line = ended.removesuffix(b"\n").removesuffix(b"\r")
+            if len(line) > LONGEST_LINE:
+                raise DataError(f"{path}: line {number}: a line of more than {LONGEST_LINE:,} bytes")
+            try:
+                # A mark of the byte order may stand in front of a file.
+                values = parse_json(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError:
+                raise DataError(f"{path}: line {number}: not a text file (UTF-8)") from None
+            except ValueError as error:
+                raise DataError(f"{path}: line {number}: not JSON: {error_text(error)}") from None
+            text = values.get("text") if isinstance(values, dict) else None
+            if not isinstance(text, str):
+                raise DataError(f"{path}: line {number}: has no text under the key 'text'")
+            try:
+                found = text.encode()
+            except UnicodeEncodeError:  # half of a pair, which JSON can spell
+                raise DataError(f"{path}: line {number}: its text is not Unicode") from None
+            yield found
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file; `DataError` names file and record."""
+    with reading(path, "can't be read"), os.fdopen(open_handle(path), "rb") as stream:
+        number = 1
+        while True:
+            length = _checked(stream, 8, path, number, may_end=True)
+            if length is None:
+                break
+            (size,) = struct.unpack("<Q", length)
+            if size > LONGEST_RECORD:
+                raise DataError(f"{path}: record {number}: claims {size:,} bytes, above {LONGEST_RECORD:,}")
+            record = _checked(stream, size, path, number)
+            assert record is not None
+            yield record
+            number += 1
+        if number == 1:
+            raise DataError(f"{path}: the file is empty")
+
+
+def _checked(stream: IO[bytes], size: int, path: Path, number: int, *, may_end: bool = False) -> bytes | None:
+    """Bytes with their checksum behind them; none at the end of the file, if it may end there."""
+    data = stream.read(size + 4)
+    if may_end and not data:
+        return None
+    if len(data) < size + 4:
+        raise DataError(f"{path}: record {number}: the file ends within it")
+    (stored,) = struct.unpack("<I", data[size:])
+    if stored != masked_checksum(data[:size]):
+        raise DataError(f"{path}: record {number}: its checksum doesn't fit: damaged, or not TFRecord")
+    return data[:size]
+
+
+def masked_checksum(data: bytes) -> int:
+    """CRC-32C of bytes as TFRecord stores it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+def _table() -> list[int]:
+    table = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
+        table.append(crc)
+    return table
+
+
+_TABLE = _table()
+
+
+def _text_of(example: bytes) -> bytes:
+    """The feature `text` of a message `Example`; `ValueError` where it has none, or more than one."""
+    found = [
+        item
+        for features in _inner(example, _FEATURES)
+        for feature in _inner(features, _FEATURE)
+        if _inner(feature, _KEY) == [b"text"]
+        for value in _inner(feature, _VALUE)
+        for items in _inner(value, _BYTES_LIST)
+        for item in _inner(items, _ITEM)
+    ]
+    if len(found) != 1:
+        raise ValueError(f"it has {len(found)} texts")
+    return found[0]
+
+
+def _inner(message: bytes, number: int) -> list[bytes]:
+    """What a message's fields of a number hold."""
+    return [
+        field.value
+        for field in read_fields(message)
+        if field.number == number and field.wire == BYTES and isinstance(field.value, bytes)
+    ]

@@ -1,0 +1,233 @@
+"""Long-Range Arena: a classifier of long sequences with one of the attentions that are compared."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.checks import check_choice
+from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig, LongRangeTask
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.errors import UsageError
+from bigbird_dna.model.heads import Classifier
+from bigbird_dna.tasks.long_range import listops, pathfinder
+from bigbird_dna.tasks.long_range.sequences import OFFSET, SPLITS, Sequences
+from bigbird_dna.training.batches import Batch, Epochs, take_rows
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import Task, TrainingResult, write_network
+
+# Axes: N sequences, B of a batch, L tokens, C classes.
+
+EVALUATED_SEQUENCES = 2_000
+"""Validation sequences that are measured on while training, at most."""
+_TOKENS_AT_ONCE = 1 << 15
+
+
+class Data(NamedTuple):
+    """A task's sequences, its classes and symbols, and what is right without reading them."""
+
+    splits: Mapping[str, Sequences]
+    classes: int
+    symbols: int
+    baseline: float
+    baseline_name: str
+
+
+def _listops(directory: Path) -> Data:
+    splits = {split: listops.read_listops(directory / f"{split}.tsv.gz") for split in SPLITS}
+    told = listops.root_baseline(splits["train"], splits["test"])
+    return Data(splits, listops.VALUES, len(listops.TOKENS), told, "first operator alone")
+
+
+def _pathfinder(directory: Path) -> Data:
+    images = {split: pathfinder.read_pathfinder(directory / f"{split}.npz") for split in SPLITS}
+    told = pathfinder.distance_baseline(images["train"], images["test"])
+    pixels = {split: one.pixels for split, one in images.items()}
+    return Data(pixels, pathfinder.VALUES, 256, told, "distance of the circles alone")
+
+
+READERS: Mapping[LongRangeTask, Callable[[Path], Data]] = {"listops": _listops, "pathfinder": _pathfinder}
+_FILES = {"listops": "{}.tsv.gz", "pathfinder": "{}.npz"}
+
+
+class ClassObjective:
+    """Cross-entropy over classes, epoch after epoch in a new order."""
+
+    def __init__(self, learnt: Sequences, held_out: Sequences, config: TrainingConfig) -> None:
+        self.learnt, self.held_out, self.config = learnt, held_out, config
+        self.epochs = Epochs(config.seed, len(learnt), lambda _: np.arange(len(learnt)))
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Sequences of a step."""
+        return self.learnt.batch(self.epochs.indices(step * self.config.batch_size + first, count))
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some rows, as `take_rows`."""
+        return take_rows(batch, rows)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Sequences."""
+        return {"sequences": float(len(batch["targets"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean cross-entropy, nats."""
+        logits = network(batch["ids"], batch["lengths"]).float()
+        return F.cross_entropy(logits, batch["targets"], reduction="sum") / totals["sequences"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Loss and accuracy on held-out sequences, the first `EVALUATED_SEQUENCES`."""
+        device = next(network.parameters()).device
+        loss, right, count = 0.0, 0, min(EVALUATED_SEQUENCES, len(self.held_out))
+        for rows in _parts(self.held_out, count):
+            batch = self.held_out.batch(rows)
+            logits = network(batch["ids"].to(device), batch["lengths"]).float().cpu()
+            loss += float(F.cross_entropy(logits, batch["targets"], reduction="sum"))
+            right += int((logits.argmax(1) == batch["targets"]).sum())
+        return {"loss": loss / count, "accuracy": right / count}
+
+
+def predictions(network: nn.Module, sequences: Sequences, world: World) -> Any:
+    """The likeliest class of each sequence, (N,); each process does a part."""
+
+    def work(rows: Any) -> Any:
+        found = [np.zeros(0, np.int64)]
+        for part in _parts(sequences, len(rows)):
+            batch = sequences.batch([rows[one] for one in part])
+            logits = network(batch["ids"].to(world.device), batch["lengths"])
+            found.append(logits.float().argmax(1).cpu().numpy())
+        return np.concatenate(found)
+
+    return world.divide(range(len(sequences)), work)
+
+
+def _parts(sequences: Sequences, count: int) -> list[range]:
+    size = max(1, _TOKENS_AT_ONCE // (sequences.longest + 1))
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _most_frequent(train: Sequences, test: Sequences) -> float:
+    return float((test.targets == np.bincount(train.targets).argmax()).mean())
+
+
+def wilson_interval(right: int, count: int) -> tuple[float, float]:
+    """95 % interval of a share, Wilson's score interval.
+
+    Examples
+    --------
+    >>> [round(one, 3) for one in wilson_interval(8, 10)]
+    [0.49, 0.943]
+    """
+    z, share = 1.959964, right / count
+    middle = share + z**2 / (2 * count)
+    around = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    scale = 1 + z**2 / count
+    return max(0.0, (middle - around) / scale), min(1.0, (middle + around) / scale)
+
+
+Accuracy = tuple[int, int]
+"""Sequences that are classified rightly, and all."""
+
+
+@dataclass(eq=False)
+class SequenceTask(Task[Classifier, Accuracy]):
+    """Training of a classifier with one of the attentions; its metrics are in `result.json`.
+
+    They are test accuracy with a 95 % interval (Wilson), and beside it that of what needs no reading:
+    `baseline`, and the most frequent class.
+
+    `UsageError` if there is no such task or attention in the configuration, or the seed is out of its range;
+    `DataError` if the data can't be read.
+    """
+
+    section: LongRangeConfig
+    task: LongRangeTask
+    attention: str
+    seed: int
+    directory: Path
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """The data."""
+        return [self.directory]
+
+    @cached_property
+    def config(self) -> TrainingConfig:
+        """That of the task in the section."""
+        check_choice("task", self.task, LONG_RANGE_TASKS)
+        check_choice("attention", self.attention, self.section.attentions)
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed {self.seed}: must be from 0 to {2**32 - 1}")
+        training: TrainingConfig = getattr(self.section, self.task).training
+        return training.model_copy(update={"seed": self.seed})
+
+    @cached_property
+    def data(self) -> Data:
+        """The sequences of all splits."""
+        return READERS[self.task](self.directory)
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(one.longest for one in self.data.splits.values()) + 1
+
+    @cached_property
+    def encoder(self) -> EncoderConfig:
+        """That of the attention."""
+        return self.section.encoder_of(self.attention, self.data.symbols + OFFSET, self.longest)
+
+    @cached_property
+    def checksums(self) -> dict[str, str]:
+        """Of the files, by split."""
+        return {split: checksum(self.directory / _FILES[self.task].format(split)) for split in SPLITS}
+
+    def identity(self) -> dict[str, Any]:
+        """Task, pooling and files."""
+        of = {"task": self.task, "pooling": self.section.pooling, "classes": self.data.classes}
+        return {**of, "data": self.checksums}
+
+    def build(self) -> Classifier:
+        """A classifier."""
+        return Classifier(self.encoder, self.data.classes, self.section.pooling)
+
+    def objective(self, network: Classifier, world: World) -> ClassObjective:
+        """Classes."""
+        return ClassObjective(self.data.splits["train"], self.data.splits["valid"], self.config)
+
+    def describe(self, network: Classifier) -> str:
+        """Task, attention and sequences."""
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        count = len(self.data.splits["train"])
+        return f"{self.task} with {self.attention}, {count:,} sequences, {parameters:,} parameters"
+
+    def measure(self, trained: TrainingResult[Classifier]) -> Accuracy:
+        """Test sequences that are classified rightly."""
+        test = self.data.splits["test"]
+        right = predictions(trained.network, test, trained.world) == test.targets
+        return int(right.sum()), len(right)
+
+    def write(
+        self, directory: Path, trained: TrainingResult[Classifier], measured: Accuracy
+    ) -> dict[str, Any]:
+        """The network and its result."""
+        (right, count), data = measured, self.data
+        accuracy, (low, high) = right / count, wilson_interval(right, count)
+        result = {
+            **{"task": self.task, "attention": self.attention, "seed": self.seed, "accuracy": accuracy},
+            **{"accuracy_low": low, "accuracy_high": high, "test_sequences": count},
+            "baseline": data.baseline,
+            "baseline_name": data.baseline_name,
+            "most_frequent": _most_frequent(data.splits["train"], data.splits["test"]),
+            **{"longest": self.longest, "parameters": trained.parameters, "steps": trained.progress.step},
+            "data": self.checksums,
+        }
+        write_network(directory, self.encoder, trained, result)
+        log(f"{self.task} with {self.attention}: accuracy {accuracy:.4f} ({low:.4f} to {high:.4f})")
+        return result

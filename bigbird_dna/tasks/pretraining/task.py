@@ -1,0 +1,373 @@
+"""Pretraining of an encoder, from token stores to a model directory (App. F.1).
+
+The objective is hidden tokens, and whether sentences follow each other; or the next token, of a causal model.
+
+What is known of tokens before any training is how frequent they are, and what stands beside them. A
+masked-token model spends its first hundreds of steps on finding both out. They can be counted: the output's
+biases begin as log frequencies, and token embeddings as vectors whose products tell how much more often two
+tokens are neighbours than by chance, the singular vectors of their pointwise mutual information (Levy &
+Goldberg 2014, "Neural word embedding as implicit matrix factorization"). All of them are learnt like the
+rest afterwards.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bigbird_dna.config import Config, EncoderConfig, PretrainingConfig, complete, stage_values
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.model.batching import pad
+from bigbird_dna.model.directory import encoder_for
+from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
+from bigbird_dna.model.input_embeddings import initial_deviation
+from bigbird_dna.model.settings import PretrainingSettings
+from bigbird_dna.pretraining.held_out import HeldOut
+from bigbird_dna.pretraining.sampling import PairSampler, Sampler, Tokens, document_bounds, sampler
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.masking import NOT_MASKED, Masked, mask_tokens, next_tokens
+from bigbird_dna.tokens.store import TokenStore
+from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.training.batches import Batch, take_rows
+from bigbird_dna.training.distributed import World
+from bigbird_dna.training.task import ModelTask, TrainingResult
+
+INPUTS = ("ids", "lengths", "segments", "masked")  # of the network, among a batch's tensors
+_NEARLY_ALL = 0.9  # of a store's tokens
+LARGEST_VOCABULARY = 4096  # of which all pairs are counted: a matrix of 256 MB, and a minute
+COUNTED = 20_000_000  # tokens, from the store's start
+SIZE = 2.0  # of embeddings, in deviations of other weights; chosen as the rest, see docs/results.md
+_UNSEEN = 0.5  # added to every count
+
+Floats = NDArray[np.float64]
+
+
+class PretrainingObjective:
+    """Joint masked-token and next-sentence loss, each a mean over the global batch.
+
+    `causal`: every token of an input is predicted from those before it, and none is hidden.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: Tokens,
+        valid: Tokens,
+        config: PretrainingConfig,
+        world: World,
+        *,
+        causal: bool = False,
+        widths: NDArray[np.int64] | None = None,
+    ) -> None:
+        """`widths` are those of `valid`, as `HeldOut.draw` takes them."""
+        self.tokenizer = tokenizer
+        self.config = config
+        self.causal = causal
+        self.world = world
+        lengths = {config.sequence_tokens, *(stage.tokens for stage in config.shorter_first)}
+        self.samplers = {
+            length: sampler(train, tokenizer, length, config.next_sentence) for length in sorted(lengths)
+        }
+        self.held_out = HeldOut.draw(
+            valid,
+            tokenizer,
+            config.sequence_tokens,
+            config.evaluation_sequences,
+            pairs=config.next_sentence,
+            causal=causal,
+            widths=widths,
+        )
+        self.pairs = sampler(valid, tokenizer, config.sequence_tokens, True) if config.next_sentence else None
+        if world.is_first:
+            _say_shares([*self.samplers.items(), (config.sequence_tokens, self.pairs)])
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        """Examples of a training step, a function of (seed, step, place in the global batch).
+
+        Where inputs are shorter there are as many more of them, so that steps have the same tokens.
+        """
+        length = self.config.tokens_at(step)
+        more = self.config.sequence_tokens // length
+        places = range(first * more, (first + count) * more)
+        return self._batch(self.samplers[length], [(self.config.seed, 0, step, place) for place in places])
+
+    def _batch(self, drawn_by: Sampler, seeds: Sequence[tuple[int, ...]]) -> Batch:
+        rows, targets, firsts, classes = [], [], [], []
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            example = drawn_by.draw(rng)
+            hidden = self._hidden(example.ids, rng)
+            rows.append(hidden.inputs)
+            targets.append(hidden.labels)
+            firsts.append(example.first)
+            classes.append(0 if example.follows else 1)
+        ids, lengths = pad(rows, self.tokenizer.pad_id)
+        labels, _ = pad(targets, NOT_MASKED)
+        masked = torch.nonzero(labels.flatten() != NOT_MASKED)[:, 0]
+        segments = torch.arange(ids.shape[1])[None] >= torch.tensor(firsts)[:, None]
+        if not self.config.next_sentence:
+            segments = torch.zeros_like(segments)
+        return {
+            "ids": ids,
+            "lengths": lengths,
+            "segments": segments.long(),
+            "masked": masked,
+            "labels": labels.flatten()[masked],
+            "next_sentence": torch.tensor(classes),
+        }
+
+    def _hidden(self, ids: NDArray[np.integer], rng: np.random.Generator) -> Masked:
+        """An input and what is predicted where."""
+        if self.causal:
+            return next_tokens(ids, self.tokenizer)
+        return mask_tokens(
+            ids, rng, self.config.mask_fraction, self.tokenizer, mean_span=self.config.mask_span
+        )
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        """Some inputs of a batch."""
+        width = batch["ids"].shape[1]
+        of, places = batch["masked"] // width, batch["masked"] % width
+        numbers = torch.full((len(batch["ids"]),), -1)
+        numbers[rows] = torch.arange(len(rows))
+        kept = numbers[of] >= 0
+        by_row = {name: batch[name] for name in ("ids", "lengths", "segments", "next_sentence")}
+        taken = take_rows(by_row, rows)
+        masked = numbers[of[kept]] * taken["ids"].shape[1] + places[kept]
+        return {**taken, "masked": masked, "labels": batch["labels"][kept]}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Tokens that are predicted, and pairs."""
+        return {"masked": float(len(batch["masked"])), "pairs": float(len(batch["ids"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        """Mean cross-entropy over predicted tokens, in nats, plus that of the next-sentence choice."""
+        output: PretrainingOutput = network(*(batch[name] for name in INPUTS))
+        masked = F.cross_entropy(output.tokens.float(), batch["labels"], reduction="sum")
+        loss = masked / max(totals["masked"], 1.0)
+        if output.next_sentence is None:
+            return loss
+        pairs = F.cross_entropy(output.next_sentence.float(), batch["next_sentence"], reduction="sum")
+        return loss + pairs / totals["pairs"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        """Bits per base and accuracy over held-out tokens, always the same; next sentences if learnt."""
+        held_out, world = self.held_out, self.world
+        predicted = held_out.bits(network, self.tokenizer, world.device, world.rank, world.size)
+        own = predicted.own
+        sums = {
+            "bits": float(predicted.bits[own].sum()),
+            "bases": float(held_out.bases[own].sum()),
+            "masked": float(own.sum()),
+            "right": float(predicted.right[own].sum()),
+            "pairs": 0.0,
+            "right_pairs": 0.0,
+        }
+        if self.pairs is not None:
+            sums |= self._next_sentences(network, self.pairs)
+        sums = world.sum(sums)
+        figures = {
+            "bits_per_base": sums["bits"] / sums["bases"],
+            "next_token_accuracy" if self.causal else "masked_accuracy": sums["right"] / sums["masked"],
+        }
+        if self.pairs is not None:
+            figures["next_sentence_accuracy"] = sums["right_pairs"] / sums["pairs"]
+        return figures
+
+    def _next_sentences(self, network: nn.Module, pairs: Sampler) -> dict[str, float]:
+        """How many of a fixed set of held-out pairs are told rightly; tokens are hidden as in training."""
+        size = min(16, self.config.batch_size)
+        starts = range(0, self.config.evaluation_sequences, size)
+        sums = {"pairs": 0.0, "right_pairs": 0.0}
+        for start in starts[self.world.rank :: self.world.size]:
+            stop = min(start + size, self.config.evaluation_sequences)
+            batch = self._batch(pairs, [(self.config.seed, 1, index) for index in range(start, stop)])
+            output: PretrainingOutput = network(*(batch[name].to(self.world.device) for name in INPUTS))
+            assert output.next_sentence is not None
+            right = output.next_sentence.argmax(-1).cpu() == batch["next_sentence"]
+            sums["pairs"] += len(right)
+            sums["right_pairs"] += right.sum().item()
+        return sums
+
+
+def _say_shares(samplers: Iterable[tuple[int, Sampler | None]]) -> None:
+    """Say where pairs leave out much of a store: inputs begin where sentences do, and short ones end soon."""
+    for length, drawn_by in samplers:
+        if isinstance(drawn_by, PairSampler) and drawn_by.share < _NEARLY_ALL:
+            log(
+                f"inputs of {length:,} tokens: pairs are drawn from {drawn_by.share:.0%} of the tokens of "
+                f"{drawn_by.store.directory}"
+            )
+
+
+@dataclass(eq=False)
+class PretrainingTask(ModelTask[dict[str, float]]):
+    """Pretraining of the run's encoder on the stores `train` and `valid` in the directory `tokens`.
+
+    `ConfigError` if inputs are longer than the encoder's positions.
+    """
+
+    run: Config
+    tokens: Path
+    tokenizer_path: Path
+
+    @cached_property
+    def inputs(self) -> Sequence[Path]:
+        """Stores and tokenizer."""
+        return [self.tokens, self.tokenizer_path]
+
+    @cached_property
+    def config(self) -> PretrainingConfig:
+        """The run's, checked."""
+        return complete(self.run).pretraining
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Of the stores."""
+        return load_tokenizer(self.tokenizer_path)
+
+    @cached_property
+    def encoder(self) -> EncoderConfig:
+        """The run's, with the tokenizer's vocabulary."""
+        return encoder_for(self.run.encoder, self.tokenizer)
+
+    @cached_property
+    def settings(self) -> PretrainingSettings:
+        """Of the model; only a causal one says how much it reads."""
+        if self.run.encoder.causal:
+            return PretrainingSettings(next_sentence=False, context=self.config.sequence_tokens)
+        return PretrainingSettings(next_sentence=self.config.next_sentence)
+
+    @cached_property
+    def train_store(self) -> TokenStore:
+        """What is learnt from."""
+        return TokenStore.open(self.tokens / "train", self.tokenizer)
+
+    @cached_property
+    def valid_store(self) -> TokenStore:
+        """What is held out."""
+        return TokenStore.open(self.tokens / "valid", self.tokenizer)
+
+    def identity(self) -> dict[str, Any]:
+        """The stores."""
+        return super().identity() | {"data": [self.train_store.info, self.valid_store.info]}
+
+    def check(self) -> None:
+        """Read both stores."""
+        for store in (self.train_store, self.valid_store):
+            TokenStore.open(store.directory, verify=True)
+
+    def objective(self, network: nn.Module, world: World) -> PretrainingObjective:
+        """Masked or next tokens."""
+        return PretrainingObjective(
+            self.tokenizer, self.train_store, self.valid_store, self.config, world, causal=self.encoder.causal
+        )
+
+    def initialize(self, network: nn.Module) -> None:
+        """Counts of tokens, if the configuration asks for them."""
+        assert isinstance(network, PretrainingNetwork)
+        if self.config.initial_embeddings == "neighbours":
+            begin_with_counts(network, self.train_store)
+
+    def describe(self, network: nn.Module) -> str:
+        """Numbers of parameters and tokens."""
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        return f"{parameters:,} parameters, {len(self.train_store.tokens):,} training tokens"
+
+    def measure(self, trained: TrainingResult[nn.Module]) -> dict[str, float]:
+        """Metrics on the held-out sequences."""
+        return trained.objective.evaluate(trained.network)
+
+    def write(
+        self, directory: Path, trained: TrainingResult[nn.Module], measured: dict[str, float]
+    ) -> dict[str, Any]:
+        """The model directory."""
+        train, valid = self.train_store.info, self.valid_store.info
+        metrics = {
+            **measured,
+            "split": "valid",
+            "steps": trained.progress.step,
+            "tokens_seen": trained.progress.tokens,
+            "parameters": trained.parameters,
+        }
+        provenance = {
+            "configuration": stage_values(self.run, "pretraining"),
+            "data": {"train": train, "valid": valid},
+            "tokenizer_sha256": checksum(self.tokenizer_path),
+            # What fine-tuning looks up, which may hold out something else.
+            **{key: value for key, value in train.items() if key in ("contigs", "stretches")},
+        }
+        self.write_model(directory, trained, provenance, metrics)
+        log(f"held out: {measured['bits_per_base']:.4f} bits per base")
+        return metrics
+
+
+def begin_with_counts(network: PretrainingNetwork, store: Tokens) -> None:
+    """Set the token embeddings and the output's biases from a store's tokens; changes the network in place.
+
+    Components that are zero in all tokens, where heads look for positions, stay so; so do embeddings of
+    tokens that the store hasn't got. With a vocabulary above `LARGEST_VOCABULARY` the biases alone are set,
+    and the log says so.
+    """
+    ids = np.asarray(store.tokens[:COUNTED]).astype(np.int64)
+    weight, bias = network.encoder.embeddings.token.weight, network.masked_tokens.bias
+    vocabulary = len(bias)
+    counts = np.bincount(ids, minlength=vocabulary)
+    with torch.no_grad():
+        bias.copy_(torch.from_numpy(_log_shares(counts)).float())
+    if vocabulary > LARGEST_VOCABULARY:
+        log(f"{vocabulary:,} pieces are too many to count their pairs: embeddings begin at random")
+        return
+    seen = np.flatnonzero(counts)
+    free = torch.nonzero((weight != 0).any(0))[:, 0]
+    vectors = neighbour_vectors(ids, document_bounds(store), seen, len(free))
+    vectors *= SIZE * initial_deviation(weight.shape[1]) / max(float(vectors.std()), 1e-12)
+    places = torch.from_numpy(seen)[:, None], free[None, : vectors.shape[1]]
+    with torch.no_grad():
+        weight[places] = torch.from_numpy(vectors).to(weight.dtype)
+
+
+def neighbour_vectors(
+    ids: NDArray[np.int64], bounds: NDArray[np.int64], tokens: NDArray[np.int64], width: int
+) -> Floats:
+    """Vectors (T, min(width, T)) of `tokens` (T,): what stands to their right and to their left, in short.
+
+    Parameters
+    ----------
+    ids
+        Token ids (N,), in reading order.
+    bounds
+        Where documents begin in `ids`: tokens on both sides of one aren't neighbours.
+    tokens
+        The ids, ascending, that vectors are of; all that is in `ids`.
+    """
+    size = len(tokens)
+    number = np.zeros(int(tokens.max(initial=0)) + 1, np.int64)
+    number[tokens] = np.arange(size)
+    own = number[ids]
+    beside = np.ones(max(len(own) - 1, 0), bool)
+    inner = bounds[(bounds > 0) & (bounds < len(own))]
+    beside[inner - 1] = False
+    pairs = own[:-1][beside] * size + own[1:][beside]
+    counts = np.bincount(pairs, minlength=size * size).reshape(size, size)
+    information = _log_shares(counts) - _log_shares(counts.sum(1))[:, None] - _log_shares(counts.sum(0))
+    # Of T × 2T numbers the left singular vectors, by the eigenvectors of their products.
+    products = information @ information.T + information.T @ information
+    values, vectors = np.linalg.eigh(products)
+    chosen = np.argsort(-values)[:width]
+    vectors = vectors[:, chosen] * np.sqrt(np.sqrt(np.maximum(values[chosen], 0)))
+    # Of a vector and its opposite, which are both right, the one whose largest component is positive.
+    largest = np.abs(vectors).argmax(0)
+    return np.asarray(vectors * np.sign(vectors[largest, np.arange(vectors.shape[1])]))
+
+
+def _log_shares(counts: NDArray[np.integer]) -> Floats:
+    return np.asarray(np.log((counts + _UNSEEN) / (counts + _UNSEEN).sum()))

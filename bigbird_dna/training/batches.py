@@ -1,0 +1,75 @@
+"""Which examples a step has, and how a process's part of them is cut into micro-batches.
+
+Axes: N rows of a process, n those of a micro-batch, L tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Batch = dict[str, Tensor]
+
+HOST = ("lengths", "spans")
+"""Tensors of a batch that stay on the CPU, as work is planned by them: reading them from a GPU would wait for
+all that it has to do before."""
+
+TOKENS = ("ids", "segments", "base_starts")
+"""Tensors of a batch that have a number for each token, (N, L)."""
+
+
+def by_length(lengths: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Numbers of rows (n,) for micro-batches of these sizes, rows of like lengths (N,) together.
+
+    The longest come first: what memory the step takes is known at once.
+    """
+    order = torch.argsort(lengths, descending=True, stable=True)
+    return [order[first:end] for first, end in pairwise(accumulate(sizes, initial=0))]
+
+
+def take_rows(batch: Batch, rows: Tensor) -> Batch:
+    """Some rows of a batch whose tensors are all by row, without the padding that all of these have."""
+    longest = int(batch["lengths"][rows].max())
+    return {
+        name: value[rows, :longest].contiguous() if name in TOKENS else value[rows]
+        for name, value in batch.items()
+    }
+
+
+def pinned(batch: Batch, device: torch.device) -> Batch:
+    """A batch where a GPU can fetch it by itself; for other devices the same batch."""
+    if device.type != "cuda":
+        return batch
+    torch.cuda.set_device(device)  # of this thread, else memory is taken on the first GPU
+    return {name: value.pin_memory() for name, value in batch.items()}
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """A batch on a device, but for what `HOST` names; the host doesn't wait for it."""
+    return {
+        name: value if name in HOST else value.to(device, non_blocking=True) for name, value in batch.items()
+    }
+
+
+class Epochs:
+    """Indices of examples, epoch after epoch, each in an order of its own.
+
+    `members` gives those of an epoch by its number, at least `size`; of more than that a part is left out.
+    """
+
+    def __init__(self, seed: int, size: int, members: Callable[[int], npt.NDArray[np.integer]]) -> None:
+        self.seed, self.size, self.members = seed, size, members
+        self._order = lru_cache(maxsize=1)(self._shuffled)
+
+    def _shuffled(self, number: int) -> npt.NDArray[np.integer]:
+        rng = np.random.default_rng((self.seed, 2, number))
+        return rng.permutation(self.members(number))[: self.size]
+
+    def indices(self, first: int, count: int) -> list[int]:
+        """Those at the places `first … first + count` of all epochs in a row."""
+        places = (divmod(place, self.size) for place in range(first, first + count))
+        return [int(self._order(epoch)[place]) for epoch, place in places]

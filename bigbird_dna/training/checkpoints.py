@@ -1,0 +1,386 @@
+"""Checkpoints of a running training: written whole, found again by the same configuration and data.
+
+A file is what `torch.save` writes, behind a line with its SHA-256. The checksum is in the file, so that the
+two can't come apart, and of what was meant to be written, not of what the disk gave back. It is compared
+before anything is unpacked.
+"""
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
+from io import BufferedReader
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import atomic_path, make_parent
+from bigbird_dna.errors import ModelError, UsageError, error_text, shortened
+from bigbird_dna.training.log import LOG, Progress
+from bigbird_dna.training.optimizers import fresh_moments
+
+_NAME = b"bigbird-dna checkpoint, SHA-256 "
+_LINE = len(_NAME) + 64 + 1  # bytes
+_ZIP = b"PK\x03\x04"  # how torch.save begins
+_ATTEMPTS = 100
+Computed = str | int
+Keep = Literal["last", "best"]
+_MOST_STEPS = 2**53  # beyond it Adam's count of steps, a float, skips whole numbers
+
+
+def fingerprint(identity: dict[str, Any]) -> str:
+    """Twelve hexadecimal digits of all that determines a training's result."""
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class CheckpointStore:
+    """The checkpoints of one training, in a directory named after its fingerprint: the last two.
+
+    A changed configuration or data set has another fingerprint and so starts anew, without touching what
+    the earlier one left. `lock` keeps a second process from the same training.
+
+    Parameters
+    ----------
+    identity
+        What decides the training's result.
+    computed
+        How the result is computed, which may be another way each time that the training goes on: the log then
+        says so. Texts and numbers by name.
+    keep
+        With "best" there is also a file of the weights with the least held-out loss so far.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        identity: dict[str, Any],
+        computed: Mapping[str, Computed] | None = None,
+        keep: Keep = "last",
+    ) -> None:
+        self.directory = Path(directory) / fingerprint(identity)
+        self.computed = dict(computed or {})
+        self.path = self.directory / "state.pt"
+        self.previous = self.directory / "previous.pt"
+        self.log_path = self.directory / LOG
+        self.lock = Lock(self.directory / "lock")
+        self.best = self.directory / "best.pt" if keep == "best" else None
+        self.best_loss = math.inf
+        self._good = False  # whether `path` is known to hold a good checkpoint
+
+    @property
+    def exists(self) -> bool:
+        """Whether there are checkpoints, good or damaged: no training begins with fresh weights then."""
+        return self.path.exists() or self.previous.exists()
+
+    def save(self, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+        """Write a checkpoint and keep the one before it; a kill at any moment leaves one of them whole."""
+        state = {
+            "network": network.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "progress": vars(progress),
+            "computed": self.computed,
+        }
+        with atomic_path(self.path) as temporary:
+            write_checkpoint(temporary, state)
+            if self._good:  # a damaged one mustn't take the place of a good one
+                with suppress(FileNotFoundError):
+                    self.path.replace(self.previous)
+        self._good = True
+
+    def withdraw(self) -> None:
+        """Delete the last checkpoint, which has turned out to be of no use; the one before it stays."""
+        self.path.unlink(missing_ok=True)
+        self._good = False
+
+    def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+        """Load the last good checkpoint into `network` and `optimizer`; without any, progress is at step 0.
+
+        Raises
+        ------
+        ModelError
+            There are checkpoints, and none of them can be gone on from.
+        """
+        problems = []
+        for path in (self.path, self.previous):
+            if not path.exists():
+                continue
+            try:
+                progress, computed = _take(read_checkpoint(path), network, optimizer)
+            except UnusableCheckpoint as error:
+                problems.append(f"{path}: {error}")
+                continue
+            for problem in problems:
+                log(f"warning: {problem}; the checkpoint before it is taken")
+            self._good = path == self.path
+            self.best_loss, _ = self._read_best()
+            log(f"resuming at step {progress.step} from {path}")
+            self._say_changes(computed)
+            return progress
+        if problems:
+            raise ModelError(f"{'; '.join(problems)}; delete {self.directory} to train from the start")
+        return Progress()
+
+    def _say_changes(self, before: Mapping[str, Computed]) -> None:
+        changed = [
+            f"{name} {shortened(str(value))} → {self.computed[name]}"
+            for name, value in before.items()
+            if self.computed.get(name, value) != value
+        ]
+        if changed:
+            log(f"from here on computed otherwise: {', '.join(changed)}; data and their order stay the same")
+
+    def keep_best(self, network: nn.Module, figures: Mapping[str, float]) -> None:
+        """Store weights whose held-out loss is the least so far, where these are to be kept."""
+        if self.best is None or not figures["loss"] < self.best_loss:
+            return
+        self.best_loss = figures["loss"]
+        weights = {name: value.cpu() for name, value in network.state_dict().items()}
+        with atomic_path(self.best) as temporary:
+            write_checkpoint(temporary, {"loss": self.best_loss, "weights": weights})
+
+    def load_best(self, network: nn.Module) -> None:
+        """Give a network the weights with the least held-out loss; `ModelError` if they are damaged."""
+        self.best_loss, weights = self._read_best()
+        if not weights:
+            raise ModelError(f"{self.best}: no such file; delete {self.directory} to train from the start")
+        network.load_state_dict(weights)
+
+    def _read_best(self) -> tuple[float, dict[str, Tensor]]:
+        if self.best is None or not self.best.exists():
+            return math.inf, {}
+        try:
+            found = read_checkpoint(self.best)
+            return float(found["loss"]), dict(found["weights"])
+        except (UnusableCheckpoint, TypeError, LookupError, ValueError) as error:
+            raise ModelError(
+                f"{self.best}: {error}; delete {self.directory} to train from the start"
+            ) from None
+
+    def remove(self) -> None:
+        """Delete the checkpoints of a training whose results are written, and free the lock.
+
+        What else is in the directory stays, and the directory with it.
+        """
+        for path in (self.path, self.previous, self.log_path, self.best):
+            if path is not None:
+                path.unlink(missing_ok=True)
+        self.lock.release()
+        with suppress(OSError):
+            self.directory.rmdir()
+
+
+def _take(
+    state: Any, network: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[Progress, dict[str, Computed]]:
+    """Load what a checkpoint holds; `UnusableCheckpoint`, with nothing loaded, if it doesn't fit."""
+    if not isinstance(state, dict) or set(state) != {"network", "optimizer", "progress", "computed"}:
+        raise UnusableCheckpoint("it holds no network, optimizer and progress")
+    computed = state["computed"]
+    if not isinstance(computed, dict) or not all(
+        isinstance(name, str) and isinstance(value, str | int) for name, value in computed.items()
+    ):
+        raise UnusableCheckpoint("it doesn't say how it was computed")
+    _check_tensors(state["network"], network.state_dict(), "the network's")
+    if not all(bool(state["network"][name].isfinite().all()) for name, _ in network.named_parameters()):
+        raise UnusableCheckpoint("its weights are not finite numbers: that training had diverged")
+    moments = _moments(state["optimizer"], optimizer)
+    progress = _progress(state["progress"])
+    network.load_state_dict(state["network"])
+    # Its settings are those of the configuration, whatever the checkpoint says.
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    return progress, computed
+
+
+def _moments(state: Any, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """The moments of each parameter by its number, of the shapes that the optimiser has."""
+    own = optimizer.state_dict()["param_groups"]
+    try:
+        moments, groups = state["state"], [group["params"] for group in state["param_groups"]]
+        numbers = set(moments)
+    except (TypeError, LookupError):
+        raise UnusableCheckpoint("it holds no optimizer") from None
+    if not isinstance(moments, dict) or groups != [group["params"] for group in own]:
+        raise UnusableCheckpoint("its optimizer is one of other parameters")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    expected = dict(zip((number for group in groups for number in group), parameters, strict=True))
+    if not numbers <= set(expected):
+        raise UnusableCheckpoint("its optimizer is one of other parameters")
+    for number, values in moments.items():
+        like = fresh_moments(optimizer, expected[number])
+        _check_tensors(values, like, f"parameter {number}'s moments")
+        # The optimiser raises a number to this power, or the reverse.
+        if not 0 <= float(values["step"]) < _MOST_STEPS:
+            raise UnusableCheckpoint(f"parameter {number}'s moments are of no number of steps that can be")
+    return moments
+
+
+def _check_tensors(values: Any, expected: Mapping[str, Tensor], whose: str) -> None:
+    if not isinstance(values, dict) or set(values) != set(expected):
+        raise UnusableCheckpoint(f"it holds other tensors than {whose}")
+    for name, like in expected.items():
+        value = values[name]
+        plain = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+        if not plain or not value.is_floating_point() or value.shape != like.shape:
+            raise UnusableCheckpoint(f"{name!r}, of {whose}, is not a tensor of shape {tuple(like.shape)}")
+
+
+def _progress(values: Any) -> Progress:
+    types = {field.name: type(field.default) for field in fields(Progress)}
+    if not isinstance(values, dict) or set(values) != set(types):
+        raise UnusableCheckpoint("it doesn't say how far the training was")
+    for name, kind in types.items():
+        if (
+            type(values[name]) is not kind
+            or not math.isfinite(values[name])
+            or (kind is int and values[name] < 0)
+        ):
+            raise UnusableCheckpoint(f"progress: {name} is not a number that it can be")
+    return Progress(**values)
+
+
+class UnusableCheckpoint(Exception):
+    """Why a checkpoint can't be gone on from, in one clause."""
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write tensors and plain containers to a file, and don't return before the disk has them."""
+    with path.open("wb") as stream:
+        stream.write(bytes(_LINE))
+        digest = _Digest(stream)
+        torch.save(state, digest)  # type: ignore[arg-type]
+        stream.seek(0)
+        stream.write(_NAME + digest.sha256.hexdigest().encode() + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_checkpoint(path: Path) -> Any:
+    """What a file holds, on the CPU; `UnusableCheckpoint` if it is damaged, or not made of data alone."""
+    try:
+        with path.open("rb") as stream:
+            _check(stream)
+            start = stream.tell()
+            if stream.read(len(_ZIP)) != _ZIP:
+                raise UnusableCheckpoint("damaged: it holds no checkpoint")
+            stream.seek(start)
+            # weights_only: tensors and plain containers, never code.
+            return torch.load(stream, map_location="cpu", weights_only=True)
+    except UnusableCheckpoint:
+        raise
+    except OSError as error:
+        raise UnusableCheckpoint(f"can't be read: {error.strerror}") from None
+    except Exception as error:  # what unpickling raises is without number
+        raise UnusableCheckpoint(f"damaged, or not made of data alone: {error_text(error)}") from None
+
+
+def _check(stream: BufferedReader) -> None:
+    """Leave the stream where the content begins, which has the checksum of the first line."""
+    line = stream.read(_LINE)
+    if line[: len(_NAME)] != _NAME or line[-1:] != b"\n" or len(line) < _LINE:
+        raise UnusableCheckpoint("damaged: it doesn't begin as a checkpoint does")
+    if hashlib.file_digest(stream, "sha256").hexdigest().encode() != line[len(_NAME) : -1]:
+        raise UnusableCheckpoint("damaged: it doesn't have its own sha256")
+    stream.seek(_LINE)
+
+
+class _Digest:
+    """A stream's `write`, and the SHA-256 of all that was written."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return self.stream.write(data)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+class Lock:
+    """A lock on the file `path`, which is made with its directory, and removed with the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: int | None = None
+
+    def take(self, what: str) -> None:
+        """Take the lock, for good or until `release`.
+
+        Where the file system has no locks, a line of the log says so, and nobody is kept away.
+
+        Raises
+        ------
+        ModelError
+            Another process holds it: the text says that `what` is running, as which process, on what machine
+            and since when.
+        UsageError
+            The file can't be written.
+        """
+        for _ in range(_ATTEMPTS):
+            handle = self._opened()
+            if handle is None:
+                continue
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = shortened(os.pread(handle, 300, 0).decode(errors="replace").strip(), 200)
+                os.close(handle)
+                directory = self.path.parent
+                raise ModelError(
+                    f"{directory}: {what} is running already ({holder}): wait for its end"
+                ) from None
+            except OSError as error:
+                log(f"warning: {self.path}: can't be locked ({error.strerror}): {what} may run twice")
+            if self._is_there(handle):
+                self._handle = handle
+                self._sign()
+                return
+            os.close(handle)
+        raise UsageError(f"{self.path}: can't be written: it is removed again and again")
+
+    def release(self) -> None:
+        """Free the lock and remove its file, and its directory if nothing else is in it."""
+        if self._handle is None:
+            return
+        with suppress(OSError):
+            self.path.unlink()
+        os.close(self._handle)
+        self._handle = None
+        with suppress(OSError):
+            self.path.parent.rmdir()
+
+    def _opened(self) -> int | None:
+        make_parent(self.path)
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:  # who held the lock has just removed the directory
+            return None
+        except OSError as error:
+            raise UsageError(f"{self.path}: can't be written: {error.strerror}") from None
+
+    def _is_there(self, handle: int) -> bool:
+        """Whether what was locked is still the file, which who held it before may just have removed."""
+        try:
+            return os.path.samestat(os.fstat(handle), self.path.lstat())
+        except FileNotFoundError:
+            return False
+
+    def _sign(self) -> None:
+        assert self._handle is not None
+        since = time.strftime("%Y-%m-%d %H:%M:%S%z")
+        text = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
+        with suppress(OSError):  # a full disk: the lock holds without a word
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, text.encode(), 0)

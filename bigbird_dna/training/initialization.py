@@ -1,0 +1,217 @@
+"""What fine-tuning starts from: a pretrained encoder, or fresh weights; and the tasks that start so."""
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from bigbird_dna.config import EncoderConfig, StartConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.json_files import read_mapping
+from bigbird_dna.errors import ConfigError, ModelError
+from bigbird_dna.genome.regions import format_named_region, read_named_region
+from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.model.directory import encoder_for, load_pretrained
+from bigbird_dna.model.encoder import Encoder
+from bigbird_dna.model.heads import PretrainingNetwork
+from bigbird_dna.model.longer_inputs import Extension, extend_positions
+from bigbird_dna.model.model import Model
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.training.task import M, ModelTask
+
+PROVENANCE = "provenance.json"
+
+
+class Initialization(NamedTuple):
+    """The encoder's configuration and tokenizer, and the pretrained model, if there is one."""
+
+    config: EncoderConfig
+    tokenizer: Tokenizer
+    model: Model | None
+    settings: StartConfig
+
+    @property
+    def sha256(self) -> str | None:
+        """Checksum of the pretrained weights."""
+        return self.model.sha256 if self.model else None
+
+    def apply(self, encoder: Encoder) -> None:
+        """Give an encoder of `config` the pretrained weights; fresh ones stay where there are none."""
+        if self.model is not None:
+            assert isinstance(self.model.network, PretrainingNetwork)
+            encoder.load_state_dict(self.model.network.encoder.state_dict())
+
+    def provenance(self, leaked: Sequence[str]) -> dict[str, Any]:
+        """What a model says of its start; `leaked` is what was `seen` of what is held out."""
+        return {"pretrained_sha256": self.sha256, "held_out_contigs_seen_in_pretraining": list(leaked)}
+
+    def seen(self, held_out: pd.DataFrame) -> list[str]:
+        """What the pretrained model says it was trained on and has windows that are held out now.
+
+        Contigs, or where it was trained on regions of one, those regions. Nothing if it doesn't say.
+
+        Parameters
+        ----------
+        held_out
+            Windows or bins, with the columns contig, start and end.
+        """
+        model = self.model
+        if model is None or model.path is None:
+            return []
+        provenance = read_provenance(model.path)
+        divided: defaultdict[str, list[Interval]] = defaultdict(list)
+        for text in provenance.get("stretches", ()):
+            region = read_named_region(text)
+            divided[region.contig].append(region)
+        rows = {str(contig): own for contig, own in held_out.groupby("contig", observed=True)}
+        trained = {*provenance.get("contigs", ())} & rows.keys()
+        leaked = [contig for contig in sorted(trained) if contig not in divided]
+        for contig in sorted(trained & divided.keys()):
+            starts, ends = rows[contig]["start"].to_numpy(), rows[contig]["end"].to_numpy()
+            leaked += [
+                format_named_region(region)
+                for region in divided[contig]
+                if ((starts < region.end) & (ends > region.start)).any()
+            ]
+        if leaked:
+            log(f"warning: {model.path} was pretrained on held-out contigs: {', '.join(leaked)}")
+        return leaked
+
+
+class FinetuningTask(ModelTask[M]):
+    """A task whose encoder starts as a pretrained one, or with fresh weights."""
+
+    leaked: Sequence[str] = ()
+    """What the pretrained model has seen of what is held out, once `check` was called."""
+
+    @property
+    @abstractmethod
+    def start(self) -> Initialization:
+        """What the encoder starts from."""
+
+    @property
+    @abstractmethod
+    def held_out(self) -> pd.DataFrame:
+        """Windows or bins that aren't learnt from, with the columns contig, start and end."""
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """That of `start`."""
+        return self.start.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """That of `start`."""
+        return self.start.tokenizer
+
+    def identity(self) -> dict[str, Any]:
+        """What the encoder starts from as well."""
+        return super().identity() | {"start": [self.start.settings.deciding(), self.start.sha256]}
+
+    def check(self) -> None:
+        """Look for held-out sequence that the pretrained model has seen."""
+        self.leaked = self.start.seen(self.held_out)
+
+
+def read_initialization(
+    config: EncoderConfig, settings: StartConfig, pretrained: Path | None, tokenizer: Path, section: str
+) -> Initialization:
+    """Read what fine-tuning starts from.
+
+    Parameters
+    ----------
+    settings
+        Of the task's model: `initial` (weights), `dropout` while fine-tuning (none: the encoder's) and
+        `extend_positions` (how a pretrained encoder of fewer positions gets those of `config`; none: refuse).
+    pretrained
+        Model directory of a pretraining, whose tokenizer is taken; not read where `initial` is "random".
+    tokenizer
+        Read where there is no pretrained model.
+    section
+        Of the configuration that `settings` is, for messages.
+
+    Raises
+    ------
+    ConfigError
+        No pretrained model was given where one is needed, or its encoder is another than the configuration's.
+    """
+    if settings.initial == "random":
+        pretrained = None
+    elif pretrained is None:
+        raise ConfigError(f"{section}.initial is 'pretrained', but no pretrained model was given")
+    start = load_pretrained(pretrained) if pretrained else None
+    reader = start.tokenizer if start else load_tokenizer(tokenizer)
+    encoder = encoder_for(config, reader)
+    if settings.dropout is not None:
+        encoder = encoder.model_copy(update={"dropout": settings.dropout})
+    if start:
+        encoder = _fitted(start, encoder, settings.extend_positions, section)
+    return Initialization(encoder, reader, start, settings)
+
+
+def _fitted(start: Model, encoder: EncoderConfig, extend: Extension | None, section: str) -> EncoderConfig:
+    """The configuration for the weights of `start`, whose positions are extended where that is allowed.
+
+    It is `encoder`, but for the rotary scale or base that an extension changes.
+    """
+    if _shapes(start.config) != _shapes(encoder):
+        raise ConfigError(f"{start.path}: its encoder is another than the configuration's")
+    trained = start.config.positions
+    if trained == encoder.positions:
+        return encoder
+    if extend is None or trained > encoder.positions:
+        raise ConfigError(
+            f"{start.path}: has {trained} positions, encoder.positions is {encoder.positions}; "
+            f"too few can be extended, see {section}.extend_positions"
+        )
+    network = start.network
+    assert isinstance(network, PretrainingNetwork)
+    extend_positions(network.encoder, encoder.positions, extend)
+    log(f"{start.path}: {trained} positions extended to {encoder.positions} ({extend})")
+    return encoder.model_copy(
+        update=network.encoder.config.model_dump(include={"rotary_base", "rotary_scale"})
+    )
+
+
+def _shapes(config: EncoderConfig) -> dict[str, Any]:
+    """What must agree between a checkpoint's encoder and the one that takes its weights: the network."""
+    free = {
+        *("dropout", "attention_dropout", "route", "gradient_checkpointing", "positions"),
+        "initial_heads",
+    }
+    return config.model_dump(exclude=free)
+
+
+def read_provenance(model: Path) -> dict[str, Any]:
+    """The content of `provenance.json`, {} where there is none.
+
+    If they are there, "contigs" is a list of names, and "stretches" one of named regions: all that was read
+    of those contigs that were divided.
+
+    Raises
+    ------
+    DataError, ModelError
+        The file is damaged.
+    """
+    path = model / PROVENANCE
+    if not path.is_file():
+        return {}
+    values = read_mapping(path)
+    contigs = values.get("contigs", [])
+    if not isinstance(contigs, list) or not all(isinstance(name, str) for name in contigs):
+        raise ModelError(f"{path}: contigs is not a list of names")
+    stretches = values.get("stretches", [])
+    if not isinstance(stretches, list) or not all(map(_is_region, stretches)):
+        raise ModelError(f"{path}: stretches is not a list of regions (as 22:1001-2000)")
+    return values
+
+
+def _is_region(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(read_named_region(value))
+    except ValueError:
+        return False

@@ -1,0 +1,258 @@
+"""One training run: a `Task` says what is trained and what is written at its end, and `train` does it.
+
+Every training of the project is a `Task`: pretraining, fine-tuning, and those of the papers' experiments.
+The class has defaults, so it is a base class rather than a structural protocol.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from bigbird_dna.calibration.stored import Calibration
+from bigbird_dna.config import EncoderConfig, TrainingConfig
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.model.directory import build_network, make_model, write_model
+from bigbird_dna.model.model import Model
+from bigbird_dna.model.settings import Settings
+from bigbird_dna.tokens.interface import Tokenizer
+from bigbird_dna.training.checkpoints import CheckpointStore, Computed, Keep
+from bigbird_dna.training.distributed import World, chosen_precision
+from bigbird_dna.training.log import LOG, Progress
+from bigbird_dna.training.loop import Objective, train_network
+
+N = TypeVar("N", bound=nn.Module)
+M = TypeVar("M")
+
+RESULT = "result.json"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult(Generic[N]):
+    """A network that has made all its steps, in evaluation mode, and what it was trained with."""
+
+    network: N
+    objective: Objective
+    progress: Progress
+    world: World
+    store: CheckpointStore
+
+    @property
+    def log(self) -> Path:
+        """The training log, a file beside the checkpoints."""
+        return self.store.log_path
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
+
+class Training(ABC, Generic[N]):
+    """A network that is to be trained: its configuration, its data, its weights at the start.
+
+    Methods are called in the order in which they stand here; `check`, `initialize` and `describe` on the
+    first process alone.
+    """
+
+    keep: ClassVar[Keep] = "last"
+    """The weights that stay: those after the last step, or those of the lowest held-out loss."""
+
+    @property
+    @abstractmethod
+    def config(self) -> TrainingConfig:
+        """Steps, batches, optimizer, seed."""
+
+    @property
+    def encoder(self) -> EncoderConfig | None:
+        """The configuration of the network's encoder, if it has one."""
+        return None
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What decides the weights beside `encoder` and `config`; a task of another has other checkpoints."""
+
+    def check(self) -> None:
+        """Look for damage in what is read, before anything is written."""
+
+    @abstractmethod
+    def build(self) -> N:
+        """The network with fresh weights, drawn from torch's generator, which has just been seeded."""
+
+    @abstractmethod
+    def objective(self, network: N, world: World) -> Objective:
+        """Batches, their loss and held-out metrics."""
+
+    def initialize(self, network: N) -> None:
+        """Change the fresh weights in place, where there is no checkpoint; others get the first process's."""
+
+    @abstractmethod
+    def describe(self, network: N) -> str:
+        """What is trained and on how much data, for the log."""
+
+
+class Task(Training[N], Generic[N, M]):
+    """A training run: a training, the files that it reads, and those that it writes at its end.
+
+    Making a task reads nothing: files are read when `identity` asks for their content, which `train` does
+    after it has looked at the output.
+    """
+
+    @property
+    @abstractmethod
+    def inputs(self) -> Sequence[Path]:
+        """Files and directories that are only read."""
+
+    @abstractmethod
+    def measure(self, trained: TrainingResult[N]) -> M:
+        """What all processes compute with the trained network, in float32 and in inference mode."""
+
+    @abstractmethod
+    def write(self, directory: Path, trained: TrainingResult[N], measured: M) -> dict[str, Any]:
+        """Write the results into an empty directory, on the first process; returns the metrics."""
+
+
+class ModelTask(Task[nn.Module, M]):
+    """A task that ends in a model directory."""
+
+    @property
+    @abstractmethod
+    def encoder(self) -> EncoderConfig:
+        """The configuration of the model's encoder."""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Settings:
+        """What the model is for."""
+
+    def identity(self) -> dict[str, Any]:
+        """Task and tokenizer; a task adds what else decides its weights."""
+        return {"task": self.settings.task, "tokenizer": self.tokenizer.sha256}
+
+    def build(self) -> nn.Module:
+        """The network that `settings` asks for."""
+        return build_network(self.encoder, self.settings)
+
+    def model(self, trained: TrainingResult[nn.Module]) -> Model:
+        """The trained network with its tokenizer."""
+        return make_model(trained.network, self.tokenizer, self.encoder, self.settings)
+
+    def write_model(
+        self,
+        directory: Path,
+        trained: TrainingResult[nn.Module],
+        provenance: dict[str, Any],
+        metrics: dict[str, Any],
+        calibration: Calibration | None = None,
+    ) -> None:
+        """Write the model with its training log; with `calibration` it can give calibrated probabilities."""
+        files = {LOG: trained.log}
+        write_model(directory, self.model(trained), provenance, metrics, files, calibration=calibration)
+
+
+def write_network(
+    directory: Path, encoder: EncoderConfig, trained: TrainingResult[N], result: dict[str, Any]
+) -> None:
+    """Write a network that is no model of DNA: result, log, the encoder's keys and the weights.
+
+    It is no model directory: there is no tokenizer.
+    """
+    weights = {name: value.cpu().contiguous() for name, value in trained.network.state_dict().items()}
+    save_file(weights, directory / "weights.safetensors")
+    write_json(directory / "encoder.json", encoder.model_dump(mode="json"))
+    write_json(directory / RESULT, result)
+    if trained.log.exists():
+        (directory / LOG).write_bytes(trained.log.read_bytes())
+
+
+def train(task: Task[N, M], output: Path, checkpoints: Path, world: World) -> dict[str, Any]:
+    """Train, or go on training, and write the directory `output`; returns the task's metrics.
+
+    Every process of `world` calls this; those beside the first return {}. `output` is written whole or not
+    at all, and then the checkpoints are removed.
+
+    Raises
+    ------
+    UsageError
+        `output` can't be written, or holds what no earlier run wrote.
+    ModelError
+        The same training is running, or its checkpoints are damaged.
+    Others as of the task, and of `loop`.
+    """
+    check_directory(output, [*task.inputs, checkpoints])
+    trained = fit(task, checkpoints, world)
+    with torch.inference_mode():
+        measured = task.measure(trained)
+    world.leave()
+    if not world.is_first:
+        return {}
+    with atomic_directory(output) as directory:
+        metrics = task.write(directory, trained, measured)
+    trained.store.remove()
+    return metrics
+
+
+def fit(task: Training[N], checkpoints: Path, world: World) -> TrainingResult[N]:
+    """Train a network, or go on from its checkpoints, which stay.
+
+    They are this training's alone until they are removed, or `world` is left: `ModelError` on every process
+    if another training of the same identity is running.
+    """
+    store = checkpoint_store(task, checkpoints, world)
+    world.first(task.check)
+    world.first(lambda: _claim(store, world))
+    torch.manual_seed(task.config.seed)
+    network = task.build()
+    objective = task.objective(network, world)
+    # The others get the first one's weights once the network is wrapped to train in parallel.
+    world.first(lambda: None if store.exists else task.initialize(network))
+    if world.is_first:
+        log(f"{task.describe(network)}, {world.device}")
+    progress = train_network(network, objective, task.config, store, world)
+    if task.keep == "best":
+        world.first(lambda: store.load_best(network))
+        world.overwrite(network.state_dict().values())
+    return TrainingResult(network, objective, progress, world, store)
+
+
+def checkpoint_store(task: Training[N], checkpoints: Path, world: World) -> CheckpointStore:
+    """The checkpoints of a training, named by what decides its weights; nothing is written yet."""
+    identity = {"training": task.config.deciding(), **task.identity()}
+    if task.encoder is not None:
+        identity["encoder"] = task.encoder.deciding()
+    return CheckpointStore(checkpoints, identity, _computed(task, world), keep=task.keep)
+
+
+def _claim(store: CheckpointStore, world: World) -> None:
+    store.lock.take("this training")
+    world.at_end.callback(store.lock.release)
+
+
+def _computed(task: Training[N], world: World) -> dict[str, Computed]:
+    """How a training is computed, which may change when it goes on."""
+    config, encoder = task.config, task.encoder
+    here: dict[str, Computed] = {
+        "processes": world.size,
+        "accumulate": config.accumulate,
+        "precision": chosen_precision(world.device, config.precision),
+        "compile_layers": str(config.compile_layers).lower(),
+        "device": world.device.type,
+    }
+    if encoder is not None:
+        here["gradient_checkpointing"] = str(encoder.gradient_checkpointing).lower()
+        here["route"] = encoder.route
+    if world.device.type == "cpu":
+        here["threads"] = torch.get_num_threads()
+    return here

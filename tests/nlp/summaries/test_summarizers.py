@@ -1,0 +1,197 @@
+"""Both forms of a summarizer: what a decoder sees, what it shares, and what a cache changes (nothing)."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bigbird_dna.config import EncoderConfig
+from bigbird_dna.errors import ConfigError
+from bigbird_dna.model.encoder import Layer
+from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds
+from bigbird_dna.papers.nlp.summaries.network import (
+    PegasusSummarizer,
+    SharedSummarizer,
+    Summarizer,
+    match_tokens,
+)
+from bigbird_dna.papers.nlp.summaries.search import search_summaries, split, summarize
+
+SPECIAL = SpecialIds(start=2, end=3, pad=0)
+BASE = {"vocabulary": 40, "layers": 2, "hidden": 16, "heads": 2, "positions": 96, "block_size": 8}
+FORMS = ("base", "base, rotary", "pegasus")
+
+
+def summarizer(form: str, seed: int = 0, **changes: Any) -> Summarizer:
+    """A small network of float64 whose weights are large enough for logits to differ."""
+    torch.manual_seed(seed)
+    position = "rotary" if "rotary" in form else "learned"
+    config = EncoderConfig.model_validate({**BASE, "position": position, **changes})
+    network: Summarizer
+    if form == "pegasus":
+        network = PegasusSummarizer(config, DecoderShape(layers=3, heads=4, intermediate=20))
+    else:
+        network = SharedSummarizer(config)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+        for name, parameter in network.named_parameters():
+            if "cross" in name and name.endswith(("output.weight", "query.weight")):
+                parameter.mul_(4)  # summaries go by their documents
+    return network.double().eval()
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(4, 40, shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_cache_changes_nothing(form: str) -> None:
+    network = summarizer(form)
+    ids, lengths, targets = drawn(3, 60), torch.tensor([60, 41, 9]), drawn(3, 11, seed=1)
+    with torch.no_grad():
+        whole = network(ids, lengths, targets)
+        hidden = network.encode(ids, lengths)
+        for cuts in ([1] * 11, [4, 1, 6]):
+            cache = network.begin(hidden, lengths)
+            parts = [network.decode(part, cache) for part in torch.split(targets, cuts, 1)]
+            torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-9, rtol=0)
+    assert whole.std() > 0.3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_beams_of_a_document_share_it(form: str) -> None:
+    network = summarizer(form)
+    ids, lengths, targets = drawn(2, 40), torch.tensor([40, 23]), drawn(6, 5, seed=1)
+    with torch.no_grad():
+        hidden = network.encode(ids, lengths)
+        together = network.decode(targets, network.begin(hidden, lengths))
+        of_each = network(ids.repeat_interleave(3, 0), lengths.repeat_interleave(3), targets)
+        torch.testing.assert_close(together, of_each, atol=1e-9, rtol=0)
+        cache = network.begin(hidden, lengths)
+        network.decode(targets[:, :4], cache)
+        rows = torch.tensor([2, 0, 0, 3, 5, 4])
+        cache.reorder(rows)
+        after = network.decode(targets[rows, 4:], cache)
+        torch.testing.assert_close(after[:, 0], of_each[rows, 4], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_decoder_sees_its_past_and_its_document_alone(form: str) -> None:
+    network = summarizer(form)
+    ids, targets = drawn(2, 30), drawn(2, 8, seed=1)
+    with torch.no_grad():
+        before = network(ids, torch.tensor([30, 17]), targets)
+        changed = targets.clone()
+        changed[:, 5] = 39
+        after = network(ids, torch.tensor([30, 17]), changed)
+        assert torch.equal(before[:, :5], after[:, :5])
+        assert not torch.allclose(before[:, 5:], after[:, 5:])
+        other = ids.clone()
+        other[1, 17:] = 7  # padding
+        other[0, 29] = 39 if ids[0, 29] != 39 else 38
+        after = network(other, torch.tensor([30, 17]), targets)
+        torch.testing.assert_close(before[1], after[1], atol=1e-12, rtol=0)
+        assert not torch.allclose(before[0], after[0])
+
+
+def test_the_base_form_is_the_encoder_and_attention_to_the_document() -> None:
+    network = summarizer("base")
+    assert isinstance(network, SharedSummarizer)
+    own = {name for name, _ in network.named_parameters() if not name.startswith("encoder.")}
+    assert all(name.startswith("cross.") or name == "logits_bias" for name in own)
+    ids, targets = drawn(1, 20), drawn(1, 6, seed=1)
+    with torch.no_grad():
+        memory = network.encode(ids)[0]
+        x = spelt_out(network, memory, targets[0])
+        torch.testing.assert_close(network(ids, None, targets)[0], x, atol=1e-9, rtol=0)
+
+
+def spelt_out(network: SharedSummarizer, memory: Tensor, targets: Tensor) -> Tensor:
+    """Logits (T, V) of one summary, token by token and head by head, by loops."""
+    own = network.encoder.embeddings
+    assert own.position is not None
+    x = own.norm(own.token(targets) + own.position.weight[: len(targets)] + own.segment.weight[0])
+    for layer, cross in zip(network.encoder.layers, network.crosses(), strict=True):
+        assert isinstance(layer, Layer) and layer.key is not None
+        parts = (layer.query, layer.key, layer.value)
+        past = [_attended(x[t : t + 1], x[: t + 1], parts) for t in range(len(x))]
+        x = layer.attention_norm(x + layer.attention_output(torch.cat(past)))
+        part = cross.attention
+        seen = _attended(x, memory, (part.query, part.key, part.value))
+        x = cross.norm(x + part.output(seen))
+        inner = F.gelu(layer.intermediate(x), approximate="tanh")
+        x = layer.output_norm(x + layer.output(inner))
+    logits: Tensor = x @ own.token.weight.T + network.logits_bias
+    return logits
+
+
+def _attended(x: Tensor, to: Tensor, parts: tuple[torch.nn.Linear, ...]) -> Tensor:
+    q, k, v = parts[0](x), parts[1](to), parts[2](to)
+    heads = []
+    for head in range(2):
+        columns = slice(8 * head, 8 * head + 8)
+        weights = (q[:, columns] @ k[:, columns].T / math.sqrt(8)).softmax(-1)
+        heads.append(weights @ v[:, columns])
+    return torch.cat(heads, 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_summary_does_not_depend_on_the_documents_beside_it(form: str, beams: int) -> None:
+    network = summarizer(form)
+    lengths = torch.tensor([70, 25, 9, 50])
+    ids = drawn(4, 70)
+    search = SearchConfig(beams=beams, min_length=19, max_length=20, no_repeat=1)
+    documents = [row[:length].numpy() for row, length in zip(ids, lengths.tolist(), strict=True)]
+    alone = [next(summarize(network, [row], search, SPECIAL, torch.device("cpu"), 1)) for row in documents]
+    assert [*summarize(network, documents, search, SPECIAL, torch.device("cpu"), 3)] == alone
+    with torch.no_grad():
+        hidden = network.encode(ids, lengths)
+    assert search_summaries(network, hidden, lengths, search, SPECIAL) == alone
+    assert len({*map(tuple, alone)}) > 1
+
+
+@pytest.mark.parametrize("attention", ["full", "window", "longformer", "performer", "reformer"])
+def test_documents_may_be_read_by_any_attention(attention: str) -> None:
+    network = summarizer("base", attention=attention, initial_heads="random")
+    with torch.no_grad():
+        logits = network(drawn(1, 40), None, drawn(1, 4))
+    assert logits.shape == (1, 4, 40) and logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "said"),
+    [
+        ("base", {"convolution": 3}, "encoder.convolution"),
+        ("base", {"reversible": True}, "encoder.reversible"),
+        ("pegasus", {"position": "rotary"}, "encoder.position rotary"),
+        ("pegasus", {"extra_globals": 4, "random_blocks": 0}, "encoder.extra_globals"),
+        ("pegasus", {"hidden": 18}, "decoder heads 4 don't divide encoder.hidden 18"),
+    ],
+)
+def test_what_a_form_cannot_have_is_refused(form: str, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        summarizer(form, **changes)
+
+
+@pytest.mark.parametrize("form", ["base", "pegasus"])
+def test_matching_attention_begins_by_looking_at_the_same_token(form: str) -> None:
+    torch.manual_seed(0)
+    config = EncoderConfig(vocabulary=40, layers=1, hidden=64, heads=4, positions=64, dropout=0.0)
+    base, own = (
+        SharedSummarizer(config),
+        PegasusSummarizer(config, DecoderShape(layers=1, heads=4, intermediate=8)),
+    )
+    network: Summarizer = base if form == "base" else own
+    match_tokens(network)
+    cross = base.crosses()[0].attention if form == "base" else own.decoder.parts()[0].cross
+    states = F.layer_norm(torch.randn(1, 30, 64), (64,))
+    q, (k, v) = cross.query(states), cross.keys_values(states)
+    scores = split(q, 4) @ k.transpose(-1, -2)
+    assert (scores.mean(1).argmax(-1) == torch.arange(30)).all()
+    there = v.transpose(1, 2).flatten(2)
+    torch.testing.assert_close(cross.output(there), states, atol=1e-5, rtol=0)

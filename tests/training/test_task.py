@@ -1,0 +1,215 @@
+"""One training from its task to its directory: in which order, by whom, and what is left when it fails."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bigbird_dna.config import OptimizerConfig, TrainingConfig
+from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.training.batches import Batch, take_rows
+from bigbird_dna.training.checkpoints import Keep
+from bigbird_dna.training.distributed import World, world
+from bigbird_dna.training.task import Task, TrainingResult, fit, train
+
+CONFIG = TrainingConfig(
+    steps=6,
+    batch_size=4,
+    evaluate_every=1,
+    checkpoint_every=2,
+    precision="float32",
+    optimizer=OptimizerConfig(learning_rate=0.1, warmup_steps=1),
+)
+
+
+class Line:
+    """Fits a line; its held-out losses are made up, and a step may fail."""
+
+    def __init__(self, losses: list[float], fails: int | None) -> None:
+        self.losses, self.fails = losses, fails
+        self.seen: list[float] = []
+
+    def batch(self, step: int, first: int, count: int) -> Batch:
+        if step == self.fails:
+            raise DataError("step that fails")
+        x = torch.arange(first, first + count, dtype=torch.float32)[:, None] + step
+        return {"x": x, "lengths": torch.ones(count, dtype=torch.long)}
+
+    def part(self, batch: Batch, rows: Tensor) -> Batch:
+        return take_rows(batch, rows)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"rows": float(len(batch["x"]))}
+
+    def loss(self, network: nn.Module, batch: Batch, totals: dict[str, float]) -> Tensor:
+        return (network(batch["x"]) - 1).square().sum() / totals["rows"]
+
+    def evaluate(self, network: nn.Module) -> dict[str, float]:
+        assert isinstance(network, nn.Linear)
+        self.seen.append(network.bias.item())
+        return {"loss": self.losses[len(self.seen) - 1]}
+
+
+class LineTask(Task[nn.Linear, float]):
+    """Notes what it is asked for."""
+
+    config = CONFIG
+    inputs = ()
+
+    def __init__(
+        self, losses: list[float] | None = None, fails: int | None = None, start: float = 0.0
+    ) -> None:
+        self.losses, self.fails, self.start = losses or [1.0] * 6, fails, start
+        self.calls: list[str] = []
+
+    def identity(self) -> dict[str, Any]:
+        return {"start": self.start}
+
+    def check(self) -> None:
+        self.calls.append("check")
+
+    def build(self) -> nn.Linear:
+        self.calls.append("build")
+        assert torch.initial_seed() == CONFIG.seed
+        return nn.Linear(1, 1)
+
+    def objective(self, network: nn.Linear, world: World) -> Line:
+        self.calls.append("objective")
+        self.line = Line(self.losses, self.fails)
+        return self.line
+
+    def initialize(self, network: nn.Linear) -> None:
+        self.calls.append("initialize")
+        with torch.no_grad():
+            network.bias.fill_(self.start)
+
+    def describe(self, network: nn.Linear) -> str:
+        self.calls.append("describe")
+        return "a line"
+
+    def measure(self, trained: TrainingResult[nn.Linear]) -> float:
+        self.calls.append("measure")
+        assert torch.is_inference_mode_enabled() and not trained.network.training
+        return trained.network.bias.item()
+
+    def write(self, directory: Path, trained: TrainingResult[nn.Linear], measured: float) -> dict[str, Any]:
+        self.calls.append("write")
+        assert trained.log.is_file() and not [*directory.iterdir()]
+        (directory / "bias").write_text(str(measured))
+        return {"bias": measured, "steps": trained.progress.step, "parameters": trained.parameters}
+
+
+class BestTask(LineTask):
+    keep: ClassVar[Keep] = "best"
+
+
+def trained(task: LineTask, home: Path, output: str = "output") -> dict[str, Any]:
+    with world("cpu") as here:
+        return train(task, home / output, home / "checkpoints", here)
+
+
+def left(home: Path) -> list[str]:
+    return sorted(path.name for path in (home / "checkpoints").rglob("*") if path.is_file())
+
+
+def test_a_task_is_asked_in_its_order_and_nothing_but_the_output_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = LineTask()
+    found = trained(task, tmp_path)
+    assert task.calls == ["check", "build", "objective", "initialize", "describe", "measure", "write"]
+    assert found["steps"] == 6 and found["parameters"] == 2
+    assert (tmp_path / "output/bias").read_text() == str(found["bias"])
+    assert left(tmp_path) == []
+    assert "a line, cpu" in capsys.readouterr().err
+
+
+def test_an_interrupted_training_goes_on_from_its_checkpoint_without_initial_weights(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="step that fails"):
+        trained(LineTask(fails=4, start=3.0), tmp_path)
+    assert not (tmp_path / "output").exists() and {"state.pt", "training.jsonl"} <= {*left(tmp_path)}
+    task = LineTask(start=3.0)
+    again = trained(task, tmp_path)
+    assert "initialize" not in task.calls
+    assert again == trained(LineTask(start=3.0), tmp_path, "undisturbed")
+    assert again != trained(LineTask(start=2.0), tmp_path, "other")
+
+
+def test_what_fails_at_the_end_leaves_checkpoints_and_the_older_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = trained(LineTask(), tmp_path)
+
+    def fails(*_: object) -> dict[str, Any]:
+        raise DataError("no space")
+
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="no space"):
+        patch.setattr(LineTask, "write", fails)
+        trained(LineTask(start=1.0), tmp_path)
+    assert (tmp_path / "output/bias").read_text() == str(before["bias"])
+    assert "state.pt" in left(tmp_path) and "lock" not in left(tmp_path)
+    task = LineTask(start=1.0, fails=0)  # no step is made again
+    assert trained(task, tmp_path)["steps"] == 6 and left(tmp_path) == []
+
+
+def test_an_output_that_is_somebody_elses_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output/mine").write_text("")
+    task = LineTask()
+    with pytest.raises(UsageError, match="holds 'mine', which no earlier run wrote"):
+        trained(task, tmp_path)
+    assert task.calls == [] and not (tmp_path / "checkpoints").exists()
+
+
+def test_damage_is_found_before_the_directory_of_checkpoints_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(self: LineTask) -> None:
+        raise DataError("damaged")
+
+    monkeypatch.setattr(LineTask, "check", damaged)
+    with pytest.raises(DataError, match="damaged"):
+        trained(LineTask(), tmp_path)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_other_processes_write_nothing_and_ask_for_no_initial_weights(tmp_path: Path) -> None:
+    class Second(World):
+        def sum(self, values: dict[str, float]) -> dict[str, float]:
+            return values
+
+        def first(self, call: Callable[[], Any]) -> Any:
+            return None
+
+    task, here = LineTask(), Second(1, 1, torch.device("cpu"))
+    with pytest.raises(AttributeError):  # it gets its progress from the first one, which isn't there
+        train(task, tmp_path / "output", tmp_path / "checkpoints", here)
+    assert task.calls == ["build", "objective"]
+
+
+def test_weights_of_the_least_held_out_loss_stay_if_a_task_asks_for_them(tmp_path: Path) -> None:
+    losses = [0.9, 0.5, 0.7, 0.5, 0.8, 0.6]
+    task, last = BestTask(losses), LineTask(losses)
+    assert trained(task, tmp_path)["bias"] == task.line.seen[1]
+    assert trained(last, tmp_path)["bias"] == last.line.seen[-1] == task.line.seen[-1]
+    with pytest.raises(DataError):
+        trained(BestTask(losses, fails=4, start=1.0), tmp_path)
+    assert "best.pt" in left(tmp_path)
+    resumed = BestTask([0.7, 0.6, 0.8, 0.6], start=1.0)  # the least was before it
+    undisturbed = BestTask(losses, start=1.0)
+    assert trained(resumed, tmp_path) == trained(undisturbed, tmp_path, "undisturbed")
+    assert left(tmp_path) == []
+
+
+def test_fitted_weights_keep_their_checkpoints_and_lock(tmp_path: Path) -> None:
+    with world("cpu") as here:
+        found = fit(LineTask(), tmp_path / "checkpoints", here)
+        assert json.loads(found.log.read_text().splitlines()[-1])["step"] == 6
+        with pytest.raises(ModelError, match="this training is running already"):
+            fit(LineTask(), tmp_path / "checkpoints", here)
+        found.store.remove()
+    assert left(tmp_path) == []
