@@ -45,7 +45,7 @@ from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
 from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.reporting import style
-from bigbird_dna.tasks.promoters.scan import BOTH_STRANDS, ScoredWindow, scan_promoters
+from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow, scan_promoters
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 `load` gives a model with `predict`, `embed`, `predict_regions` and `variant_effects`. The functions
 `score_promoters`, `predict_tracks`, `score_variants` and `auc_report` write files, as the commands do;
-`merge_pieces` puts together what the first three wrote in pieces.
+`merge_shards` puts together what the first three wrote in shards.
 
 The names below are imported on first use, so that light commands stay light.
 """
@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bigbird_dna.api.datasets import PromoterWindows, TrackWindows
-    from bigbird_dna.api.loading import load
-    from bigbird_dna.api.models import ChromatinModel, Model, PromoterModel
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
     from bigbird_dna.config import EncoderConfig
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.reporting.tracks.report import auc_report
-    from bigbird_dna.tasks.chromatin.prediction import predict_tracks
-    from bigbird_dna.tasks.merging import merge_pieces
-    from bigbird_dna.tasks.promoters.scoring import score_promoters
-    from bigbird_dna.tasks.variants.scoring import score_variants
+    from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, load
+    from bigbird_dna.scoring.promoters import score_promoters
+    from bigbird_dna.scoring.scorer import merge_shards
+    from bigbird_dna.scoring.tracks import predict_tracks
+    from bigbird_dna.scoring.variants import score_variants
     from bigbird_dna.tokens.dna import DnaTokenizer
 
     __version__: str
@@ -40,7 +39,7 @@ __all__ = [
     "auc_report",
     "bigbird_attention",
     "load",
-    "merge_pieces",
+    "merge_shards",
     "predict_tracks",
     "score_promoters",
     "score_variants",
@@ -48,21 +47,21 @@ __all__ = [
 
 _HOMES = {
     "ATTENTIONS": "bigbird_dna.attention",
-    "ChromatinModel": "bigbird_dna.api.models",
+    "ChromatinModel": "bigbird_dna.scoring.models",
     "DnaTokenizer": "bigbird_dna.tokens.dna",
     "Encoder": "bigbird_dna.model.encoder",
     "EncoderConfig": "bigbird_dna.config",
-    "Model": "bigbird_dna.api.models",
-    "PromoterModel": "bigbird_dna.api.models",
+    "Model": "bigbird_dna.scoring.models",
+    "PromoterModel": "bigbird_dna.scoring.models",
     "PromoterWindows": "bigbird_dna.api.datasets",
     "TrackWindows": "bigbird_dna.api.datasets",
     "auc_report": "bigbird_dna.reporting.tracks.report",
     "bigbird_attention": "bigbird_dna.attention",
-    "load": "bigbird_dna.api.loading",
-    "merge_pieces": "bigbird_dna.tasks.merging",
-    "predict_tracks": "bigbird_dna.tasks.chromatin.prediction",
-    "score_promoters": "bigbird_dna.tasks.promoters.scoring",
-    "score_variants": "bigbird_dna.tasks.variants.scoring",
+    "load": "bigbird_dna.scoring.models",
+    "merge_shards": "bigbird_dna.scoring.scorer",
+    "predict_tracks": "bigbird_dna.scoring.tracks",
+    "score_promoters": "bigbird_dna.scoring.promoters",
+    "score_variants": "bigbird_dna.scoring.variants",
 }
 
 if not TYPE_CHECKING:  # a type checker then knows which names there are not

@@ -1,1 +1,1 @@
-"""What a Python user meets: loaded models with all their methods, and data sets to train elsewhere on."""
+"""Data sets for those who train elsewhere."""

@@ -25,10 +25,10 @@ from bigbird_dna.cli.options import (
 )
 from bigbird_dna.cli.options import output as result
 from bigbird_dna.console import log
-from bigbird_dna.tasks.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
+from bigbird_dna.scoring.formats import SCORE_FORMATS, STRANDS, TRACK_FORMATS, VARIANT_FORMATS
 
 if TYPE_CHECKING:  # slow to import
-    from bigbird_dna.tasks.variants.scoring import VariantCounts
+    from bigbird_dna.scoring.variants import VariantCounts
 
 
 def score_promoters(
@@ -59,7 +59,7 @@ def score_promoters(
     --max-n of their window is N or lies beyond them; tables note them as short. With --regions these are the
     windows that share a base with a region; of bedGraph and bigWig what lies in the regions.
     """
-    from bigbird_dna.tasks.promoters.scoring import score_promoters as score
+    from bigbird_dna.scoring.promoters import score_promoters as score
 
     counts = score(
         model_dir,
@@ -126,7 +126,7 @@ def predict_tracks(
     refused. A region that can't be predicted (its contig is not
     in the reference, or it ends beyond it) has no figures, and a note that says why.
     """
-    from bigbird_dna.tasks.chromatin.prediction import predict_tracks as predict
+    from bigbird_dna.scoring.tracks import predict_tracks as predict
 
     counts = predict(
         model_dir,
@@ -194,7 +194,7 @@ def score_variants(
     header lacks are added: of a stream, from standard input to standard output, by the names that its first
     records have. A name in .gz is written as bgzip, with an index if the input is sorted.
     """
-    from bigbird_dna.tasks.variants.scoring import score_variants as score
+    from bigbird_dna.scoring.variants import score_variants as score
 
     counts = score(
         model_dir,
@@ -280,7 +280,7 @@ def merge_pieces(
     The format is the one that the pieces were made for (--format there). Refused are pieces of different
     jobs (another model, reference, option or number of pieces), and sets that lack one or have one twice.
     """
-    from bigbird_dna.tasks.merging import merge_pieces as merge
+    from bigbird_dna.scoring.scorer import merge_shards as merge
 
     counts = merge(pieces, output)
-    log(f"{counts.pieces:,} pieces, {counts.rows:,} {counts.kind}")
+    log(f"{counts.shards:,} pieces, {counts.rows:,} {counts.kind}")

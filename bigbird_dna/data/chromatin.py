@@ -16,19 +16,19 @@ import numpy.typing as npt
 
 from bigbird_dna.config import DEEPSEA, ChromatinTrainingConfig, Config
 from bigbird_dna.console import log
+from bigbird_dna.disk.shards import find_shard
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.chromatin.deepsea_dataset import build_deepsea
-from bigbird_dna.genome.chromatin.label_pieces import write_label_piece
+from bigbird_dna.genome.chromatin.label_shards import write_label_shard
 from bigbird_dna.genome.chromatin.labels import Labelling
 from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sources.inputs import chromatin_files, deepsea_sources, find_assembly
 from bigbird_dna.genome.splits import find_named
-from bigbird_dna.pieces import find_piece
 
 LEAST_EXAMPLES = 5
 """Of each class: a share that leaves fewer says nothing."""
@@ -145,7 +145,7 @@ def prepare_data(
         DeepSEA's bundle and the positions of its bins, where chromatin.data.tracks is "deepsea"; none: among
         the run's downloads.
     piece
-        "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file.
+        "3/8": the third of eight pieces with as many bins each, for `merge_shards`; `output` is its file.
         None: the whole data set.
 
     Raises
@@ -157,7 +157,7 @@ def prepare_data(
     DataError
         A file is missing or can't be used.
     """
-    part = find_piece(piece, output)
+    part = find_shard(piece, output)
     if config.chromatin.data.tracks == DEEPSEA:
         if part is not None:
             raise UsageError(f"piece {part}: DeepSEA's labels are taken as published, in one piece")
@@ -186,7 +186,7 @@ def prepare_data(
     if part is None:
         build_dataset(output, *made_of)
         return
-    found = write_label_piece(output, part, *made_of)
+    found = write_label_shard(output, part, *made_of)
     log(f"piece {part}: {found:,} bins that may be kept")
 
 

@@ -1,1 +1,1 @@
-"""Safe reading and writing of files."""
+"""Files: sharded jobs."""

@@ -1,18 +1,11 @@
-"""Predictions of held-out windows and bins.
+"""Predictions of held-out windows and bins."""
 
-Windows that several bins share, so that one run of the model predicts them all.
-
-Predictions of held-out bins, by models and by the k-mer baseline, as arrays that `auc-report` reads.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from bigbird_dna.baselines.kmers import KmerTracks, window_features
 from bigbird_dna.checks import check_at_least_one
@@ -21,80 +14,16 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.disk.shards import contents, find_shard
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
-from bigbird_dna.genome.chromatin.regions import window_start
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval, fraction_n, inside
 from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import choose_device, inference
-from bigbird_dna.pieces import contents, find_piece
-from bigbird_dna.tasks.chromatin.bin_pieces import write_bin_piece
-from bigbird_dna.tasks.predictor import Predictor
+from bigbird_dna.model.shared_windows import WINDOWS_AT_ONCE, share_windows
+from bigbird_dna.tasks.chromatin.bin_shards import write_bin_shard
 from bigbird_dna.tasks.provenance import model_files
-
-# Axes: n bins, W windows, K bins in the middle of a window, T tracks.
-
-WINDOWS_AT_ONCE = 512
-
-
-class SharedWindows(NamedTuple):
-    """Windows (W), and for each bin (n,) the number of its window and its place among the K there."""
-
-    windows: list[Interval]
-    owner: npt.NDArray[np.int64]
-    place: npt.NDArray[np.int64]
-
-    def reach_beyond(self, reference: Reference) -> npt.NDArray[np.bool_]:
-        """Whether each window (W,) reaches beyond its contig."""
-        return np.array([not inside(window, reference.contigs) for window in self.windows], np.bool_)
-
-    def predicted(
-        self, reference: Reference, predict: Predictor, max_n: float = 1.0
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-        """Batches of bins: their numbers (m,) and their probabilities (m, T).
-
-        Bins whose window has a larger share of N than `max_n` don't appear.
-        """
-        order = np.argsort(self.owner, kind="stable")
-        owner = self.owner[order]
-        for first in range(0, len(self.windows), WINDOWS_AT_ONCE):
-            some = self.windows[first : first + WINDOWS_AT_ONCE]
-            texts = [reference.fetch(window) for window in some]
-            kept = np.array([fraction_n(text) <= max_n for text in texts])
-            if not kept.any():
-                continue
-            values = predict([text for text, good in zip(texts, kept, strict=True) if good])
-            row = np.cumsum(kept) - 1  # of each window among the kept
-            begin, end = np.searchsorted(owner, [first, first + len(some)])
-            bins = order[begin:end]
-            bins = bins[kept[self.owner[bins] - first]]
-            yield bins, values[row[self.owner[bins] - first], self.place[bins]]
-
-
-def share_windows(
-    contigs: Sequence[str], starts: npt.NDArray[np.int64], size: int, window: int, count: int
-) -> SharedWindows:
-    """Put bins (n) into windows of `window` bp, in whose middle `count` (K, odd) bins of `size` bp have room.
-
-    Bins are taken `count` by `count` from the contig's start on, those of each phase apart, so that a bin's
-    window doesn't depend on which others are asked for. With a `count` of 1 each bin is in the middle
-    of its own.
-    """
-    number, phase = np.divmod(np.asarray(starts, np.int64), size)
-    group, place = np.divmod(number, count)
-    codes, names = pd.factorize(np.asarray(contigs, object))
-    keys = np.column_stack([codes, group, phase])
-    found, owner = np.unique(keys, axis=0, return_inverse=True)
-    middles = (found[:, 1] * count + count // 2) * size + found[:, 2]
-    opens = window_start(middles, size, window).tolist()
-    windows = [
-        Interval(names[code], start, start + window)
-        for code, start in zip(found[:, 0].tolist(), opens, strict=True)
-    ]
-    return SharedWindows(windows, owner.reshape(-1), place)
-
 
 # Axes: n bins, T tracks.
 
@@ -203,7 +132,7 @@ def evaluate_models(
     labels
         Directory for these bins and their labels, `bins.parquet` and `labels.npz`; none: not written.
     piece
-        "3/8": the third of eight pieces with as many bins each, for `merge_pieces`; `output` is its file.
+        "3/8": the third of eight pieces with as many bins each, for `merge_shards`; `output` is its file.
         None: all bins.
     precision
         As of `predict_tracks`.
@@ -219,7 +148,7 @@ def evaluate_models(
     """
     check_at_least_one({"batch_size": batch_size})
     computing = inference(precision, choose_device(device))
-    part = find_piece(piece, output)
+    part = find_shard(piece, output)
     if part is not None and labels is not None:
         raise UsageError(f"piece {part}: the labels of all bins go with the whole, not with a piece")
     bins, rows = _judged(config, data, output, labels, [data, reference, *models])
@@ -237,7 +166,7 @@ def evaluate_models(
     chosen = config.model_dump(mode="json", include={"test_bins", "middle", "seed"})
     chosen |= {} if precision == "float32" else {"precision": precision}
     job = {"content": contents(genome.path, *files), "evaluation": chosen}
-    write_bin_piece(output, part, values, (len(rows), len(bins.tracks)), job)
+    write_bin_shard(output, part, values, (len(rows), len(bins.tracks)), job)
 
 
 def evaluate_baseline(

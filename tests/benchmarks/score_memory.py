@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.tasks.promoters.scan import Predictor, scan_promoters
-from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
+from bigbird_dna.scoring.promoters import WRITERS
+from bigbird_dna.scoring.scan import Predictor, scan_promoters
+from bigbird_dna.scoring.scorer import OutputHeader
 
 LIMIT = 1000  # MB
 LINE = 60
@@ -71,7 +72,9 @@ def main() -> None:
         windows = scan_promoters(
             fasta, contigs, window=upstream + downstream, stride=options.stride, predict=predict
         )
-        info = ScanInfo({}, contigs, upstream, downstream, options.stride, ("+", "-"))
+        sizes = [upstream, downstream, options.stride]
+        extra = {"sizes": sizes, "strands": ["+", "-"], "places": None}
+        info = OutputHeader({}, contigs, extra=extra)
         WRITERS[options.format](Path(directory, "scores"), windows, info)
         took = peak_megabytes() - before
         seconds = time.perf_counter() - began

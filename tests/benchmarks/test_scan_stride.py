@@ -30,7 +30,7 @@ from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.sequence import Locus, Strand, reverse_complement, window_around
 from bigbird_dna.model.directory import load_promoter_model, save
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tasks.promoters.scan import ScoredWindow
+from bigbird_dna.scoring.scan import ScoredWindow
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna, random_model, small_tokenizer
 

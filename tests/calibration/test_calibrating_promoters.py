@@ -16,8 +16,9 @@ from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
 from bigbird_dna.reporting.promoters.predictions import FURTHER
-from bigbird_dna.tasks.promoters.scan import ScoredWindow
-from bigbird_dna.tasks.promoters.writers import WRITERS, ScanInfo
+from bigbird_dna.scoring.promoters import WRITERS
+from bigbird_dna.scoring.scan import ScoredWindow
+from bigbird_dna.scoring.scorer import OutputHeader
 from tests.calibration.sources import mixture, write_predictions
 from tests.cli.command import Run, refused
 
@@ -199,7 +200,7 @@ def test_a_printed_threshold_selects_its_rows_in_every_table(
 ) -> None:
     assert run("model calibrate-promoter", model, "--method", method).code == 0
     rows = pd.read_parquet(model / "predictions.parquet").query("split == 'valid'")
-    info = ScanInfo({}, {"valid": 10**9}, 30, 30, 1, ["+"])
+    info = OutputHeader({}, {"valid": 10**9})
     for prior in (None, 0.02, 0.001):
         scores = read_calibration(model / FILE).finish(prior)(rows["probability"].to_numpy())
         windows = [

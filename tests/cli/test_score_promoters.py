@@ -406,7 +406,7 @@ def test_outputs_that_cannot_be_written(run: Run, model: Path, fasta: Path, tmp_
 def test_a_failure_in_the_middle_leaves_the_old_output(
     run: Run, model: Path, fasta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    from bigbird_dna.tasks.promoters import scan as scoring
+    from bigbird_dna.scoring import scan as scoring
 
     output = tmp_path / name
     output.write_text("old")

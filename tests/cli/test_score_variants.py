@@ -16,7 +16,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
-from bigbird_dna.tasks.variants import scoring
+from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Result, Run, refused
 
 TRACKS = {"CTCF": "TF", "open chromatin": "DHS", "H3K4me3": "HM"}

@@ -10,7 +10,7 @@ import pytest
 
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.tasks.variants import scoring
+from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Run, refused, silent
 from tests.cli.test_score_variants import hashed_model
 

@@ -19,7 +19,7 @@ IMPORTS = (
     *("matplotlib.pyplot", "h5py", "sentencepiece", "safetensors.torch", "bigbird_dna.cli.app"),
     *("bigbird_dna.tasks.pretraining.task", "bigbird_dna.tasks.chromatin.finetuning"),
     *("bigbird_dna.finetuning.evaluation", "bigbird_dna.tasks.promoters.finetuning"),
-    *("bigbird_dna.tasks.promoters.scoring", "bigbird_dna.tasks.variants.scoring"),
+    *("bigbird_dna.scoring.promoters", "bigbird_dna.scoring.variants"),
     *("bigbird_dna.huggingface.importing", "bigbird_dna.huggingface.exporting"),
     *("bigbird_dna.registry.publishing", "bigbird_dna.registry.publishing", "bigbird_dna.registry.change"),
 )

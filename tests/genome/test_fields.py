@@ -22,7 +22,7 @@ from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.promoters import read_loci, read_promoters
 from bigbird_dna.genome.regions import parse_named_region
 from bigbird_dna.genome.vcf import scan_vcf
-from bigbird_dna.tasks.chromatin.regions import read_regions
+from bigbird_dna.scoring.region_scores import read_regions
 from tests.toys import texts
 
 NO_NUMBERS = [

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigbird_dna.api.models import Model
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.model import decoding as continuation
@@ -17,6 +16,7 @@ from bigbird_dna.model.decoding import Flank, Sampling, continued, reads_at_most
 from bigbird_dna.model.generation import LEAST_HIDDEN, Gap, _Filler, _State, hidden_share
 from bigbird_dna.model.model import Model as LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, Settings
+from bigbird_dna.scoring.models import Model
 from tests.toys import random_dna, random_model, small_tokenizer
 
 LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)

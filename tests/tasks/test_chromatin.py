@@ -28,8 +28,8 @@ from bigbird_dna.model.batching import bin_rows
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.registry.change import combine_models
+from bigbird_dna.scoring.region_scores import Region, bins_of, predict_regions, read_regions
 from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective, ChromatinTask, _neighbours
-from bigbird_dna.tasks.chromatin.regions import Region, bins_of, predict_regions, read_regions
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train

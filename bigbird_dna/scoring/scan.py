@@ -1,0 +1,394 @@
+"""Windows along every record of a FASTA file, scored as they stream by, and the signal that they make.
+
+A record is tiled with windows of the model's own size, mirror-symmetrically, so that the reverse complement
+of a record is cut into the same windows. Memory does not grow with the length of the records: one chunk of
+sequence, one batch of windows and the scores of some windows that may come again are held.
+
+A promoter model says whether a window holds a promoter with its TSS at one place: `upstream` bp from the
+window's start, in the direction of transcription. A score belongs to that place, not to the window's centre:
+with the paper's 5,000 + 3,000 bp it is 1 kb from it, to the right on "+" and to the left on "-".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice, tee
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fasta import Chunk, stream_fasta
+from bigbird_dna.genome.region_filter import Places
+from bigbird_dna.genome.sequence import Strand, centred_tiles, count_tiles, reverse_complement
+from bigbird_dna.model.shared_windows import Predictor
+
+BOTH_STRANDS: tuple[Strand, ...] = ("+", "-")
+SHORT = "short"
+_FIRST_BATCH = 32  # sequences
+KEPT_BASES = 1 << 24
+"""Most bases of the windows whose scores are remembered: a repeat, or one more tiny record, costs no run."""
+
+
+class ScoredWindow(NamedTuple):
+    """What the model says about one strand of one window.
+
+    `start` and `end` are 0-based, half-open, on the record's forward strand and within the record. `score`
+    is a probability, None where the window was not scored. `note` is "" or parts joined by ";": `short` for
+    a record shorter than the window, `n_fraction=F` for a window that was not scored.
+    """
+
+    contig: str
+    start: int
+    end: int
+    strand: Strand
+    score: float | None
+    note: str
+
+    @property
+    def name(self) -> str:
+        """`contig:start-end(strand)`, unique in a scan."""
+        return f"{self.contig}:{self.start}-{self.end}({self.strand})"
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the record is shorter than the window."""
+        return self.note.startswith(SHORT)
+
+
+class _Window(NamedTuple):
+    """A window before it is scored; `sequence` is the forward strand's, None if it stays unscored.
+
+    That of a record shorter than the window is the record's, not filled up yet.
+    """
+
+    contig: str
+    start: int
+    end: int
+    sequence: str | None
+    note: str
+
+
+def scan_promoters(
+    fasta: Path,
+    contigs: Mapping[str, int],
+    *,
+    window: int,
+    stride: int,
+    predict: Predictor,
+    strands: Sequence[Strand] = BOTH_STRANDS,
+    max_n: float = 0.25,
+    beyond_is_n: bool = False,
+    places: Places | None = None,
+    numbers: range | None = None,
+    batch_sequences: int = 512,
+    chunk_bases: int = 1_000_000,
+) -> Iterator[ScoredWindow]:
+    """Score the windows of every record, in the file's order, one strand after the other.
+
+    `predict` gets the window's sequence for "+" and its reverse complement for "-". A record shorter than
+    the window is scored once, in the middle of a window that is filled up with N, as many on the left as on
+    the right (so that the window is a base smaller where the missing bases are odd in number).
+
+    `contigs` are the lengths of all records in bp, as of `scan_fasta`, or `LengthsAhead`. Windows with a
+    larger fraction of N than `max_n` stay unscored and say so; `beyond_is_n`: what they lack in a short
+    record counts as N. `places`: only the windows that share a base with them, where those of a whole scan
+    are. `numbers`: only these of the windows, counted from 0 along the scan (see `count_windows`). The first
+    calls of `predict` have fewer than `batch_sequences`, so that the first scores come soon. `DataError` if
+    the file can't be read, or is no longer the one of `contigs`; `ValueError` if a number is out of its
+    range.
+    """
+    if window < 1 or stride < 1 or not 0 <= max_n <= 1:
+        raise ValueError(f"window {window}, stride {stride} or max_n {max_n} is out of its range")
+    scores = _Scores(window, predict)
+    batch: list[_Window] = []
+    enough = min(_FIRST_BATCH, batch_sequences)
+    limit = _Limit(max_n, window if beyond_is_n else 0)
+    for item in _windows(fasta, contigs, _Grid(window, stride, places), numbers, limit, chunk_bases):
+        batch.append(item)
+        if len(batch) * len(strands) >= enough:
+            yield from _score(batch, strands, scores)
+            batch = []
+            enough = min(2 * enough, batch_sequences)
+    yield from _score(batch, strands, scores)
+
+
+def expected_windows(
+    contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
+) -> int:
+    """How many windows a strand a scan has, to within one a record or region: enough for a progress bar."""
+    if places is not None:
+        return sum(
+            1 + (min(part + window, length) - 1) // stride
+            for contig, length in contigs.items()
+            for part in places.parts(contig, length)
+        )
+    return sum(1 + -(-max(0, length - window) // stride) for length in contigs.values())
+
+
+def count_windows(
+    contigs: Mapping[str, int], *, window: int, stride: int, places: Places | None = None
+) -> int:
+    """How many windows a strand a scan has, exactly; of regions this takes as long as finding them does."""
+    grid = _Grid(window, stride, places)
+    return sum(grid.number(contig, length) for contig, length in contigs.items())
+
+
+def lies_beyond(length: int, window: int, max_n: float) -> bool:
+    """Whether more than the fraction `max_n` of a window around a record of `length` bp lies beyond it."""
+    return (window - length) / window > max_n
+
+
+class _Limit(NamedTuple):
+    """The largest fraction of N in a window that is scored, counted among at least `size` bp."""
+
+    max_n: float
+    size: int
+
+    def fraction(self, sequence: str) -> float:
+        """That of a window of which the record has `sequence`."""
+        missing = max(self.size - len(sequence), 0)
+        return (sequence.count("N") + missing) / (len(sequence) + missing)
+
+
+class _Grid(NamedTuple):
+    """Where the windows of a scan lie."""
+
+    size: int
+    stride: int
+    places: Places | None
+
+    def starts(self, contig: str, length: int) -> Iterator[int]:
+        """Where those of a record of `length` bp begin."""
+        starts = centred_tiles(length, self.size, self.stride) if length >= self.size else iter((0,))
+        if self.places is None:
+            return starts
+        size, overlaps = min(self.size, length), self.places.overlaps
+        return (start for start in starts if overlaps(contig, start, start + size))
+
+    def number(self, contig: str, length: int) -> int:
+        """How many they are."""
+        if self.places is None or self.places.whole(contig):
+            return count_tiles(length, self.size, self.stride)
+        return sum(1 for _ in self.starts(contig, length)) if self.places.on(contig) else 0
+
+
+def _windows(
+    fasta: Path,
+    contigs: Mapping[str, int],
+    grid: _Grid,
+    numbers: range | None,
+    limit: _Limit,
+    chunk_bases: int,
+) -> Iterator[_Window]:
+    places, before = grid.places, 0  # windows of the records that were passed
+    left = None if places is None else {contig for contig in contigs if places.on(contig)}  # to be read
+    for contig, pieces in groupby(stream_fasta(fasta, chunk_bases), key=attrgetter("contig")):
+        length = contigs.get(contig)
+        if length is None:
+            raise DataError(f"{fasta}: changed while it was read: record {contig!r} is new")
+        if left is not None and contig not in left:
+            continue
+        starts = grid.starts(contig, length)
+        if numbers is not None:
+            if before >= numbers.stop:
+                return
+            starts = islice(starts, max(numbers.start - before, 0), max(numbers.stop - before, 0))
+            before += grid.number(contig, length)
+            if before <= numbers.start:
+                continue
+        for start, sequence in _cut(pieces, starts, min(grid.size, length)):
+            if len(sequence) != min(grid.size, length):
+                raise DataError(f"{fasta}: changed while it was read: record {contig!r} is shorter")
+            yield _window(contig, start, sequence, grid.size, limit)
+        if left is not None:
+            left.discard(contig)
+            if not left:  # the rest of the file needn't be read
+                return
+
+
+def _window(contig: str, start: int, sequence: str, size: int, limit: _Limit) -> _Window:
+    notes = [SHORT] if len(sequence) < size else []
+    end = start + len(sequence)
+    n_fraction = limit.fraction(sequence)
+    if n_fraction > limit.max_n:
+        notes.append(f"n_fraction={n_fraction:.4g}")
+        return _Window(contig, start, end, None, ";".join(notes))
+    return _Window(contig, start, end, sequence, ";".join(notes))
+
+
+def _cut(pieces: Iterable[Chunk], starts: Iterable[int], size: int) -> Iterator[tuple[int, str]]:
+    """Slices `[start, start + size)` of one record; the last may be cut short by the record's end."""
+    upcoming = iter(starts)
+    start = next(upcoming, None)
+    held, held_from = "", 0
+    for piece in pieces:
+        held += piece.sequence
+        while start is not None and start + size <= held_from + len(held):
+            yield start, held[start - held_from : start - held_from + size]
+            start = next(upcoming, None)
+        if start is None:
+            held_from, held = held_from + len(held), ""
+        else:
+            done = min(start - held_from, len(held))
+            held_from, held = held_from + done, held[done:]
+    if start is not None:
+        yield start, held[max(0, start - held_from) :]
+
+
+class _Scores:
+    """The model's scores of windows; one that comes again soon is not predicted again.
+
+    A score is a function of the window alone (see `Predictor`), so that this changes none.
+    """
+
+    def __init__(self, size: int, predict: Predictor) -> None:
+        self.size, self.predict = size, predict
+        self.known: dict[str, float] = {}
+        self.bases = 0  # of the windows in `known`
+
+    def of(self, windows: Sequence[str]) -> Iterator[float]:
+        """A score for each, in their order. They may be shorter than `size`: what lacks is N."""
+        if self.bases > KEPT_BASES:
+            self.known, self.bases = {}, 0
+        known = self.known
+        new = list(dict.fromkeys(window for window in windows if window not in known))
+        if new:
+            scores = self.predict([self._filled(window) for window in new])
+            assert scores.shape == (len(new),), f"{scores.shape} scores for {len(new)} sequences"
+            known.update(zip(new, scores.tolist(), strict=True))
+            self.bases += sum(map(len, new))
+        return map(known.__getitem__, windows)
+
+    def _filled(self, window: str) -> str:
+        filling = "N" * ((self.size - len(window)) // 2)
+        return filling + window + filling
+
+
+def _score(batch: Sequence[_Window], strands: Sequence[Strand], scores: _Scores) -> Iterator[ScoredWindow]:
+    sequences = [
+        item.sequence if strand == "+" else reverse_complement(item.sequence)
+        for item in batch
+        if item.sequence is not None
+        for strand in strands
+    ]
+    upcoming = scores.of(sequences)
+    for contig, start, end, sequence, note in batch:
+        for strand in strands:
+            score = None if sequence is None else next(upcoming)
+            yield ScoredWindow(contig, start, end, strand, score, note)
+
+
+class SignalSpan(NamedTuple):
+    """A part of a signal: `[start, end)` of a contig, 0-based, and its probability."""
+
+    contig: str
+    start: int
+    end: int
+    score: float
+
+
+def signal_spans(
+    windows: Iterable[ScoredWindow],
+    contigs: Mapping[str, int],
+    *,
+    upstream: int,
+    downstream: int,
+    stride: int,
+    strands: Sequence[Strand] = BOTH_STRANDS,
+) -> Iterator[SignalSpan]:
+    """Turn scored windows into spans that don't overlap, in the windows' order of contigs.
+
+    On each strand, a window's span is `stride` wide around its TSS position: it reaches half-way to the TSS
+    positions of the neighbouring windows (which are nearer in the middle of a record, where the tilings from
+    both ends meet). Where both strands have a span, the larger score counts, and neighbours of the same score
+    become one. The span of a record shorter than the window is the whole record. Windows without a score
+    have none.
+
+    Rows of a contig come together, ascending by start, one for each of `strands`; `contigs` are lengths in
+    bp. Bounds between two bases are rounded away from a record's middle, so that the reverse complement of a
+    record has the mirrored signal (to 1 bp where a bound is the very middle).
+    """
+    centre = {"+": 2 * upstream + 1, "-": 2 * downstream - 1}
+    for contig, rows in groupby(windows, key=attrgetter("contig")):
+        length = contigs[contig]
+        # The strands advance together up to |upstream − downstream| bp, which is all that tee holds.
+        pieces = [
+            _strand_segments(_positions(copy, strand, centre[strand]), length, stride)
+            for strand, copy in zip(strands, tee(rows, len(strands)), strict=True)
+        ]
+        yield from _joined(_larger(contig, pieces))
+
+
+class _Position(NamedTuple):
+    """Twice the middle of a TSS base, and the score of its window; the middle is None for a short record."""
+
+    twice: int | None
+    score: float | None
+
+
+def _positions(rows: Iterable[ScoredWindow], strand: Strand, twice: int) -> Iterator[_Position]:
+    for row in rows:
+        if row.strand == strand:
+            yield _Position(None if row.is_short else 2 * row.start + twice, row.score)
+
+
+class _Segment(NamedTuple):
+    """A bin of one strand, which has no score where the window has none."""
+
+    start: int
+    end: int
+    score: float | None
+
+
+def _strand_segments(positions: Iterator[_Position], length: int, stride: int) -> Iterator[_Segment]:
+    before: int | None = None
+    here = next(positions, None)
+    while here is not None:
+        after = next(positions, None)
+        if here.twice is None:
+            yield _Segment(0, length, here.score)
+        else:
+            left = here.twice - 2 * stride if before is None else before
+            right = here.twice + 2 * stride if after is None or after.twice is None else after.twice
+            start, end = _bound(left + here.twice, length), _bound(here.twice + right, length)
+            if start < end:
+                yield _Segment(start, end, here.score)
+        before, here = here.twice, after
+
+
+def _bound(quadruple: int, length: int) -> int:
+    """A bound, given as four times its position, as a whole number within `[0, length]`."""
+    outward = quadruple // 4 if quadruple <= 2 * length else -(-quadruple // 4)
+    return min(max(outward, 0), length)
+
+
+def _larger(contig: str, strands: Sequence[Iterator[_Segment]]) -> Iterator[SignalSpan]:
+    """The larger score wherever at least one strand has a piece with a score."""
+    heads = [next(pieces, None) for pieces in strands]
+    position = 0
+    while waiting := [head for head in heads if head is not None]:
+        position = max(position, min(head.start for head in waiting))
+        covering = [head for head in waiting if head.start <= position]
+        ahead = [head.start for head in waiting if head.start > position]
+        stop = min([head.end for head in covering] + ahead)
+        scores = [head.score for head in covering if head.score is not None]
+        if scores:
+            yield SignalSpan(contig, position, stop, max(scores))
+        position = stop
+        heads = [
+            next(pieces, None) if head is not None and head.end <= stop else head
+            for head, pieces in zip(heads, strands, strict=True)
+        ]
+
+
+def _joined(spans: Iterable[SignalSpan]) -> Iterator[SignalSpan]:
+    """Spans of one contig, with those that touch and have the same score as one."""
+    last: SignalSpan | None = None
+    for piece in spans:
+        if last is not None and last.end == piece.start and last.score == piece.score:
+            last = last._replace(end=piece.end)
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last

@@ -1,0 +1,295 @@
+"""One way from a scorer to a result: a whole one, what is read as it is made, or the shards of a job.
+
+A scorer says what is scored and how its rows are written; `write_scores` checks, loads, computes and writes
+for all of them, and `merge_shards` makes of shards the bytes that the whole job would have written.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.checks import check_at_least_one, check_choice
+from bigbird_dna.disk.outputs import (
+    Destination,
+    LiveText,
+    check_output,
+    format_for,
+    is_live,
+    named_output,
+    provenance,
+)
+from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, find_shard, read_shards, write_shard
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.compression import STDIN, open_stdin
+from bigbird_dna.genome.fasta import readable
+from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference
+from bigbird_dna.model.model import finish_of
+from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.shared_windows import Predictor
+from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, check_format, check_merged, open_destination
+
+Row = TypeVar("Row")
+M = TypeVar("M")
+
+_ROWS = {
+    "scored windows": "bigbird_dna.scoring.promoters",
+    "predicted regions": "bigbird_dna.scoring.tracks",
+    "effects of variants": "bigbird_dna.scoring.variants",
+}
+_ARRAYS = {
+    "predicted bins": "bigbird_dna.tasks.chromatin.bin_shards",
+    "labelled bins": "bigbird_dna.genome.chromatin.label_shards",
+}
+"""What the rows or arrays of shards are of → the module whose `merge` makes the whole result of them."""
+
+
+class Output(NamedTuple):
+    """Where results go: a file (None, "-": standard output), in which format, and which shard of a job."""
+
+    path: Path | str | None = None
+    format: str | None = None
+    shard: str | None = None
+
+
+class ComputeOptions(NamedTuple):
+    """What a model computes in, and how fast: only `precision` changes what is written."""
+
+    precision: str = "float32"
+    batch_size: int = 32
+    device: str = "auto"
+    threads: int | None = None
+
+
+class OutputHeader(NamedTuple):
+    """All that writers need beside the rows.
+
+    `origin` goes to the head of the file; `contigs` are lengths in bp; `columns` are the tracks that rows
+    have values of. `extra` is the scorer's own, of values that JSON has.
+    """
+
+    origin: Mapping[str, str]
+    contigs: Mapping[str, int] = {}
+    columns: Sequence[str] = ()
+    extra: Mapping[str, Any] = {}
+
+    def stored(self) -> dict[str, Any]:
+        """What a shard keeps of it, beside `command` and `model`."""
+        own = {"contigs": dict(self.contigs), "columns": list(self.columns), "extra": dict(self.extra)}
+        return {"command": self.origin["command"], "model": self.origin["model"], **own}
+
+    @classmethod
+    def read(cls, job: Mapping[str, Any]) -> Self:
+        """The header that a shard keeps."""
+        origin = provenance(job["model"], job["command"])
+        return cls(origin, job["contigs"], job["columns"], job["extra"])
+
+
+Writer = Callable[[Destination, Iterable[Row], OutputHeader], None]
+"""Writes rows as a format; it takes a stream and holds a bounded part of it."""
+
+
+@dataclass(frozen=True)
+class Job(Generic[Row]):
+    """A scorer's work once its files are open and checked.
+
+    `content` gives the checksums of the files that decide the result, and `units` the number of what the
+    shards of a job share evenly. `rows` scores all of these or a range of them, once.
+    """
+
+    header: OutputHeader
+    content: Callable[[], dict[str, str]]
+    units: Callable[[], int]
+    rows: Callable[[Predictor, range | None], Iterable[Row]]
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Target(NamedTuple):
+    """What a scorer must know of the result before its files are open."""
+
+    output: Path | None
+    format: str
+    shard: Shard | None
+    precision: str
+
+    @property
+    def is_live(self) -> bool:
+        """Whether rows are read as they are made."""
+        return is_live(self.output) and self.format not in BINARY_FORMATS
+
+
+class Scorer(Protocol[M, Row]):
+    """What is scored with a model (`M`), row by row, and how rows are written and kept in shards."""
+
+    kind: ClassVar[str]
+    """What its rows are of; one of those that `merge_shards` knows."""
+    formats: ClassVar[Formats]
+    default_format: ClassVar[str]
+    writers: ClassVar[Mapping[str, Writer[Any]]]
+
+    def inputs(self) -> Sequence[object]:
+        """Files that the output must not be, nor lie in."""
+        ...
+
+    def check(self, target: Target) -> None:
+        """`UsageError` if an option is out of its range; nothing was read before."""
+        ...
+
+    def load(self) -> M:
+        """The model."""
+        ...
+
+    def predictor(self, model: M, batch_size: int, device: str) -> Predictor:
+        """Its probabilities of windows, of which rows are made."""
+        ...
+
+    def open(self, model: M, target: Target) -> AbstractContextManager[Job[Row]]:
+        """Open and check the files; what is to be said after the last row is said on leaving."""
+        ...
+
+    def count(self, row: Row, counts: Counter[str]) -> None:
+        """Take a row into the counts of the result."""
+        ...
+
+    @staticmethod
+    def lines(row: Row) -> Iterable[str]:
+        """A row in a shard, with all digits."""
+        ...
+
+    @staticmethod
+    def parse(line: str, header: OutputHeader) -> Row:
+        """A row from a line of `lines`."""
+        ...
+
+    @staticmethod
+    def destination(
+        output: Path | None, format: str, header: OutputHeader
+    ) -> AbstractContextManager[Destination]:
+        """Where a result is written to."""
+        return open_destination(output, format)
+
+
+def write_scores(scorer: Scorer[M, Row], output: Output, compute: ComputeOptions) -> Counter[str]:
+    """Score, and write the result whole or not at all, or as it is made; gives the scorer's counts."""
+    path = named_output(output.path)
+    check_output(path, scorer.inputs())
+    check_at_least_one({"batch_size": compute.batch_size, "threads": compute.threads})
+    shard = find_shard(output.shard, path)
+    format = output.format or format_for(None if shard else path, scorer.formats, scorer.default_format)
+    check_choice("format", format, scorer.formats)
+    target = Target(path, format, shard, compute.precision)
+    scorer.check(target)
+    check_choice("precision", compute.precision, PRECISIONS)
+    if shard is None:
+        check_format(format, scorer.formats, path)
+    computing = inference(compute.precision, choose_device(compute.device))
+    model = scorer.load()
+    predict = scorer.predictor(model, compute.batch_size, compute.device)
+    with cpu_threads(compute.threads), computing, scorer.open(model, target) as job:
+        if shard is None or path is None:
+            with scorer.destination(path, format, job.header) as opened:
+                rows = _counted(scorer, job, flushing(predict, opened), None)
+                scorer.writers[format](opened, rows, job.header)
+        else:
+            rows = _counted(scorer, job, predict, shard.rows(job.units()))
+            what = {**job.header.stored(), "content": job.content(), "format": format}
+            with write_shard(path, scorer.kind, shard, what) as writer:
+                writer.write_rows(line for row in rows for line in scorer.lines(row))
+    return job.counts
+
+
+def _counted(scorer: Scorer[M, Row], job: Job[Row], predict: Predictor, units: range | None) -> Iterator[Row]:
+    for row in job.rows(predict, units):
+        scorer.count(row, job.counts)
+        yield row
+
+
+@contextmanager
+def open_source(given: Path | str, target: Target) -> Iterator[tuple[Path, IO[bytes] | None]]:
+    """A file to read more than once, or standard input itself where rows go out as they are made."""
+    if str(given) == "-" and target.is_live:
+        with open_stdin() as stream:
+            yield STDIN, stream
+        return
+    with readable(given) as path:
+        yield path, None
+
+
+def flushing(predict: Predictor, target: Destination) -> Predictor:
+    """The same predictor; what was written goes out before each call, which may take long."""
+    if not isinstance(target, LiveText):
+        return predict
+
+    def call(sequences: Sequence[str]) -> NDArray[np.float32]:
+        target.flush()
+        return predict(sequences)
+
+    return call
+
+
+def calibrated_predictor(
+    model: PromoterModel | ChromatinModel, calibrated: bool, prior: float | None = None, **options: Any
+) -> Predictor:
+    """A model's probabilities of windows, as they are or after its calibration; errors of `finish_of`."""
+    finish = finish_of(model, calibrated, prior)
+    predict: Predictor = partial(model.window_probabilities, **options)
+    return predict if finish is None else lambda sequences: finish(predict(sequences))
+
+
+class MergeCounts(NamedTuple):
+    """How many shards and rows there were, and what the rows are of."""
+
+    shards: int
+    rows: int
+    kind: str
+
+
+def merge_shards(shards: Sequence[Path | str], output: Path | str | None = None) -> MergeCounts:
+    """Put the shards of a job together, to the bytes that the whole job would have written.
+
+    Parameters
+    ----------
+    shards
+        What `score_promoters`, `predict_tracks` or `score_variants` wrote with `piece`, or the commands
+        `evaluate test-bins` and `prepare chromatin` with `--shard`: all pieces of one job, in any order.
+    output
+        File to write, whole or not at all, in the format that the pieces were made for; of `score_variants`
+        with its index. None or "-": standard output, for text. Of `prepare chromatin` a directory.
+
+    Raises
+    ------
+    UsageError
+        The output can't be written, or its ending says another format.
+    DataError
+        A file is not a piece, or damaged; the pieces are not of one job (another model, reference, option or
+        number of pieces); one is missing or there twice; or the whole job would have ended with an error, as
+        of a bigWig without any score.
+    """
+    target = named_output(output)
+    found = read_shards(shards)
+    kind = found[0].kind
+    if kind not in {*_ROWS, *_ARRAYS}:
+        raise DataError(f"{found[0].path}: is a piece of {kind}, which this version doesn't know")
+    if target is None and kind in _ARRAYS:
+        raise UsageError(f"{kind} can't go to standard output: name what is to be written with -o")
+    rows = import_module({**_ROWS, **_ARRAYS}[kind]).merge(found, target)
+    return MergeCounts(len(found), rows, kind)
+
+
+def merge_rows(scorer: type[Scorer[Any, Any]], shards: Sequence[ShardFile], output: Path | None) -> int:
+    """Write the rows of all shards as the whole job would; gives how many there are."""
+    check_output(output, [shard.path for shard in shards])
+    format, header = shards[0].described(lambda job: (str(job["format"]), OutputHeader.read(job)))
+    check_merged(format, scorer.formats, output)
+    with scorer.destination(output, format, header) as target:
+        rows = all_rows(shards, partial(scorer.parse, header=header))
+        scorer.writers[format](target, rows, header)
+    return sum(shard.rows for shard in shards)

@@ -1,0 +1,436 @@
+"""Scanning a FASTA against an oracle that slices whole strings, with predictors simple enough to follow."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.fasta import scan_fasta
+from bigbird_dna.genome.sequence import centred_tiles, clean, reverse_complement
+from bigbird_dna.scoring import scan as scan_module
+from bigbird_dna.scoring.promoters import WRITERS
+from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, expected_windows, scan_promoters, signal_spans
+from bigbird_dna.scoring.scorer import OutputHeader
+
+
+def toy(sequences: Sequence[str]) -> np.ndarray:
+    """A number from 0 to 1 that changes with every letter, its place, and the strand."""
+    values = [
+        sum((index + 1) ** 2 * (ord(letter) % 7) for index, letter in enumerate(sequence)) % 9973
+        for sequence in sequences
+    ]
+    return np.array(values, dtype=np.float32) / np.float32(9973)
+
+
+def motif(sequences: Sequence[str]) -> np.ndarray:
+    """1 for windows with TATA at base 2, else 0."""
+    return np.array([sequence[2:6] == "TATA" for sequence in sequences], dtype=np.float32)
+
+
+def write(path: Path, records: dict[str, str], width: int = 7) -> Path:
+    lines = []
+    for name, sequence in records.items():
+        lines.append(f">{name} described")
+        lines += [sequence[start : start + width] for start in range(0, len(sequence), width)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def scan(records: dict[str, str], **options: Any) -> list[ScoredWindow]:
+    options = {"window": 6, "stride": 2, "predict": toy, **options}
+    with TemporaryDirectory() as directory:
+        path = write(Path(directory, "x.fa"), records)
+        return list(scan_promoters(path, scan_fasta(path), **options))
+
+
+def expected(
+    records: dict[str, str], size: int, stride: int, max_n: float, strands: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """The rows, by slicing whole records."""
+    rows: list[tuple[Any, ...]] = []
+    for name, text in records.items():
+        sequence = clean(text, name)
+        short = len(sequence) < size
+        for start in [0] if short else centred_tiles(len(sequence), size, stride):
+            piece = sequence[start : start + size]
+            notes = ["short"] if short else []
+            n_fraction = piece.count("N") / len(piece)
+            if n_fraction > max_n:
+                notes.append(f"n_fraction={n_fraction:.4g}")
+            margin = "N" * ((size - len(piece)) // 2)
+            for strand in strands:
+                seen = margin + piece + margin
+                score = toy([seen if strand == "+" else reverse_complement(seen)])[0]
+                rows.append(
+                    (
+                        *(name, start, start + len(piece), strand),
+                        *(None if n_fraction > max_n else float(score), ";".join(notes)),
+                    )
+                )
+    return rows
+
+
+def fasta_records(letters: str = "ACGTacgtNnRy") -> st.SearchStrategy[dict[str, str]]:
+    return st.dictionaries(
+        st.sampled_from(["a", "chr1", "b|2", "é"]),
+        st.text(letters, min_size=1, max_size=60),
+        min_size=1,
+        max_size=4,
+    )
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    records=fasta_records(),
+    size=st.integers(1, 25),
+    stride=st.integers(1, 30),
+    max_n=st.sampled_from([0.0, 0.3, 1.0]),
+    strands=st.sampled_from(["+-", "+", "-"]),
+    chunk_bases=st.integers(1, 40),
+    batch_sequences=st.integers(1, 9),
+)
+def test_scan_agrees_with_slicing(
+    records: dict[str, str],
+    size: int,
+    stride: int,
+    max_n: float,
+    strands: str,
+    chunk_bases: int,
+    batch_sequences: int,
+) -> None:
+    calls = []
+
+    def predict(sequences: Sequence[str]) -> np.ndarray:
+        calls.append(len(sequences))
+        return toy(sequences)
+
+    rows = scan(
+        records,
+        window=size,
+        stride=stride,
+        max_n=max_n,
+        strands=tuple(strands),
+        chunk_bases=chunk_bases,
+        batch_sequences=batch_sequences,
+        predict=predict,
+    )
+    assert [tuple(row) for row in rows] == expected(records, size, stride, max_n, strands)
+    assert len({row.name for row in rows}) == len(rows)
+    assert max(calls, default=0) <= max(batch_sequences + len(strands) - 1, len(strands))
+    lengths = {name: len(sequence) for name, sequence in records.items()}
+    told = len(strands) * expected_windows(lengths, window=size, stride=stride)
+    assert abs(told - len(rows)) <= len(strands) * len(records)
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=fasta_records("ACGTN"), size=st.integers(1, 25), stride=st.integers(1, 30))
+def test_reverse_complement_gives_the_mirrored_scores(
+    records: dict[str, str], size: int, stride: int
+) -> None:
+    mirrored = {name: reverse_complement(sequence) for name, sequence in records.items()}
+    rows = scan(records, window=size, stride=stride)
+    turned = sorted(
+        (
+            row.contig,
+            len(records[row.contig]) - row.end,
+            len(records[row.contig]) - row.start,
+            "-" if row.strand == "+" else "+",
+            row.score,
+            row.note,
+        )
+        for row in scan(mirrored, window=size, stride=stride)
+    )
+    assert turned == sorted(tuple(row) for row in rows)
+
+
+@settings(max_examples=40, deadline=None)
+@given(records=fasta_records(), data=st.data())
+def test_order_of_records_only_orders_the_rows(records: dict[str, str], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(list(records)))
+    rows = scan({name: records[name] for name in order})
+    assert list(dict.fromkeys(row.contig for row in rows)) == order
+    assert sorted(map(repr, rows)) == sorted(map(repr, scan(records)))
+
+
+def test_motif_is_seen_on_its_strand_and_at_its_place() -> None:
+    # 0123456789012345; TATA is its own reverse complement, so the place tells the strands apart.
+    sequence = "GGGGGTATAGGGGGGG"
+    rows = scan({"c": sequence}, window=10, stride=1, predict=motif)
+    hits = [(row.start, row.end, row.strand) for row in rows if row.score == 1]
+    # "+": start 3 puts TATA at base 2. "-": end 11 does so, counted from the right.
+    assert hits == [(1, 11, "-"), (3, 13, "+")]
+
+
+def test_short_record_is_centred_and_noted() -> None:
+    seen: list[str] = []
+
+    def predict(sequences: Sequence[str]) -> np.ndarray:
+        seen.extend(sequences)
+        return toy(sequences)
+
+    rows = scan({"even": "ACGA", "odd": "ACG"}, window=8, predict=predict)
+    assert seen == ["NNACGANN", "NNTCGTNN", "NNACGNN", "NNCGTNN"]
+    assert [(r.start, r.end, r.note) for r in rows] == [(0, 4, "short")] * 2 + [(0, 3, "short")] * 2
+    assert all(row.score is not None for row in rows)
+
+
+@pytest.mark.parametrize("kept_bases", [1, 1 << 24])
+def test_a_window_that_comes_again_is_not_predicted_again(
+    kept_bases: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_module, "KEPT_BASES", kept_bases)
+    rng = np.random.default_rng(0)
+    records = {f"r{number}": "".join(rng.choice(list("ACGT"), 3)) for number in range(2000)}
+    records["full"] = "ACGTTGCA" * 20
+    seen: list[str] = []
+
+    def predict(sequences: Sequence[str]) -> np.ndarray:
+        assert len(set(sequences)) == len(sequences)
+        seen.extend(sequences)
+        return toy(sequences)
+
+    rows = scan(records, window=8, stride=8, predict=predict, batch_sequences=100)
+    assert [tuple(row) for row in rows] == expected(records, 8, 8, 0.25, "+-")
+    # 64 records differ, and so do the windows of `full` on both strands.
+    assert (len(seen) <= 66) == (kept_bases > 1)
+
+
+def test_windows_full_of_n_are_listed_without_a_score() -> None:
+    rows = scan({"c": "NNNNNACGTACG"}, window=6, stride=6, max_n=0.5)
+    assert [(r.start, r.score is None, r.note) for r in rows] == [
+        (0, True, "n_fraction=0.8333"),
+        (0, True, "n_fraction=0.8333"),
+        (6, False, ""),
+        (6, False, ""),
+    ]
+    short = scan({"c": "NNN"}, window=6)
+    assert [(r.score, r.note) for r in short] == [(None, "short;n_fraction=1")] * 2
+
+
+@pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
+def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path, contigs: dict[str, int]) -> None:
+    path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
+    with pytest.raises(DataError, match=r"x\.fa: changed while it was read: record 'c'"):
+        list(scan_promoters(path, contigs, window=13, stride=1, predict=toy))
+
+
+@pytest.mark.parametrize("wrong", [{"window": 0}, {"stride": 0}, {"max_n": 1.5}])
+def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="out of its range"):
+        scan({"c": "ACGT"}, **wrong)
+
+
+def spans(rows: list[ScoredWindow], lengths: dict[str, int], **options: Any) -> list[SignalSpan]:
+    options = {"upstream": 4, "downstream": 2, "stride": 2, **options}
+    return list(signal_spans(rows, lengths, **options))
+
+
+def test_signal_lies_where_the_model_expects_the_tss() -> None:
+    # Windows 0-6 and 4-10: the TSS base is start + 4 on "+" (4, 8) and start + 1 on "-" (1, 5).
+    rows = [
+        ScoredWindow("c", 0, 6, "+", 0.1, ""),
+        ScoredWindow("c", 0, 6, "-", 0.2, ""),
+        ScoredWindow("c", 4, 10, "+", 0.3, ""),
+        ScoredWindow("c", 4, 10, "-", None, "n_fraction=1"),
+    ]
+    forward = [row for row in rows if row.strand == "+"]
+    assert spans(forward, {"c": 10}, stride=4, strands=("+",)) == [
+        SignalSpan("c", 2, 7, 0.1),
+        SignalSpan("c", 7, 10, 0.3),
+    ]
+    assert spans(rows, {"c": 10}, stride=4) == [
+        SignalSpan("c", 0, 3, 0.2),
+        SignalSpan("c", 3, 7, 0.1),
+        SignalSpan("c", 7, 10, 0.3),
+    ]
+
+
+def test_signal_of_a_short_record_is_one_bin() -> None:
+    rows = scan({"c": "ACGTA"}, window=6)
+    assert spans(rows, {"c": 5}) == [SignalSpan("c", 0, 5, max(row.score or 0 for row in rows))]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "shown"),
+    [("ACGTA", True), ("ACGT", False), ("ACGTN", False), ("ACGNTA", True), ("ACGNNA", False), ("A", False)],
+)
+def test_what_lies_beyond_a_record_can_count_as_n(sequence: str, shown: bool) -> None:
+    """A sixth of a window of 6 bp may be N, two sixths may not."""
+    rows = scan({"c": sequence}, max_n=0.3, beyond_is_n=True)
+    assert [row.score is not None for row in rows] == [shown] * 2
+    missing = 6 - len(sequence)
+    share = (missing + sequence.count("N")) / 6
+    notes = (["short"] if missing else []) + ([] if shown else [f"n_fraction={share:.4g}"])
+    assert [row.note for row in rows] == [";".join(notes)] * 2
+    if shown:
+        assert rows == scan({"c": sequence}, max_n=0.3)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    records=fasta_records("ACGTN"),
+    upstream=st.integers(0, 9),
+    downstream=st.integers(1, 9),
+    stride=st.integers(1, 12),
+)
+def test_signal_is_a_function_that_covers_every_tss_position(
+    records: dict[str, str], upstream: int, downstream: int, stride: int
+) -> None:
+    lengths = {name: len(sequence) for name, sequence in records.items()}
+    options = {"upstream": upstream, "downstream": downstream, "stride": stride}
+    rows = scan(records, window=upstream + downstream, stride=stride, max_n=0.3)
+    both = spans(rows, lengths, **options)
+    values: dict[tuple[str, int], float] = {}
+    last = ("", 0)
+    for piece in both:
+        assert 0 <= piece.start < piece.end <= lengths[piece.contig]
+        assert piece.contig != last[0] or piece.start >= last[1], "spans overlap or go back"
+        last = (piece.contig, piece.end)
+        values.update({(piece.contig, base): piece.score for base in range(piece.start, piece.end)})
+    single = {
+        strand: {
+            (piece.contig, base): piece.score
+            for piece in spans([r for r in rows if r.strand == strand], lengths, strands=(strand,), **options)
+            for base in range(piece.start, piece.end)
+        }
+        for strand in "+-"
+    }
+    for row in rows:
+        if row.score is not None and not row.is_short:
+            tss = row.start + (upstream if row.strand == "+" else downstream - 1)
+            assert single[row.strand][row.contig, tss] == row.score
+    everywhere = single["+"].keys() | single["-"].keys()
+    assert values == {
+        place: max(track[place] for track in single.values() if place in track) for place in everywhere
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sequence=st.text("ACGT", min_size=1, max_size=30),
+    upstream=st.integers(0, 9),
+    downstream=st.integers(1, 9),
+    stride=st.integers(1, 12),
+)
+def test_signal_of_the_reverse_complement_is_mirrored(
+    sequence: str, upstream: int, downstream: int, stride: int
+) -> None:
+    sequence += sequence  # an even length: no bound lies on the middle of a base
+    length = len(sequence)
+    options = {"upstream": upstream, "downstream": downstream, "stride": stride}
+
+    def track(text: str) -> dict[int, float]:
+        rows = scan({"c": text}, window=upstream + downstream, stride=stride)
+        pieces = spans(rows, {"c": length}, **options)
+        return {base: piece.score for piece in pieces for base in range(piece.start, piece.end)}
+
+    mirrored = track(reverse_complement(sequence))
+    assert {length - 1 - base: score for base, score in mirrored.items()} == track(sequence)
+
+
+ROWS = [
+    ScoredWindow("c", 0, 6, "+", 0.25, ""),
+    ScoredWindow("c", 0, 6, "-", 0.9999996, ""),
+    ScoredWindow("c", 2, 8, "+", None, "n_fraction=0.5"),
+    ScoredWindow("c", 2, 8, "-", None, "n_fraction=0.5"),
+    ScoredWindow("d", 0, 3, "+", 0.5, "short"),
+    ScoredWindow("d", 0, 3, "-", 0.0, "short"),
+]
+INFO = OutputHeader(
+    {"bigbird-dna": "1", "model": "ab"},
+    {"c": 8, "d": 3},
+    extra={"sizes": [4, 2, 2], "strands": ["+", "-"], "places": None},
+)
+HEAD = "## bigbird-dna 1\n## model ab\n"
+
+
+def test_tsv(tmp_path: Path) -> None:
+    WRITERS["tsv"](tmp_path / "x.tsv", ROWS, INFO)
+    assert (tmp_path / "x.tsv").read_text() == HEAD + (
+        "#contig\tstart\tend\tname\tscore\tstrand\tnote\n"
+        "c\t0\t6\tc:0-6(+)\t0.250000\t+\t.\n"
+        "c\t0\t6\tc:0-6(-)\t1.000000\t-\t.\n"
+        "c\t2\t8\tc:2-8(+)\tNA\t+\tn_fraction=0.5\n"
+        "c\t2\t8\tc:2-8(-)\tNA\t-\tn_fraction=0.5\n"
+        "d\t0\t3\td:0-3(+)\t0.500000\t+\tshort\n"
+        "d\t0\t3\td:0-3(-)\t0.000000\t-\tshort\n"
+    )
+
+
+def test_bed_has_whole_scores_up_to_1000(tmp_path: Path) -> None:
+    WRITERS["bed"](tmp_path / "x.bed", ROWS, INFO)
+    lines = (tmp_path / "x.bed").read_text().removeprefix(HEAD).splitlines()
+    assert lines[1:5] == [
+        "c\t0\t6\tc:0-6(+)\t250\t+\t0.250000\t.",
+        "c\t0\t6\tc:0-6(-)\t1000\t-\t1.000000\t.",
+        "c\t2\t8\tc:2-8(+)\t0\t+\tNA\tn_fraction=0.5",
+        "c\t2\t8\tc:2-8(-)\t0\t-\tNA\tn_fraction=0.5",
+    ]
+
+
+# "+" has its TSS bases at 4 and 6 of c, "-" at 1 and 3; the second window has no score.
+SIGNAL = [("c", 0, 2, 1.0), ("c", 3, 6, 0.25), ("d", 0, 3, 0.5)]
+
+
+def test_bedgraph(tmp_path: Path) -> None:
+    WRITERS["bedgraph"](tmp_path / "x.bedgraph", ROWS, INFO)
+    text = (tmp_path / "x.bedgraph").read_text()
+    assert text == HEAD + "".join(f"{c}\t{s}\t{e}\t{v:.6f}\n" for c, s, e, v in SIGNAL)
+
+
+def test_bigwig_reads_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import pybigtools
+
+    WRITERS["bigwig"](tmp_path / "x.bw", ROWS, INFO)
+    with pybigtools.open(str(tmp_path / "x.bw")) as stored:
+        assert stored.chroms() == INFO.contigs
+        read = [(c, *record) for c in INFO.contigs for record in stored.records(c)]
+    assert read == SIGNAL
+    assert capfd.readouterr() == ("", "")
+
+
+def test_parquet_reads_back_in_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr("bigbird_dna.scoring.promoters.ROW_GROUP", 4)
+    WRITERS["parquet"](tmp_path / "x.parquet", iter(ROWS), INFO)
+    stored = pq.ParquetFile(tmp_path / "x.parquet")
+    assert stored.num_row_groups == 2
+    assert stored.schema_arrow.metadata == {b"bigbird-dna": b"1", b"model": b"ab"}
+    table = stored.read().to_pylist()
+    assert list(table[0]) == ["contig", "start", "end", "name", "score", "strand", "note"]
+    for row, stored_row in zip(ROWS, table, strict=True):
+        assert stored_row["name"] == row.name
+        assert (stored_row["contig"], stored_row["start"], stored_row["end"]) == row[:3]
+        assert stored_row["strand"] == row.strand
+        assert stored_row["note"] == (row.note or None)
+        assert stored_row["score"] == pytest.approx(row.score, abs=1e-7)
+
+
+def test_text_is_bgzipped_by_its_name(tmp_path: Path) -> None:
+    WRITERS["tsv"](tmp_path / "x.tsv", ROWS, INFO)
+    WRITERS["tsv"](tmp_path / "x.tsv.gz", ROWS, INFO)
+    packed = (tmp_path / "x.tsv.gz").read_bytes()
+    assert packed[12:14] == b"BC", "bgzip's extra field"
+    assert gzip.decompress(packed) == (tmp_path / "x.tsv").read_bytes()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_same_rows_give_the_same_bytes(tmp_path: Path, name: str) -> None:
+    for copy in ("a", "b"):
+        WRITERS[name](tmp_path / copy, ROWS, INFO)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_bigwig_without_any_score_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match="no window has a score"):
+        WRITERS["bigwig"](tmp_path / "x.bw", ROWS[2:4], INFO)
+    assert not (tmp_path / "x.bw").exists()
+    assert capfd.readouterr() == ("", "")

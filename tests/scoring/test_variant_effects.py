@@ -1,0 +1,488 @@
+"""Effects of variants against whole contigs that are edited, with predictors that any base can change."""
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pysam
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bigbird_dna.errors import ModelError
+from bigbird_dna.genome.reference import Reference, prepare_reference
+from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.genome.variants import Note, window_offsets
+from bigbird_dna.genome.vcf import VcfRecord, open_vcf
+from bigbird_dna.scoring.alleles import LAYOUTS, ScoredRecord, VcfHead
+from bigbird_dna.scoring.formats import write_index, write_lines
+from bigbird_dna.scoring.variant_effects import AlleleEffect, TrackFields, escape, variant_effects
+from bigbird_dna.simulate.motifs import FACTORS, find_sites
+from bigbird_dna.simulate.writing import simulate
+from tests.toys import texts
+
+TRACKS = 3
+WINDOW = 24
+OFFSETS = (-5, 0, 3)
+ORIGIN = {"bigbird-dna": "1", "model": "ab", "command": "c"}
+
+
+def hashed(sequences: Sequence[str]) -> np.ndarray:
+    """(N, 1, 3) numbers from 0 to 1 that change with every letter, its place, and the strand."""
+    sums = [[zlib.crc32(text.encode(), salt) for salt in range(TRACKS)] for text in sequences]
+    return (np.array(sums, np.float64).reshape(-1, 1, TRACKS) / 2**32).astype(np.float32)
+
+
+def record(contig: str, pos: int, ref: str, alt: str, **other: Any) -> VcfRecord:
+    columns = (contig, str(pos), ".", ref, alt, ".", ".", other.get("info", "."))
+    rest = other.get("rest", "")
+    return VcfRecord(1, contig, pos - 1, ref, tuple(alt.split(",")), columns, rest)
+
+
+def score(records: Sequence[VcfRecord], reference: Any, **options: Any) -> list[ScoredRecord]:
+    options = {"window": WINDOW, "predict": hashed, "offsets": OFFSETS, "max_n": 1.0, **options}
+    return list(variant_effects(records, reference, **options))
+
+
+def same(first: AlleleEffect, second: AlleleEffect, sign: int = 1) -> bool:
+    """Whether two effects are equal to the last bit."""
+    if first.delta is None or second.delta is None:
+        return first == second
+    return (
+        first.notes == second.notes
+        and np.array_equal(first.delta, sign * second.delta)
+        and np.array_equal(first.log_odds, sign * second.log_odds)
+    )
+
+
+@st.composite
+def variants(draw: st.DrawFn) -> tuple[str, int, str, str]:
+    """A contig with a repeat, and 0-based start, REF and ALT of a variant in or near it."""
+    unit = draw(st.sampled_from(["A", "AC", "GAT"]))
+    sequence = (
+        draw(st.text("ACGT", min_size=5, max_size=40))
+        + unit * draw(st.integers(0, 12))
+        + draw(st.text("ACGT", min_size=1, max_size=40))
+    )
+    start = draw(st.integers(0, len(sequence) - 1))
+    ref = sequence[start : start + draw(st.integers(1, 5))]
+    alt = draw(st.text("ACGT", min_size=1, max_size=5) | st.just(ref + unit))
+    assume(ref != alt)
+    return sequence, start, ref, alt
+
+
+@settings(max_examples=100, deadline=None)
+@given(variants())
+def test_effect_is_that_of_the_edited_contig(case: tuple[str, int, str, str]) -> None:
+    """Means over both strands and all offsets of windows cut from either contig, by hand."""
+    sequence, start, ref, alt = case
+    edited = sequence[:start] + alt + sequence[start + len(ref) :]
+    ((_, (effect,)),) = score([record("c", start + 1, ref, alt)], texts(c=sequence))
+    assert effect.delta is not None and effect.log_odds is not None
+    # The first base that differs, once what both contigs end with is put aside.
+    end = 0
+    while end < min(len(sequence), len(edited)) and sequence[-1 - end] == edited[-1 - end]:
+        end += 1
+    short, long = sorted((sequence[: len(sequence) - end], edited[: len(edited) - end]), key=len)
+    first = next((i for i, base in enumerate(short) if base != long[i]), len(short))
+    means = []
+    for contig in (sequence, edited):
+        padded = "N" * WINDOW + contig + "N" * (WINDOW * 2)
+        windows = []
+        for offset in OFFSETS:
+            left = WINDOW + first - (WINDOW - (len(long) - first)) // 2 - offset
+            windows.append(padded[left : left + WINDOW])
+        turned = [reverse_complement(window) for window in windows]
+        means.append(hashed([*windows, *turned]).mean(axis=(0, 1), dtype=np.float64))
+    np.testing.assert_allclose(effect.delta, means[1] - means[0], rtol=0, atol=1e-12)
+    odds = [np.log(mean) - np.log1p(-mean) for mean in means]
+    np.testing.assert_allclose(effect.log_odds, odds[1] - odds[0], rtol=0, atol=1e-9)
+    assert abs(effect.delta[effect.largest]) == np.abs(effect.delta).max()
+
+
+@settings(max_examples=100, deadline=None)
+@given(variants())
+def test_exchanging_ref_and_alt_negates_every_delta(case: tuple[str, int, str, str]) -> None:
+    sequence, start, ref, alt = case
+    edited = sequence[:start] + alt + sequence[start + len(ref) :]
+    ((_, (forth,)),) = score([record("c", start + 1, ref, alt)], texts(c=sequence))
+    ((_, (back,)),) = score([record("c", start + 1, alt, ref)], texts(c=edited))
+    assert same(forth, back, -1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(variants(), st.integers(0, 9), st.integers(0, 9), st.data())
+def test_padding_and_alignment_change_nothing(
+    case: tuple[str, int, str, str], before: int, after: int, data: st.DataObject
+) -> None:
+    sequence, start, ref, alt = case
+    before = min(before, start)
+    end = start + len(ref)
+    head, tail = sequence[start - before : start], sequence[end : end + after]
+    padded = record("c", start - before + 1, head + ref + tail, head + alt + tail)
+    # Another place of a repeat that gives the same contig is the same variant.
+    edited = sequence[:start] + alt + sequence[end:]
+    moved = [
+        record("c", s + 1, sequence[s : s + len(ref)], edited[s : s + len(alt)])
+        for s in range(len(sequence) - len(ref) + 1)
+        if edited[:s] == sequence[:s] and edited[s + len(alt) :] == sequence[s + len(ref) :]
+    ]
+    chosen = data.draw(st.sampled_from(moved))
+    found = score([record("c", start + 1, ref, alt), padded, chosen], texts(c=sequence))
+    assert same(found[0].effects[0], found[1].effects[0])
+    assert same(found[0].effects[0], found[2].effects[0])
+
+
+def random_dna(length: int, seed: int) -> str:
+    return "".join(np.random.default_rng(seed).choice(list("ACGT"), length))
+
+
+def random_records(sequence: str, count: int, seed: int) -> list[VcfRecord]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for start in rng.integers(0, len(sequence) - 5, count).tolist():
+        ref = sequence[start : start + int(rng.integers(1, 4))]
+        alts = [random_dna(int(rng.integers(1, 4)), start + k) for k in range(int(rng.integers(1, 4)))]
+        found.append(record("c", start + 1, ref, ",".join([*alts, "*"][: 1 + len(alts)])))
+    return found
+
+
+def test_order_and_batches_change_nothing() -> None:
+    sequence = random_dna(400, 1)
+    reference = texts(c=sequence)
+    records = random_records(sequence, 60, 2)
+    expected = score(records, reference)
+    assert [row.record for row in expected] == records
+    order = np.random.default_rng(3).permutation(len(records))
+    for size in (1, 7, 50, 100_000):
+        calls: list[int] = []
+
+        def predict(sequences: Sequence[str], calls: list[int] = calls) -> np.ndarray:
+            calls.append(len(sequences))
+            return hashed(sequences)
+
+        turned = [records[index] for index in order]
+        found = score(turned, reference, batch_sequences=size, predict=predict)
+        assert [row.record for row in found] == turned
+        assert max(calls) <= size, "no call is larger than asked for"
+        for index, row in zip(order, found, strict=True):
+            assert all(map(same, row.effects, expected[index].effects))
+
+
+def test_a_batch_is_filled_across_records_and_no_sequence_predicted_twice() -> None:
+    sequence = random_dna(3000, 4)
+    calls: list[list[str]] = []
+
+    def predict(sequences: Sequence[str]) -> np.ndarray:
+        calls.append(list(sequences))
+        return hashed(sequences)
+
+    base = sequence[1000]
+    alts = [letter for letter in "ACGT" if letter != base]
+    double = record("c", 1001, base, ",".join(alts))
+    found = score([double, double], texts(c=sequence), predict=predict)
+    assert len(calls) == 1
+    assert len(calls[0]) == len(set(calls[0])) == 4 * 2 * len(OFFSETS), "REF once, each ALT once"
+    assert len(found) == 2 and all(map(same, found[0].effects, found[1].effects))
+
+
+def test_records_stream() -> None:
+    """Few records are read ahead of those that come out, scored or not."""
+    sequence = random_dna(500, 5)
+    read = 0
+
+    def records(ref: str) -> Any:
+        nonlocal read
+        for _ in range(100_000):
+            read += 1
+            yield record("c", 101, ref, "ACGT".replace(ref, "")[0])
+
+    for ref in (sequence[100], "ACGT".replace(sequence[100], "")[0]):
+        read = 0
+        rows = variant_effects(
+            records(ref), texts(c=sequence), window=WINDOW, predict=hashed, offsets=OFFSETS
+        )
+        next(rows)
+        assert read < 1000
+
+
+def test_edges_and_n_are_noted() -> None:
+    sequence = random_dna(60, 6) + "N" * 30 + random_dna(60, 7)
+    reference = texts(c=sequence, tiny="ACGTA")
+
+    def effect(contig: str, pos: int, max_n: float) -> AlleleEffect:
+        ref = reference.sequences[contig][pos - 1]
+        alt = "C" if ref == "A" else "A"
+        ((_, (found,)),) = score([record(contig, pos, ref, alt)], reference, max_n=max_n, offsets=(0,))
+        return found
+
+    left = (WINDOW - 1) // 2
+    for pos, beyond in ((1, left), (left, 1), (left + 1, 0), (150 - WINDOW + left + 1, 0), (150, 12)):
+        notes = (Note.CONTIG_EDGE,) if beyond else ()
+        scored = effect("c", pos, beyond / WINDOW)
+        assert scored.notes == notes and scored.delta is not None
+        if beyond:
+            unscored = effect("c", pos, (beyond - 0.5) / WINDOW)
+            assert unscored == AlleleEffect((Note.TOO_MANY_N, Note.CONTIG_EDGE), None, None)
+    assert effect("c", 60, 12 / WINDOW).notes == ()
+    assert effect("c", 60, 11 / WINDOW) == AlleleEffect((Note.TOO_MANY_N,), None, None)
+    assert effect("tiny", 3, 1.0).notes == (Note.CONTIG_EDGE,)
+
+
+def test_alleles_that_cannot_be_scored_say_why() -> None:
+    sequence = random_dna(200, 8)
+    base = sequence[99]
+    other = "A" if base != "A" else "C"
+    long = "ACGT" * 10
+    cases = {
+        record("c", 100, base, f"<DEL>,{other},*,N"): ["SYMBOLIC", "", "SPANNING_DELETION", "AMBIGUOUS"],
+        record("c", 100, other, f"{base},."): ["REF_MISMATCH", "NO_ALT"],
+        record("x", 100, base, other): ["CONTIG_UNKNOWN"],
+        record("c", 300, base, other): ["BEYOND_CONTIG"],
+        record("c", 0, "N", "."): ["NO_ALT"],
+        record("c", 100, base, base + long): ["TOO_LONG"],
+        record("c", 100, base, base): ["NO_CHANGE"],
+    }
+    for row, notes in zip(score(list(cases), texts(c=sequence)), cases.values(), strict=True):
+        assert ["&".join(effect.notes) for effect in row.effects] == notes
+        assert [effect.delta is not None for effect in row.effects] == [not note for note in notes]
+
+
+def test_log_odds_of_certain_predictions_are_finite() -> None:
+    sequence = "T" * 60
+
+    def certain(sequences: Sequence[str]) -> np.ndarray:
+        values = [[[float("C" in text or "G" in text)]] for text in sequences]
+        return np.array(values, np.float32)
+
+    ((_, (effect,)),) = score([record("c", 30, "T", "C")], texts(c=sequence), predict=certain)
+    assert effect.delta is not None and effect.log_odds is not None
+    assert effect.delta.tolist() == [1.0]
+    assert effect.log_odds == pytest.approx(2 * np.log(1e6), rel=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1.5, -0.1])
+def test_predictions_that_are_no_probabilities_are_refused(value: float) -> None:
+    def broken(sequences: Sequence[str]) -> np.ndarray:
+        return np.full((len(sequences), 1, 2), value, np.float32)
+
+    with pytest.raises(ModelError, match="are not probabilities"):
+        score([record("c", 30, "T", "C")], texts(c="T" * 60), predict=broken)
+
+
+@pytest.mark.parametrize("options", [{"window": 0}, {"offsets": ()}, {"max_n": 1.1}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="out of its range"):
+        score([], texts(c="ACGT"), **options)
+
+
+NAMES = ("GM12878|CTCF|None", 'a b;c=d,e%f"g', "H3K4me3\u00a0")
+META = (
+    "##fileformat=VCFv4.2",
+    '##INFO=<ID=AF,Number=A,Type=Float,Description="frequency">',
+    '##INFO=<ID=BBD_MAX,Number=1,Type=String,Description="of another version">',
+    "##bigbird_dna_version=0.0",
+    "##contig=<ID=c,length=200>",
+    '##FORMAT=<ID=GT,Number=1,Type=String,Description="genotype">',
+)
+COLUMN_LINE = "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tsample"
+
+
+COMMAND = "bigbird-dna score-variants m x.vcf"
+HEAD = VcfHead(META, COLUMN_LINE, {"bigbird-dna": "1.2", "model": "abcd", "command": COMMAND})
+
+
+def write(path: Path, scored: list[ScoredRecord], format: str, fields: TrackFields, head: VcfHead) -> None:
+    """A file of effects."""
+    layout = LAYOUTS[format]
+    lines = [line for row in scored for line in layout.lines(row, fields)]
+    write_lines(path, [*layout.header(head, fields), *lines], "surrogateescape")
+
+
+def example() -> tuple[list[VcfRecord], list[ScoredRecord]]:
+    sequence = random_dna(200, 9)
+
+    def other(pos: int) -> str:
+        return "A" if sequence[pos - 1] != "A" else "C"
+
+    records = [
+        record("c", 5, sequence[4], other(5), info="AF=0.5;DB", rest="GT\t0/1"),
+        record("c", 90, sequence[89], f"<DEL>,{other(90)}", rest="GT\t1/2"),
+        record("c", 90, other(90), sequence[89], info="BBD_MAX=7;AF=1;BBD_OLD", rest="GT\t1|1"),
+        record("c", 100, sequence[99:102], sequence[99], info="BBD_MAX=7", rest="GT\t./."),
+    ]
+    return records, score(records, texts(c=sequence))
+
+
+@pytest.mark.parametrize("per_track", [False, True])
+def test_vcf_is_read_by_htslib(tmp_path: Path, per_track: bool) -> None:
+    records, scored = example()
+    path = tmp_path / "x.vcf"
+    write(path, scored, "vcf", TrackFields(NAMES, per_track), HEAD)
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if line in META] == [*META[:2], *META[4:]]
+    assert lines[4:7] == [
+        "##bigbird_dna_version=1.2",
+        "##bigbird_dna_model=abcd",
+        "##bigbird_dna_command=bigbird-dna score-variants m x.vcf",
+    ]
+    keys = ["MAX", "MAXTRACK", *(["DELTA", "LOGODDS"] if per_track else []), "NOTE"]
+    assert [line.split(",")[0] for line in lines if "ID=BBD_" in line] == [
+        f"##INFO=<ID=BBD_{key}" for key in keys
+    ]
+    assert all('Source="bigbird-dna",Version="1.2">' in x for x in lines if "ID=BBD_" in x)
+    body = [line.split("\t") for line in lines if not line.startswith("##")]
+    assert "\t".join(body.pop(0)) == COLUMN_LINE
+    for row, fields in zip(records, body, strict=True):
+        assert (*fields[:7], *fields[8:]) == (*row.columns[:7], *row.rest.split("\t"))
+    assert [fields[7].split("BBD_")[0] for fields in body] == ["AF=0.5;DB;", "", "AF=1;", ""]
+    with pysam.VariantFile(str(path)) as vcf:
+        order = vcf.header.info["BBD_DELTA"].description if per_track else None
+        for (_, effects), found in zip(scored, vcf, strict=True):
+            assert len(found.alts) == len(effects)
+            deltas = [effect.delta for effect in effects]
+            if any(effect.notes for effect in effects):
+                notes = tuple("&".join(effect.notes) or "." for effect in effects)
+                assert found.info["BBD_NOTE"] == notes
+            else:
+                assert "BBD_NOTE" not in found.info
+            if all(delta is None for delta in deltas):
+                assert not {"BBD_MAX", "BBD_MAXTRACK", "BBD_DELTA"} & set(found.info)
+                continue
+            for effect, value, name in zip(
+                effects, found.info["BBD_MAX"], found.info["BBD_MAXTRACK"], strict=True
+            ):
+                if effect.delta is None:
+                    assert value is None and name in (None, ".")
+                    continue
+                assert value == pytest.approx(effect.delta[effect.largest], rel=1e-5)
+                assert unquote(name) == NAMES[effect.largest]
+            assert ("BBD_DELTA" in found.info) == per_track
+            if order is not None:
+                named = order.strip('"').rsplit(" ", 1)[1].split(",")
+                assert tuple(map(unquote, named)) == NAMES
+                for key, field in (("BBD_DELTA", "delta"), ("BBD_LOGODDS", "log_odds")):
+                    expected = np.concatenate(
+                        [np.full(3, np.nan) if e.delta is None else getattr(e, field) for e in effects]
+                    )
+                    values = np.array(found.info[key], np.float64)
+                    np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def test_table(tmp_path: Path) -> None:
+    _, scored = example()
+    path = tmp_path / "x.tsv"
+    write(path, scored, "tsv", TrackFields(NAMES, True), HEAD)
+    lines = path.read_text().splitlines()
+    assert lines[:3] == [
+        "## bigbird-dna 1.2",
+        "## model abcd",
+        "## command bigbird-dna score-variants m x.vcf",
+    ]
+    header, *rows = (line.split("\t") for line in lines[3:])
+    assert header[:8] == [*("#contig", "position", "ref", "alt", "id", "note", "max_delta", "max_track")]
+    assert header[8:] == [f"{name}:{x}" for name in NAMES for x in ("delta", "logodds")]
+    pairs = [
+        (row.record, alt, effect)
+        for row in scored
+        for alt, effect in zip(row.record.alts, row.effects, strict=True)
+    ]
+    assert len(rows) == len(pairs) == 5
+    for fields, (row, alt, effect) in zip(rows, pairs, strict=True):
+        assert fields[:5] == [row.contig, str(row.start + 1), row.ref, alt, "."]
+        assert fields[5] == ("&".join(effect.notes) or ".")
+        if effect.delta is None or effect.log_odds is None:
+            assert fields[6:] == ["NA"] * 8
+            continue
+        assert float(fields[6]) == pytest.approx(effect.delta[effect.largest], rel=1e-5)
+        assert fields[7] == NAMES[effect.largest]
+        values = np.array(fields[8:], np.float64).reshape(3, 2)
+        np.testing.assert_allclose(values[:, 0], effect.delta, rtol=1e-5)
+        np.testing.assert_allclose(values[:, 1], effect.log_odds, rtol=1e-5)
+    write(path, scored, "tsv", TrackFields(NAMES, False), HEAD)
+    short = [line.split("\t") for line in path.read_text().splitlines()[3:]]
+    assert short == [fields[:8] for fields in (header, *rows)]
+
+
+@pytest.mark.parametrize("format", LAYOUTS)
+def test_bgzip_by_its_name_and_its_index(tmp_path: Path, format: str) -> None:
+    _, scored = example()
+    plain, packed = tmp_path / "x", tmp_path / "x.gz"
+    for path in (plain, packed):
+        write(path, scored, format, TrackFields(NAMES, True), HEAD)
+    assert packed.read_bytes()[12:14] == b"BC", "bgzip's extra field"
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    for ending in ("tbi", "csi"):
+        index = tmp_path / f"x.gz.{ending}"
+        write_index(packed, index, format)
+        with pysam.TabixFile(str(packed), index=str(index), encoding="utf-8") as table:
+            rows = list(table.fetch("c", 89, 99))
+        assert len(rows) == {"vcf": 2, "tsv": 3}[format], "those at 90, not those at 5 and 100"
+        assert all(row.split("\t")[1] == "90" for row in rows)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_escaped_names_can_be_read_back(name: str) -> None:
+    text = escape(name)
+    assert unquote(text) == name
+    assert text != "." and not set(text) & set(' ;=,"\\\t\n\r')
+
+
+def test_simulated_variants_have_the_effects_they_were_made_with(tmp_path: Path) -> None:
+    """A predictor that counts a factor's sites in the window tells losses, gains and none apart."""
+    simulate(tmp_path, seed=5, megabases=0.5)
+    names = [factor.name for factor in FACTORS]
+    numbers = bytes.maketrans(b"ACGTN", bytes(range(5)))
+
+    def sites(sequences: Sequence[str]) -> np.ndarray:
+        counts = np.zeros((len(sequences), len(FACTORS)), np.float32)
+        for row, text in enumerate(sequences):
+            codes = np.frombuffer(text.encode().translate(numbers), np.uint8)
+            for column, factor in enumerate(FACTORS):
+                for reverse in (False, True):
+                    counts[row, column] += len(find_sites(factor, codes, reverse))
+        return counts[:, None] / 10
+
+    genome, source = tmp_path / "genome.fa.gz", tmp_path / "variants.vcf.gz"
+    options: Any = {"window": 301, "predict": sites, "offsets": window_offsets(3)}
+    with Reference(genome) as reference, open_vcf(source) as vcf:
+        scored = list(variant_effects(vcf.records, reference, **options))
+    seen = set()
+    for row, (effect,) in scored:
+        info = dict(part.split("=") for part in row.columns[7].split(";"))
+        if effect.delta is None:
+            pytest.fail(f"{row.columns}: {effect.notes}")
+        delta = effect.delta[names.index(info["TRACK"])]
+        if info["EFFECT"] == "loss" or info["PLACE"] == "closed":
+            assert delta < -0.09
+        elif info["EFFECT"] == "gain":
+            assert delta > 0.09
+        elif len(row.ref) == len(row.alts[0]):
+            assert delta == 0
+        seen.add((info["EFFECT"], len(row.ref) == len(row.alts[0])))
+    assert len(scored) == 80 and seen > {("loss", True), ("loss", False), ("gain", True), ("none", True)}
+
+
+def test_real_variants_are_scored_or_say_why_not(tmp_path: Path, shared_data: Path) -> None:
+    hg19 = shared_data / "hg19"
+    prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
+    path = hg19 / "chr22_17442913-17680545.1000G_sites.vcf.gz"
+    output = tmp_path / "x.vcf.gz"
+    with Reference(tmp_path / "chr22.fa.gz") as reference, open_vcf(path) as vcf:
+        scored = list(
+            variant_effects(vcf.records, reference, window=1000, predict=hashed, offsets=window_offsets(4))
+        )
+        head = VcfHead(vcf.meta, vcf.column_line, ORIGIN)
+    assert len(scored) == 2185
+    for _, effects in scored:
+        for effect in effects:
+            assert effect.notes == () and effect.delta is not None and np.ptp(effect.delta) > 0
+    write(output, scored, "vcf", TrackFields(["a", "b", "c"], True), head)
+    write_index(output, tmp_path / "x.vcf.gz.tbi", "vcf")
+    with pysam.VariantFile(str(output)) as found, pysam.VariantFile(str(path)) as given:
+        assert all(row.info["BBD_MAX"] for row in found.fetch("22", 17_500_000, 17_510_000))
+        assert sum(1 for _ in found.fetch("22")) == sum(1 for _ in given)
