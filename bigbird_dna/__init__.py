@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
     from bigbird_dna.config import EncoderConfig
     from bigbird_dna.model.encoder import Encoder
-    from bigbird_dna.reporting.tracks.report import auc_report
+    from bigbird_dna.reporting.tracks import auc_report
     from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, load
     from bigbird_dna.scoring.promoters import score_promoters
     from bigbird_dna.scoring.scorer import merge_shards
@@ -55,7 +55,7 @@ _HOMES = {
     "PromoterModel": "bigbird_dna.scoring.models",
     "PromoterWindows": "bigbird_dna.api.datasets",
     "TrackWindows": "bigbird_dna.api.datasets",
-    "auc_report": "bigbird_dna.reporting.tracks.report",
+    "auc_report": "bigbird_dna.reporting.tracks",
     "bigbird_attention": "bigbird_dna.attention",
     "load": "bigbird_dna.scoring.models",
     "merge_shards": "bigbird_dna.scoring.scorer",

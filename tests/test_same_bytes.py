@@ -12,6 +12,7 @@ import torch
 
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.data.bits_per_base import COLUMNS
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model import batching as calls
 from bigbird_dna.model.chromatin import ChromatinModel
@@ -19,7 +20,6 @@ from bigbird_dna.model.directory import save
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
-from bigbird_dna.reporting.language_model.table import COLUMNS
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run
 from tests.toys import predictions, random_dna, random_model

@@ -35,7 +35,7 @@ from bigbird_dna.baselines.tokens import (
     left_bits,
 )
 from bigbird_dna.console import log, progress
-from bigbird_dna.reporting.language_model.table import TOLD, UNIFORM
+from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, UNIFORM
 from bigbird_dna.tokens.interface import Tokenizer
 
 UNIGRAM = "unigram tokens"
@@ -46,7 +46,11 @@ BASES_BOTH = "Markov over bases, both sides"
 PREDICTORS = (
     UNIFORM,
     UNIGRAM,
-    *(name + told for told in ("", TOLD) for name in (TOKENS_LEFT, TOKENS_BOTH, BASES_LEFT, BASES_BOTH)),
+    *(
+        name + told
+        for told in ("", ONE_AT_A_TIME)
+        for name in (TOKENS_LEFT, TOKENS_BOTH, BASES_LEFT, BASES_BOTH)
+    ),
 )
 
 MEMORY = 4 << 30  # bytes for n-grams over tokens
@@ -117,7 +121,7 @@ class LanguageBaselines:
         bases = self.bases.pieces.lengths[np.concatenate([np.zeros(0, np.int64), *ids])]
         bits = {UNIFORM: 2.0 * bases, UNIGRAM: left_bits(self.tokens[True].both.unigram, held_out, told=True)}
         for told, models in self.tokens.items():
-            rest = TOLD if told else ""
+            rest = ONE_AT_A_TIME if told else ""
             bits[TOKENS_LEFT + rest] = models.left_bits(held_out, told=told)
             bits[TOKENS_BOTH + rest] = models.both_bits(held_out, told=told)
             for both, name in ((False, BASES_LEFT), (True, BASES_BOTH)):
@@ -130,7 +134,7 @@ class LanguageBaselines:
         strands = "both strands" if self.both_strands else "one strand"
         notes = {UNIFORM: "2 bits a base", UNIGRAM: "frequencies of tokens"}
         for told, models in self.tokens.items():
-            rest = TOLD if told else ""
+            rest = ONE_AT_A_TIME if told else ""
             exponents = ", ".join(f"{value:.2f}" for value in models.both.exponents[-1])
             notes[TOKENS_LEFT + rest] = f"Kneser–Ney, order {models.left.order}"
             notes[TOKENS_BOTH + rest] = (

@@ -97,6 +97,6 @@ def report_samples(
     samples.svg. Two rulers stand beside the samples: as much sequence of the contigs themselves, and Markov
     chains of order 0 to 5 that have learnt from the reference's other contigs.
     """
-    from bigbird_dna.reporting.samples.report import report_samples as report
+    from bigbird_dna.reporting.samples import report_samples as report
 
     report(samples, reference, contig, output, exclude=exclude, longest=max_k, seed=seed)

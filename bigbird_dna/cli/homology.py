@@ -148,7 +148,7 @@ def report_promoter_similarity(
     Writes similarity.tsv (AUROC with DeLong's interval and AUPRC of each predictor on all windows and in
     each stratum) and similarity.svg.
     """
-    from bigbird_dna.reporting.similarity.promoters import promoter_similarity_report
+    from bigbird_dna.reporting.similarity import promoter_similarity_report
 
     sets: dict[str, dict[str, Path]] = {}
     for name, path in named_files("--predictions", predictions).items():
@@ -182,7 +182,7 @@ def report_bin_similarity(
 
     Writes median AUROC and AUPRC over the tracks of each group, of all bins and of each stratum.
     """
-    from bigbird_dna.reporting.similarity.bins import bin_similarity_report
+    from bigbird_dna.reporting.similarity import bin_similarity_report
 
     table = bin_similarity_report(
         named_files("--predictions", predictions),
@@ -200,7 +200,7 @@ def report_bin_similarity(
 
 
 def _bounds(text: str) -> tuple[float, ...]:
-    from bigbird_dna.reporting.similarity.strata import BOUNDS
+    from bigbird_dna.data.strata import BOUNDS
 
     if not text:
         return BOUNDS

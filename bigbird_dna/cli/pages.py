@@ -25,8 +25,7 @@ def draw_loss(
     logs: Annotated[list[str], argument("Logs (training.jsonl).", "LABEL=FILE...")], output: Figure
 ) -> None:
     """Draw the loss of one or more runs over their steps, with what was measured on held-out data."""
-    from bigbird_dna.reporting.training_figures import loss_figure
-    from bigbird_dna.reporting.training_log import read_training_log
+    from bigbird_dna.reporting.training_log import loss_figure, read_training_log
 
     named = named_files("LABEL=FILE", logs)
     loss_figure({label: read_training_log(path) for label, path in named.items()}, output)
@@ -48,8 +47,7 @@ def draw_scores(
 ) -> None:
     """Draw scores along a contig, both strands, with known transcription start sites."""
     from bigbird_dna.genome.promoters import read_loci
-    from bigbird_dna.reporting.promoters.score_figure import score_figure
-    from bigbird_dna.reporting.promoters.score_track import read_score_track
+    from bigbird_dna.reporting.score_track import read_score_track, score_figure
 
     if start is not None and end is not None and end <= start:
         raise UsageError(f"--end {end} is not above --start {start}")
@@ -85,9 +83,8 @@ def draw_attention(
     from bigbird_dna.config.mechanisms import OF_PATTERNS
     from bigbird_dna.model.directory import read_encoder_config
     from bigbird_dna.model.graph import attention_graph, attention_weights
-    from bigbird_dna.reporting.attention_figure import save_attention_figure
+    from bigbird_dna.reporting.attention import save_attention_figure, save_weights_figure
     from bigbird_dna.reporting.style import check_format
-    from bigbird_dna.reporting.weights_figure import save_weights_figure
 
     check_format(output)
     if matrix is not None and matrix.suffix != ".npy":
@@ -125,9 +122,9 @@ def summarize(
     output: Annotated[Path | None, output("FILE", "TSV of the same figures.")] = None,
 ) -> None:
     """Print the run's figures with their intervals as one table."""
-    from bigbird_dna.reporting.summary import summarise
+    from bigbird_dna.reporting.summary import summarize
 
-    text = summarise(
+    text = summarize(
         loci=promoter_counts,
         statistics=statistics,
         pretraining=pretraining,
@@ -159,7 +156,7 @@ def report_run(
 ) -> None:
     """Write the page of a whole run: one HTML file with its figures and tables."""
     from bigbird_dna.config import load_config
-    from bigbird_dna.reporting.run.page import run_report
+    from bigbird_dna.reporting.run_page import run_report
 
     check_output(output, [config, *files])
     check_benchmarks(benchmarks)

@@ -11,7 +11,7 @@ from bigbird_dna.disk.outputs import command_line
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:  # slow to import: inside the commands
-    from bigbird_dna.reporting.variants.report import VariantReport
+    from bigbird_dna.reporting.variants import VariantReport
 
 Arrays = Annotated[
     str,
@@ -65,7 +65,7 @@ def auc_report(
     Writes tracks.tsv, groups.tsv and report.html, with --calibration also track_calibration.tsv and .svg.
     Tracks with one class only are left out and listed.
     """
-    from bigbird_dna.reporting.tracks import report
+    from bigbird_dna.reporting import tracks as report
 
     others = named_files("--compare", compare or ())
     options: dict[str, object] = {"--tracks": tracks, "--published": published, "--compare": compare}
@@ -119,8 +119,8 @@ def report_promoters(
     bases in protein-coding sequence, promoters.tsv also has rows of the pairs in which the promoter and its
     negative are both less than half coding.
     """
-    from bigbird_dna.reporting.promoters.predictions import ALL
-    from bigbird_dna.reporting.promoters.table import promoter_report
+    from bigbird_dna.data.predictions import ALL
+    from bigbird_dna.reporting.promoters import promoter_report
 
     if not predictions:
         raise UsageError("--predictions NAME=FILE: name the predictions of one negative set at least")
@@ -172,8 +172,8 @@ def report_variants(
     track, with DeLong's interval, and of log-odds, and the share of right signs; for all variants, by place
     and by track. Alleles that were not scored, or whose effect is unknown, are counted and left out.
     """
-    from bigbird_dna.reporting.variants.reading import Fields
-    from bigbird_dna.reporting.variants.report import variant_report
+    from bigbird_dna.reporting.known_effects import Fields
+    from bigbird_dna.reporting.variants import variant_report
 
     made = variant_report(
         scored,
@@ -189,7 +189,7 @@ def report_variants(
 
 def _say(made: "VariantReport", held_out: Sequence[str]) -> None:
     from bigbird_dna.reporting.style import interval
-    from bigbird_dna.reporting.variants.table import ALL, HELD_OUT
+    from bigbird_dna.reporting.variants import ALL, HELD_OUT
 
     effects = Counter(variant.effect for variant in made.variants)
     counts = ", ".join(f"{count:,} {effect}" for effect, count in effects.most_common(6))
@@ -216,6 +216,6 @@ def report_pretraining(
 
     Writes loss.svg, bits_per_base.svg and .tsv, and held_out.svg, the bits per base over training.
     """
-    from bigbird_dna.reporting.language_model.report import pretraining_report
+    from bigbird_dna.reporting.language_model import pretraining_report
 
     pretraining_report(model_dir, bits, output)

@@ -1,1 +1,1 @@
-"""Data sets of training and evaluation, below what trains and what reports."""
+"""Training and evaluation data sets, and the files of predictions that evaluations read."""

@@ -14,12 +14,12 @@ import pandas as pd
 
 from bigbird_dna.config import PLACED_SETS
 from bigbird_dna.console import log
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import Positions, read_coding
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
 from bigbird_dna.genome.chromatin.peaks import Intervals, merge
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
 
 COLUMN = "coding"
 """Of `windows.parquet`: the fraction, from 0 to 1, of the window's bases that are coding."""
@@ -135,7 +135,7 @@ def coding_counts(rows: pd.DataFrame) -> dict[str, int]:
     Further negatives, which are for the calibration alone, are not counted.
     """
     counts = {}
-    ordinary = rows[~rows["split"].isin(FURTHER.values())]
+    ordinary = rows[~rows["split"].isin(EXTRA_NEGATIVES.values())]
     for name in (POSITIVE, *PLACED_SETS):
         own = ordinary[ordinary["negative_set"] == name]
         if len(own):

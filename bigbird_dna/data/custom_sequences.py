@@ -18,6 +18,7 @@ from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.config import NEGATIVE_SETS, PARTED_SETS, PLACED_SETS, RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.data.negative_sampling import MAX_N
+from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import COLUMNS, write_windows
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import into_directory
@@ -34,7 +35,6 @@ from bigbird_dna.genome.records import Records, check_names, common_length, coun
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.genome.splits import Split
-from bigbird_dna.reporting.promoters.predictions import POSITIVE
 
 _LISTED = 3
 _PLACES = RunPaths(Path())

@@ -22,6 +22,7 @@ from bigbird_dna.data.chromatin import LEAST_EXAMPLES, draw_groups
 from bigbird_dna.data.coding import COLUMN, check_fractions, coding_counts, open_coding
 from bigbird_dna.data.negative_sampling import MAX_N, PromoterGenome, check_coding
 from bigbird_dna.data.negatives import FURTHEST, permute, shuffle_dinucleotides, substitute
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.similarity_filter import without_similar
 from bigbird_dna.disk.atomic import checksum, read_json, reading, write_json
 from bigbird_dna.disk.directories import into_directory
@@ -32,7 +33,6 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus, fraction_n, inside, window_around
 from bigbird_dna.genome.sources.inputs import find_assembly
 from bigbird_dna.genome.splits import Split, Splits
-from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
 
 COLUMNS = ["contig", "start", "end", "strand", "split", "negative_set", "pair", "name"]
 
@@ -71,11 +71,11 @@ def prepare_windows(
 
     It has positives and the named negative sets; also counts of what was left out and why. A training
     promoter has `negatives` of each set, any other promoter one, and for the calibration some further ones
-    (`promoters.calibration.negatives`), whose split is called otherwise (`FURTHER`). Left out are promoters
-    on excluded contigs and regions, those whose window leaves the contig or its split, and those whose
-    window is more than 10 % N; with `splits.similarity` also training windows that are like a held-out one
-    (`without_similar`). `promoters` are loci on the reference, as `prepare promoters` writes them. With an
-    `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be `intergenic`.
+    (`promoters.calibration.negatives`), whose split is called otherwise (`EXTRA_NEGATIVES`). Left out are
+    promoters on excluded contigs and regions, those whose window leaves the contig or its split, and those
+    whose window is more than 10 % N; with `splits.similarity` also training windows that are like a held-out
+    one (`without_similar`). `promoters` are loci on the reference, as `prepare promoters` writes them. With
+    an `annotation`, GFF3 or GTF, windows have the column `coding`, and negatives can be `intergenic`.
 
     Raises
     ------
@@ -140,7 +140,9 @@ def _rows(
     for pair, window in zip(owners, windows, strict=True):
         if window is not None:
             _, split, name = positives[pair]
-            rows.append((*astuple(window), FURTHER[split] if further else split, negative_set, pair, name))
+            rows.append(
+                (*astuple(window), EXTRA_NEGATIVES[split] if further else split, negative_set, pair, name)
+            )
     return rows
 
 
@@ -305,5 +307,5 @@ def read_windows(directory: Path, negative_set: str, *, further: bool = False) -
         raise DataError(f"{path}: has no negative set {negative_set!r}, only {made}")
     chosen = rows["negative_set"].isin([POSITIVE, negative_set]).to_numpy()
     if not further:
-        chosen = chosen & ~rows["split"].isin(FURTHER.values()).to_numpy()
+        chosen = chosen & ~rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
     return WindowSet(rows[chosen].reset_index(drop=True), labels[chosen])

@@ -30,8 +30,7 @@ from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, wr
 from bigbird_dna.genome.records import read_records
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
-from bigbird_dna.reporting.tables import write_tsv
-from bigbird_dna.tasks.homology.tables import nearest_table, say_similarities
+from bigbird_dna.tasks.homology.tables import nearest_table, say_similarities, write_nearest
 from bigbird_dna.tasks.promoters.finetuning import write_predictions
 
 
@@ -53,7 +52,7 @@ def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:
     texts = list(queries.values())
     found = aligned_pairs(texts, SequenceWindows.of(list(others.values()))).nearest(len(texts))
     table = nearest_table(pd.DataFrame({"name": [*queries]}), {"nearest": [*others]}, found)
-    write_tsv(output, table)
+    write_nearest(output, table)
     say_similarities(f"records of {held_out.name}", table)
     return table
 
@@ -137,7 +136,7 @@ def find_nearest_promoters(
     queries = rows.iloc[held_out].reset_index(drop=True)
     others = {name: rows[column].to_numpy()[training] for column, name in _NEAREST_PROMOTER.items()}
     table = nearest_table(queries, others, pairs.nearest(len(held_out)))
-    write_tsv(output, table)
+    write_nearest(output, table)
     if predictions is not None:
         probabilities = baseline.predict_pairs(pairs, len(held_out))[:, 0]
         write_predictions(predictions, queries.assign(probability=probabilities))
@@ -202,7 +201,7 @@ def find_nearest_bins(
     pairs = baseline.pairs(texts)
     others = {name: bins.bins[column].to_numpy()[training] for column, name in _NEAREST_BIN.items()}
     table = nearest_table(bins.bins.iloc[test], others, pairs.nearest(len(test)))
-    write_tsv(output, table)
+    write_nearest(output, table)
     if predictions is not None:
         write_array(predictions, baseline.predict_pairs(pairs, len(test)).astype(np.float32))
     say_similarities("test bins", table)

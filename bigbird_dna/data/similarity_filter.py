@@ -9,9 +9,9 @@ import pandas as pd
 
 from bigbird_dna.config import DERIVED_SETS
 from bigbird_dna.console import log
+from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
-from bigbird_dna.reporting.promoters.predictions import POSITIVE
 
 Flags = npt.NDArray[np.bool_]
 

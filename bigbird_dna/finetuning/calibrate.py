@@ -25,6 +25,7 @@ from bigbird_dna.checks import check_at_least_one, check_share
 from bigbird_dna.config import CalibrationMethod, ChromatinConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
+from bigbird_dna.data.predictions import KEY, POSITIVE, CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import atomic_directory, check_directory, into_directory
 from bigbird_dna.disk.outputs import (
@@ -43,7 +44,6 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.directory import load_chromatin_model, load_promoter_model
 from bigbird_dna.model.model import Model, calibration_of, check_calibrated, list_files
-from bigbird_dna.reporting.promoters.predictions import KEY, POSITIVE, Judged, read_predictions
 
 
 def find_target(given: Path, output: Path | None) -> Path:
@@ -102,7 +102,7 @@ def fit_predictions(predictions: pd.DataFrame, method: CalibrationMethod) -> Cal
     """
     predictions = predictions.sort_values(KEY, kind="stable")  # as a file is read: sums have the same digits
     rows = predictions[predictions["split"] == "valid"]
-    judged = Judged.of(predictions, "valid")
+    judged = CalibrationRows.of(predictions, "valid")
     fitted = fit_map(judged.labels, judged.probabilities, method, judged.negative_weight)
     if fitted is None:
         return None
@@ -125,7 +125,7 @@ def calibration_figures(predictions: pd.DataFrame, calibration: Calibration | No
 
     JSON has no NaN: a figure that is not defined is null.
     """
-    rows = Judged.of(predictions, "test")
+    rows = CalibrationRows.of(predictions, "test")
     if not len(rows.labels):
         return {}
     versions: dict[str, Finish | None] = {RAW: None}

@@ -10,7 +10,9 @@ import torch
 from bigbird_dna.baselines.markov_counts import UNKNOWN
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.console import log, progress
+from bigbird_dna.data.bits_per_base import SPANS, ComparedModel, comparison_table
 from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
@@ -31,8 +33,6 @@ from bigbird_dna.pretraining.spans import (
     read_contig,
     span_bits,
 )
-from bigbird_dna.reporting.language_model.spans import ComparedModel, comparison_table
-from bigbird_dna.reporting.tables import write_tsv
 from bigbird_dna.tokens.interface import require_dna
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def compare_pretraining(
     found |= {name: ComparedModel(bits) for name, bits in judged.items()}
     table = comparison_table(found, np.full(spans, span), drawn.blocks)
     with atomic_path(output) as temporary:
-        write_tsv(temporary, table)
+        write_table(temporary, table, SPANS)
     return table
 
 

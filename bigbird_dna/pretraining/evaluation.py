@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from bigbird_dna.baselines.language import MaskedTokenBits
 from bigbird_dna.console import log
+from bigbird_dna.data.bits_per_base import BITS, MODEL, ONE_AT_A_TIME, SPLIT, language_model_table
 from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
@@ -18,8 +20,6 @@ from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.baselines import draw_judged, judge_rivals, open_stores, read_rivals
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.reporting.language_model.table import MODEL, SPLIT, TOLD, language_model_table
-from bigbird_dna.reporting.tables import write_tsv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +102,7 @@ def evaluate_pretraining(
         tables.append(table)
     whole = _joined(tables)
     with atomic_path(output) as temporary:
-        write_tsv(temporary, whole)
+        write_table(temporary, whole, BITS)
     return whole
 
 
@@ -142,11 +142,11 @@ def _model_bits(model: Model, held_out: HeldOut, split: str, device: torch.devic
 
 def _table(held_out: HeldOut, found: _ModelBits, rivals: MaskedTokenBits) -> "pd.DataFrame":
     """The model and those that see no hidden token either; then both told the rest."""
-    plain = {name: bits for name, bits in rivals.bits.items() if not name.endswith(TOLD)}
+    plain = {name: bits for name, bits in rivals.bits.items() if not name.endswith(ONE_AT_A_TIME)}
     of = found.chosen
-    told = {name: bits[of] for name, bits in rivals.bits.items() if name.endswith(TOLD)}
+    told = {name: bits[of] for name, bits in rivals.bits.items() if name.endswith(ONE_AT_A_TIME)}
     all_told = "" if len(of) == len(held_out.labels) else f"; {len(of):,} of the hidden tokens"
-    notes = {MODEL + TOLD: f"one token hidden at a time{all_told}", **rivals.notes}
+    notes = {MODEL + ONE_AT_A_TIME: f"one token hidden at a time{all_told}", **rivals.notes}
     if not len(of):  # of a causal model
         notes[MODEL] = "sees half of an input or more"
         return language_model_table({MODEL: found.bits, **plain}, held_out.bases, held_out.blocks, notes)
@@ -154,11 +154,11 @@ def _table(held_out: HeldOut, found: _ModelBits, rivals: MaskedTokenBits) -> "pd
         [
             language_model_table({MODEL: found.bits, **plain}, held_out.bases, held_out.blocks, notes),
             language_model_table(
-                {MODEL + TOLD: found.told, **told},
+                {MODEL + ONE_AT_A_TIME: found.told, **told},
                 held_out.bases[of],
                 held_out.blocks[of],
                 notes,
-                model=MODEL + TOLD,
+                model=MODEL + ONE_AT_A_TIME,
             ),
         ]
     )

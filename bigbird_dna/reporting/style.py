@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe & Ito's palette (2008), told apart under the common forms of colour blindness.
+# Okabe & Ito's palette (2008), told apart under the common forms of color blindness.
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, SKY, ORANGE = "#CC79A7", "#56B4E9", "#E69F00"
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE, SKY, ORANGE)
@@ -81,9 +81,19 @@ def add_legend(axis: Axes) -> None:
         axis.legend(loc="best")
 
 
-def say_instead(axis: Axes, words: str) -> None:
-    """Words in the place of a panel that has nothing to show."""
-    axis.text(0.5, 0.5, words, ha="center", va="center", transform=axis.transAxes, color=GREY)
+def square_panel(axis: Axes, negative_set: str, rows: str) -> None:
+    """Let a panel go from 0 to 1 both ways, and name its negative set and how many rows are in it."""
+    axis.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    axis.set_box_aspect(1)
+    axis.set_title(f"{negative_set} negatives")
+    axis.text(
+        1, 1.02, rows, transform=axis.transAxes, ha="right", va="bottom", fontsize=9, color=GREY
+    )  # fmt: skip
+
+
+def show_text(axis: Axes, text: str) -> None:
+    """Text instead of a panel that has nothing to show."""
+    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=GREY)
     axis.set(xticks=[], yticks=[])
 
 

@@ -1,27 +1,55 @@
-"""The run on one page: its figures as a table, and as text."""
+"""The metrics of a run as a table and as text; a `DataError` names a file that lacks one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from bigbird_dna.errors import UsageError, printable
-from bigbird_dna.reporting.summary_rows import (
-    Row,
-    calibration_rows,
-    group_rows,
-    language_rows,
-    lead_rows,
-    locus_rows,
-    pretraining_rows,
-    promoter_rows,
-    token_rows,
-    variant_rows,
+from bigbird_dna.data.bits_per_base import MODELS, ONE_AT_A_TIME, SPLIT, of_split, read_bits
+from bigbird_dna.data.predictions import ALL as EVERY
+from bigbird_dna.data.predictions import CONTROL, KMER, MODEL, NONCODING, POSITION
+from bigbird_dna.disk.tables import (
+    Schema,
+    estimate_columns,
+    metric_columns,
+    number,
+    read_object,
+    read_table,
+    text_columns,
+    whole_number,
+    with_types,
+    write_table,
 )
-from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.errors import DataError, UsageError, printable
+from bigbird_dna.metrics.auroc import ENDS, Estimate
+from bigbird_dna.reporting.calibration import PROMOTER_CALIBRATION
+from bigbird_dna.reporting.promoters import DIFFERENCES, PROMOTERS
+from bigbird_dna.reporting.track_evaluation import PUBLISHED, groups_schema
+from bigbird_dna.reporting.variants import ALL, HELD_OUT, VARIANTS
+
+_UNEVEN = 0.05
+_ERROR = "ece_debiased"
+LISTED = 3  # tracks with the largest lead
+_METRICS = {"auroc": "AUROC", "auprc": "AUPRC", "f1": "F1", "mcc": "MCC"}
+_PREDICTORS = {"kmers": "k-mer regression"}
+_COMPARED = {
+    KMER: ("AUROC, k-mer regression", ""),
+    POSITION: ("AUROC, position regression", ""),
+    CONTROL: ("AUROC, shuffled labels", "chance is 0.5"),
+}
+_STRATA = {NONCODING: "less than half coding"}
+_MEDIAN, _LEAD = "median_auroc_", "delta_"
+
+SUMMARY = Schema(
+    [*text_columns("section", "figure"), *metric_columns("value", "low", "high"), *text_columns("note")]
+)
+
+Line = Mapping[Any, Any]
 
 
-def summarise(
+def summarize(
     *,
     loci: Path | None = None,
     statistics: Path | None = None,
@@ -83,13 +111,13 @@ def summarise(
     if not rows:
         raise UsageError("nothing to sum up: give metrics.json, promoters.tsv, groups.tsv or another file")
     if output is not None:
-        write_tsv(output, pd.DataFrame(rows, columns=list(Row._fields)))
+        write_table(output, pd.DataFrame(rows, columns=SUMMARY.names), SUMMARY)
     return summary_text(rows, report)
 
 
-def summary_text(rows: list[Row], report: Path | None) -> str:
+def summary_text(rows: list[SummaryRow], report: Path | None) -> str:
     """The rows in aligned columns under their sections, and where the report is."""
-    cells = [(row.figure, _shown(row.value), _interval(row), row.note) for row in rows]
+    cells = [(row.figure, _value_text(row.value), _interval_text(row), row.note) for row in rows]
     header = ("", "value", "95 % interval", "")
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(4)]
     lines = [_line(header, widths)]
@@ -102,7 +130,7 @@ def summary_text(rows: list[Row], report: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _plain(row: Row) -> Row:
+def _plain(row: SummaryRow) -> SummaryRow:
     """The row with names that a terminal shows as they are, whatever the files hold."""
     return row._replace(
         section=printable(row.section), figure=printable(row.figure), note=printable(row.note)
@@ -114,11 +142,233 @@ def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
     return f"  {figure:<{widths[0]}}  {value:>{widths[1]}}  {interval:<{widths[2]}}  {note}".rstrip()
 
 
-def _shown(value: float) -> str:
+def _value_text(value: float) -> str:
     if math.isnan(value):
         return "–"
     return f"{int(value):,}" if value.is_integer() and abs(value) >= 10 else f"{value:.4f}"
 
 
-def _interval(row: Row) -> str:
+def _interval_text(row: SummaryRow) -> str:
     return "" if math.isnan(row.low) else f"[{row.low:.4f}, {row.high:.4f}]"
+
+
+class SummaryRow(NamedTuple):
+    """One figure of the summary; `low` and `high` are NaN where it has no interval."""
+
+    section: str
+    figure: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    note: str = ""
+
+
+def token_rows(source: Path) -> list[SummaryRow]:
+    """Figures of the tokenizer's `statistics.json`: vocabulary, bases a token by region, unknowns."""
+    statistics = read_object(source)
+    genome = _object(statistics, "genome", source)
+    per_token = number(genome, "bases_per_token", source)
+    bases = f"{whole_number(genome, 'bases', source):,} bp"
+    rows = [
+        SummaryRow("tokens", "vocabulary", number(statistics, "vocabulary", source)),
+        SummaryRow("tokens", "bases a token, genome", per_token, note=bases),
+    ]
+    regions = _object(statistics, "regions", source)
+    for name in regions:
+        region = _object(regions, name, source)
+        if region.get("bases_per_token") is not None:
+            rows.append(
+                SummaryRow("tokens", f"bases a token, {name}", number(region, "bases_per_token", source))
+            )
+    unknown = number(genome, "unknown_rate", source)
+    return [*rows, SummaryRow("tokens", "unknown tokens", unknown, note="share")]
+
+
+def locus_rows(source: Path) -> list[SummaryRow]:
+    """Counts of `promoters.json`: promoters that are used, and those that were dropped, with the reasons."""
+    counts = read_object(source)
+    read, used = (whole_number(counts, key, source) for key in ("read", "promoters"))
+    rows = [SummaryRow("data", "promoters", float(used), note=f"of {read:,} in the file")]
+    reasons = {"unmapped": "not lifted", "off_reference": "not on the reference", "duplicates": "duplicates"}
+    dropped = {
+        why: whole_number(counts, key, source) for key, why in reasons.items() if counts.get(key) is not None
+    }
+    if any(dropped.values()):
+        note = ", ".join(f"{count:,} {why}" for why, count in dropped.items() if count)
+        rows.append(SummaryRow("data", "promoters dropped", float(sum(dropped.values())), note=note))
+    return rows
+
+
+def language_rows(source: Path) -> list[SummaryRow]:
+    """Bits per base of the model and of the best simple predictor, and the model's minus its.
+
+    First of those that see no hidden token, then of those that see all but one, on the test contigs, or
+    on the validation ones where there are no others.
+    """
+    table = of_split(read_bits(source), "test")
+    split = str(table[SPLIT].iloc[0])
+    rows: list[SummaryRow] = []
+    single = table["predictor"].str.endswith(ONE_AT_A_TIME)
+    parts = ((table[~single], f"held out ({split})"), (table[single], "one token hidden at a time"))
+    for chosen, note in parts:
+        own = chosen["predictor"].isin(MODELS)
+        for line in chosen[own].to_dict("records"):
+            rows.append(SummaryRow("pretraining", f"bits per base, {line['predictor']}", *_bits(line), note))
+        if own.all():
+            continue
+        line = chosen[~own].sort_values("bits_per_base", kind="stable").to_dict("records")[0]
+        name = f"bits per base, {line['predictor']}"
+        rows.append(SummaryRow("pretraining", name, *_bits(line), line["note"]))
+        gap = _estimate(line, "difference")
+        rows.append(SummaryRow("pretraining", "  model minus it", *gap, "over blocks of 10 kb"))
+    return rows
+
+
+def pretraining_rows(source: Path) -> list[SummaryRow]:
+    """Figures of the pretrained model's `metrics.json`, but for its bits per base."""
+    metrics = read_object(source)
+    split = metrics.get("split")
+    held_out = f"held out ({split})" if split else "held out"
+    needed = {"masked_accuracy": ("masked tokens right", held_out)}
+    if "next_token_accuracy" in metrics:  # of a causal model
+        needed = {"next_token_accuracy": ("next tokens right", held_out)}
+    others = {
+        "next_sentence_accuracy": ("next sentences right", held_out),
+        "steps": ("steps", ""),
+        "tokens_seen": ("tokens seen", ""),
+    }
+    named = needed | {key: value for key, value in others.items() if key in metrics}
+    return [
+        SummaryRow("pretraining", figure, number(metrics, key, source), note=note)
+        for key, (figure, note) in named.items()
+    ]
+
+
+def promoter_rows(source: Path) -> list[SummaryRow]:
+    """For each negative set: the model's figures, the AUROC of the others, and what the model has more.
+
+    Where the table has them, the AUROCs of the windows that are less than half coding follow, in a section
+    of their own.
+    """
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in read_table(source, PROMOTERS).to_dict("records"):
+        groups.setdefault((line["negative_set"], line["stratum"]), []).append(line)
+    return [row for key, lines in groups.items() for row in _stratum_rows(*key, lines)]
+
+
+def _stratum_rows(negative_set: str, stratum: str, lines: Sequence[Line]) -> list[SummaryRow]:
+    """The rows of one negative set and stratum; of a part of the windows their AUROCs alone."""
+    section = f"promoters, {negative_set}"
+    metrics = _METRICS
+    if stratum != EVERY:
+        section += f", {_STRATA.get(stratum, stratum)}"
+        metrics = {"auroc": _METRICS["auroc"]}
+    rows: list[SummaryRow] = []
+    last: list[SummaryRow] = []
+    for line in lines:
+        if line["model"] == MODEL:
+            note = f"{line['n']:,} test windows{_prevalence(line)}"
+            for name, figure in metrics.items():
+                rows.append(SummaryRow(section, f"{figure}, model", *_estimate(line, name), note))
+            for baseline, column in DIFFERENCES.items():
+                lead = _estimate(line, column)
+                if not math.isnan(lead.value):
+                    last.append(SummaryRow(section, f"AUROC, model minus {baseline}", *lead, "paired DeLong"))
+        elif line["model"] in _COMPARED:
+            figure, note = _COMPARED[line["model"]]
+            rows.append(SummaryRow(section, figure, *_estimate(line, "auroc"), note))
+    return rows + last
+
+
+def calibration_rows(source: Path) -> list[SummaryRow]:
+    """For each negative set how far probabilities of test windows are off, as they are and calibrated."""
+    rows = []
+    schema = PROMOTER_CALIBRATION.part("negative_set", "probabilities", _ERROR)
+    for line in read_table(source, schema).to_dict("records"):
+        figure, error = f"calibration error, {line['probabilities']}", _estimate(line, _ERROR)
+        rows.append(SummaryRow(f"promoters, {line['negative_set']}", figure, *error, "beyond chance"))
+    return rows
+
+
+def group_rows(source: Path) -> list[SummaryRow]:
+    """Median AUROC of each group of `groups.tsv`: the model's, and that of whatever it was compared with."""
+    schema = groups_schema(()).part("group", "tracks", "median_auroc")
+    table = read_table(source, schema)
+    others = [name.removeprefix(_MEDIAN) for name in table.columns if name.startswith(_MEDIAN)]
+    table = with_types(source, table, Schema(metric_columns(*(f"{_MEDIAN}{name}" for name in others))))
+    rows = []
+    for line in table.to_dict("records"):
+        section = f"chromatin, {line['group']}"
+        count = line["tracks"]
+        note = f"{count:,} {'track' if count == 1 else 'tracks'}"
+        rows.append(SummaryRow(section, "median AUROC, model", line["median_auroc"], note=note))
+        for name in others if count else []:
+            value = line[f"{_MEDIAN}{name}"]
+            rows.append(SummaryRow(section, f"median AUROC, {_predictor_name(name)}", value))
+    return rows
+
+
+def lead_rows(source: Path) -> list[SummaryRow]:
+    """The tracks of `tracks.tsv` with the largest lead in AUROC over the first predictor compared with.
+
+    With two windows that is the narrow one: these tracks depend most on what only the wide one sees. Being
+    the largest of many, the leads are a little too large. Tracks that don't count in their group's
+    figures are left out, and so is a lead over published figures, which are of other data.
+    """
+    table = read_table(source, Schema([*text_columns("track", "note"), *metric_columns("auroc")]))
+    leads = [name for name in table.columns if name.startswith(_LEAD) and not name.endswith(ENDS[1:])]
+    others = (lead.removeprefix(_LEAD) for lead in leads)
+    name = next((other for other in others if other != PUBLISHED), None)
+    if name is None:
+        return []
+    lead, other = f"{_LEAD}{name}", f"auroc_{name}"
+    schema = Schema([*estimate_columns(lead), *metric_columns(other)])
+    table = with_types(source, table, schema)
+    found = []
+    for line in table.to_dict("records"):
+        estimate = _estimate(line, lead)
+        if not math.isnan(estimate.value) and "not in the group's figures" not in line["note"]:
+            note = f"{line['auroc']:.4f} against {line[other]:.4f}"
+            section = f"chromatin, AUROC above {_predictor_name(name)}"
+            found.append(SummaryRow(section, str(line["track"]), *estimate, note))
+    return sorted(found, key=lambda row: -row.value)[:LISTED]
+
+
+def variant_rows(source: Path) -> list[SummaryRow]:
+    """AUROC and right signs of `variants.tsv`: of all variants, and of those on held-out contigs."""
+    rows = []
+    for line in read_table(source, VARIANTS).to_dict("records"):
+        if line["subset"] not in (ALL, HELD_OUT):
+            continue
+        area = _estimate(line, "auroc")
+        note = f"{line['variants']:,} variants, {line['with_effect']:,} with an effect"
+        rows.append(SummaryRow("variants", f"AUROC, {line['subset']}", *area, note))
+        right = line["right_sign"]
+        if not math.isnan(right):
+            rows.append(SummaryRow("variants", f"right sign, {line['subset']}", right, note="share"))
+    return rows
+
+
+def _prevalence(line: Line) -> str:
+    """The share of positives, where they are far from half of all: AUPRC and F1 depend on it."""
+    share = line["positives"] / max(line["n"], 1)
+    return f", {share:.0%} positive" if abs(share - 0.5) > _UNEVEN else ""
+
+
+def _predictor_name(name: str) -> str:
+    return _PREDICTORS.get(name, name.replace("_", " "))
+
+
+def _object(values: Mapping[str, Any], key: str, source: Path) -> Mapping[str, Any]:
+    value = values.get(key)
+    if not isinstance(value, Mapping):
+        raise DataError(f"{source}: {key!r} is not an object but {value!r:.60}")
+    return value
+
+
+def _bits(line: Line) -> Estimate:
+    return Estimate(*(line[name] for name in ("bits_per_base", "low", "high")))
+
+
+def _estimate(line: Line, name: str) -> Estimate:
+    return Estimate(*(line[f"{name}{end}"] for end in ENDS))

@@ -8,8 +8,7 @@ import pytest
 from bigbird_dna.attention.pattern import Pattern
 from bigbird_dna.config import EncoderConfig, known_mechanisms
 from bigbird_dna.model.graph import attention_graph
-from bigbird_dna.reporting.attention_figure import COLOURS, save_attention_figure
-from bigbird_dna.reporting.weights_figure import save_weights_figure
+from bigbird_dna.reporting.attention import COLORS, save_attention_figure, save_weights_figure
 from tests.attention.reference_implementations import quick
 from tests.cli.command import Run, invoke, refused
 
@@ -20,7 +19,7 @@ def test_svg_shows_each_kind_in_its_colour_and_is_reproducible(tmp_path: Path) -
     for path in paths:
         save_attention_figure(kinds, path, block_size=64, title="BigBird")
     text = paths[0].read_text()
-    assert all(colour in text for colour in COLOURS)
+    assert all(colour in text for colour in COLORS)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
@@ -39,7 +38,7 @@ def test_cells_of_a_picture_have_the_colours_of_their_kinds(tmp_path: Path) -> N
     kinds = np.repeat(np.array([1, 1, 2, 3]), 16).reshape(8, 8)
     save_attention_figure(kinds, tmp_path / "p.png", block_size=64)
     pixels = (imread(tmp_path / "p.png")[:, :, :3] * 255).round().astype(int)
-    wanted = [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in COLOURS]
+    wanted = [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in COLORS]
     areas = [(pixels == colour).all(axis=2).sum() for colour in wanted]
     assert areas[1] / areas[2] == pytest.approx(2, rel=0.05)
     assert areas[2] / areas[3] == pytest.approx(1, rel=0.05)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from bigbird_dna.attention.routes import bigbird_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from bigbird_dna.attention import native, native_kernel
+from bigbird_dna.attention.backends import bigbird_attention
 from bigbird_dna.attention.call import Call, RouteRequest
 from bigbird_dna.attention.dense import dense_attention
 from bigbird_dna.attention.native import native_attention

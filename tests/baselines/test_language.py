@@ -11,16 +11,14 @@ from bigbird_dna.baselines.language import (
     PREDICTORS,
     TOKENS_BOTH,
     TOKENS_LEFT,
-    TOLD,
-    UNIFORM,
     UNIGRAM,
-    HeldOut,
     fit_language_baselines,
     language_baselines,
 )
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
-from bigbird_dna.baselines.tokens import PieceBases
+from bigbird_dna.baselines.tokens import MaskedTokens, PieceBases
+from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, UNIFORM
 from tests.baselines.sources import Source
 from tests.toys import encode, random_dna
 
@@ -47,7 +45,7 @@ def hide(documents, tokenizer, share, seed):
     for document in documents:
         places = np.flatnonzero(np.isin(document, tokenizer.base_ids))
         hidden.append(np.sort(rng.choice(places, round(share * len(places)), replace=False)))
-    return HeldOut(documents, hidden)
+    return MaskedTokens(documents, hidden)
 
 
 def test_pieces_as_bases(tokenizer):
@@ -95,11 +93,11 @@ def test_each_predictor_sees_what_it_may(tokenizer):
     same_length = tokenizer.piece_lengths == tokenizer.piece_lengths[changed[places[one]]]
     others = np.flatnonzero(same_length & np.isin(np.arange(tokenizer.vocabulary), tokenizer.base_ids))
     changed[places[one]] = others[others != changed[places[one]]][0]
-    after = fitted.judge(HeldOut([changed], held_out.hidden)).bits
+    after = fitted.judge(MaskedTokens([changed], held_out.hidden)).bits
     rest = np.arange(len(places)) != one
     for name in PREDICTORS:
         same = np.array_equal(after[name][rest], before[name][rest])
-        assert same is not name.endswith(TOLD), name
+        assert same is not name.endswith(ONE_AT_A_TIME), name
         if name != UNIFORM:
             assert after[name][one] != before[name][one]
 
@@ -109,8 +107,8 @@ def test_tokens_from_the_left_are_those_of_the_model_itself(tokenizer):
     _, documents = documents_of(tokenizer, [900, 800], 9)
     held_out = hide(documents, tokenizer, 0.1, 0)
     judged = language_baselines(training, held_out, held_out, tokenizer, token_order=3, base_order=2)
-    order = int(judged.notes[TOKENS_LEFT + TOLD].rsplit(" ", 1)[1])
-    for name, length in ((UNIGRAM, 1), (TOKENS_LEFT + TOLD, order)):
+    order = int(judged.notes[TOKENS_LEFT + ONE_AT_A_TIME].rsplit(" ", 1)[1])
+    for name, length in ((UNIGRAM, 1), (TOKENS_LEFT + ONE_AT_A_TIME, order)):
         model = KneserNey(length, tokenizer.vocabulary).fit(training)
         pairs = zip(*held_out, strict=True)
         bits = np.concatenate([-model.log2_probabilities(text)[places] for text, places in pairs])
@@ -143,12 +141,14 @@ def test_a_source_of_known_entropy_with_a_token_for_each_base():
         excess = bits - least[side]
         assert excess.mean() > -4 * excess.std() / len(excess) ** 0.5 - 1e-3, name
     for name, side in ((TOKENS_LEFT, "left"), (BASES_LEFT, "left"), (BASES_BOTH, "both")):
-        assert found.bits[name + TOLD].mean() < 1.01 * least[side].mean(), name
+        assert found.bits[name + ONE_AT_A_TIME].mean() < 1.01 * least[side].mean(), name
         # Where a neighbour is hidden, less is known.
-        assert found.bits[name + TOLD].mean() < found.bits[name].mean() < 1.25 * least[side].mean(), name
+        assert (
+            found.bits[name + ONE_AT_A_TIME].mean() < found.bits[name].mean() < 1.25 * least[side].mean()
+        ), name
     # The product assumes more than the source keeps to, but tells more than one side.
-    assert found.bits[TOKENS_BOTH + TOLD].mean() < 0.95 * least["left"].mean()
-    order, strands = found.notes[BASES_LEFT + TOLD].removeprefix("order ").split(", ")
+    assert found.bits[TOKENS_BOTH + ONE_AT_A_TIME].mean() < 0.95 * least["left"].mean()
+    order, strands = found.notes[BASES_LEFT + ONE_AT_A_TIME].removeprefix("order ").split(", ")
     assert int(order) >= 2 and strands == "one strand"
 
 
@@ -163,7 +163,7 @@ def test_pieces_tell_of_their_neighbours_what_bases_do_not(tokenizer):
     rates = {name: bits.sum() / found.bases.sum() for name, bits in found.bits.items()}
     for name in (BASES_LEFT, BASES_BOTH):
         assert 1.995 < rates[name] < 2.01
-    assert rates[TOKENS_BOTH + TOLD] < 1.97 < 1.99 < rates[TOKENS_LEFT + TOLD]
+    assert rates[TOKENS_BOTH + ONE_AT_A_TIME] < 1.97 < 1.99 < rates[TOKENS_LEFT + ONE_AT_A_TIME]
 
 
 def test_tokens_beyond_the_memory_are_spread_over_all_documents(tokenizer, capsys, monkeypatch):
@@ -210,7 +210,7 @@ def test_a_longer_order_isnt_tried_in_vain(tokenizer):
 
 def test_what_is_refused(tokenizer):
     _, training = documents_of(tokenizer, [400], 1)
-    none = HeldOut(training, [np.zeros(0, np.int64)])
+    none = MaskedTokens(training, [np.zeros(0, np.int64)])
     with pytest.raises(ValueError, match="chosen on hidden validation tokens, and there are none"):
         fit_language_baselines(training, none, tokenizer)
     held_out = hide(training, tokenizer, 0.3, 0)
@@ -220,7 +220,7 @@ def test_what_is_refused(tokenizer):
     with_n = tokenizer.encode("ACGTNACGT")
     place = np.array([tokenizer.decode([i]) for i in with_n]).tolist().index("N")
     with pytest.raises(ValueError, match="is hidden, but not among the candidates"):
-        fitted.judge(HeldOut([with_n], [np.array([place])]))
+        fitted.judge(MaskedTokens([with_n], [np.array([place])]))
 
 
 @pytest.fixture(scope="module")

@@ -4,21 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import bigbird_dna
 from benchmarks import figure
 from benchmarks.formulas import stated_exponent
-from bigbird_dna.cli import benchmark
+from bigbird_dna.cli.app import app
 from bigbird_dna.config import Mechanism, Section, find_mechanism, known_mechanisms
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import UsageError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.tokens.dna import DnaTokenizer
-
-app = typer.Typer()
-benchmark.register(app)
 
 TINY = ["--heads", "2", "--pattern", "16", "2", "3", "3", "--repeats", "2", "--device", "cpu"]
 ATTENTION = ["attention", "--lengths", "256", "--width", "8", *TINY]

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.registry.card import Publication
 from bigbird_dna.registry.change import compact_model
 from bigbird_dna.registry.publishing import publish_model
-from bigbird_dna.reporting.promoters.predictions import FURTHER
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import ScoredWindow
 from bigbird_dna.scoring.scorer import OutputHeader
@@ -78,7 +78,7 @@ def test_further_negatives_make_the_calibration_surer_and_keep_the_share_of_prom
     own = mixture(4000, 0.5, seed=8)
     extra = rows[(rows["split"] == "valid") & (rows["label"] == 0)]
     values = own.raw[own.labels == 0][: 3 * len(extra)]
-    more = pd.concat([extra] * 3).assign(split=FURTHER["valid"], probability=values)
+    more = pd.concat([extra] * 3).assign(split=EXTRA_NEGATIVES["valid"], probability=values)
     pd.concat([rows, more]).to_parquet(tmp_path / "more.parquet", index=False)
     result = run("model calibrate-promoter", model, "--predictions", tmp_path / "more.parquet")
     assert "calibrated on 600 validation windows and 900 further negatives (1 platt)" in result.err

@@ -320,7 +320,7 @@ def test_summary_of_what_there_is(model_dir):
         ("--pretraining", "{", "not readable as JSON"),
         ("--pretraining", "{}", "'masked_accuracy' is not a number"),
         ("--bits-per-base", "split\tpredictor\n", "no column 'bits_per_base'"),
-        ("--promoters", "negative_set\tmodel\n", "no column 'n'"),
+        ("--promoters", "negative_set\tstratum\tmodel\n", "no column 'n'"),
         ("--promoters", "", "the file is empty"),
     ],
 )

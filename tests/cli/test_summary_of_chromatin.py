@@ -10,9 +10,10 @@ from scipy.stats import binomtest
 from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.tables import write_tsv
-from bigbird_dna.reporting.variants.table import KnownEffect, variant_table
+from bigbird_dna.reporting.known_effects import KnownEffect
+from bigbird_dna.reporting.variants import variant_table
 from tests.cli.command import words_of_command
 
 Summary = Callable[..., tuple[str, pd.DataFrame]]

@@ -165,7 +165,10 @@ def test_the_truth_of_other_variants(
     text.write_text("#contig\tposition\tref\talt\tid\tnote\tmax_delta\tmax_track\n")
     result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
     refused(result, 1, "line 1: no values of each track")
-    for columns, fault in (("a:delta", "no column 'a:logodds'"), ("a:delta\ta:logodds\tid", "two columns")):
+    for columns, fault in (
+        ("a:delta", "no column 'a:logodds'"),
+        ("a:delta\ta:logodds\tid", "2 columns called 'id'"),
+    ):
         text.write_text(f"#contig\tposition\tref\talt\tid\tnote\t{columns}\n")
         result = run("evaluate variants", text, "--truth", truth, "-o", tmp_path / "x")
         refused(result, 1, f"line 1: {fault}")

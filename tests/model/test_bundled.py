@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 import bigbird_dna
 from bigbird_dna.calibration.stored import FILE, read_calibration
 from bigbird_dna.config import load_config
+from bigbird_dna.data.predictions import CalibrationRows, read_predictions
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.promoters import place, read_promoters
@@ -22,7 +23,6 @@ from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.model import METRICS, list_files
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.registry.archive import packed
-from bigbird_dna.reporting.promoters.predictions import Judged, read_predictions
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run
@@ -66,7 +66,7 @@ def test_the_classifier_is_calibrated_as_its_own_predictions_say(run: Run, tmp_p
     assert calibration.fitted_on["contigs"] == ["XI"]
     predictions = read_predictions(PROMOTERS / "predictions.parquet", further=True)
     assert set(predictions["contig"]) == {"VII", "XV"}
-    rows = Judged.of(predictions, "test")
+    rows = CalibrationRows.of(predictions, "test")
     found = calibration_metrics(
         rows.labels, calibration(rows.probabilities), groups=rows.pairs, negative_weight=rows.negative_weight
     )

@@ -9,12 +9,12 @@ import pytest
 
 from bigbird_dna.calibration.fitting import fit_map, fit_tracks
 from bigbird_dna.calibration.stored import FILE, Calibration, write_calibration
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import ModelError
 from bigbird_dna.metrics.reliability import calibration_metrics
-from bigbird_dna.reporting.promoters.predictions import FURTHER
-from bigbird_dna.reporting.promoters.table import promoter_report
-from bigbird_dna.reporting.tracks.report import auc_report
+from bigbird_dna.reporting.promoters import promoter_report
+from bigbird_dna.reporting.tracks import auc_report
 from tests.calibration.sources import mixture
 from tests.cli.command import Run, refused
 from tests.toys import predictions
@@ -59,7 +59,7 @@ def test_promoters_are_judged_before_and_after(model: Path, tmp_path: Path) -> N
 def test_further_negatives_are_judged_and_change_no_other_figure(model: Path, tmp_path: Path) -> None:
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "before")
     frame = pd.read_parquet(model / "predictions.parquet")
-    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(split=FURTHER["test"])
+    own = frame[(frame["split"] == "test") & (frame["label"] == 0)].assign(split=EXTRA_NEGATIVES["test"])
     more = own.assign(probability=np.roll(own["probability"], 1))
     pd.concat([frame, more]).to_parquet(model / "predictions.parquet", index=False)
     promoter_report({"genomic": model / "predictions.parquet"}, tmp_path / "report")
@@ -174,7 +174,7 @@ def test_a_calibration_that_does_not_fit_is_refused(run: Run, tracks: Path) -> N
 
 
 def test_the_caption_says_what_the_picture_shows() -> None:
-    from bigbird_dna.reporting.run.contents import PARTS
+    from bigbird_dna.reporting.run_page import PARTS
 
     items = {item.name: item.text for part in PARTS.values() for item in part}
     for name in ("calibration.svg", "track_calibration.svg"):

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigbird_dna.data.bits_per_base import COLUMNS, language_model_table, of_split, read_bits
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.language_model import figures
-from bigbird_dna.reporting.language_model.reading import of_split, read_bits
-from bigbird_dna.reporting.language_model.table import COLUMNS, language_model_table
-from bigbird_dna.reporting.tables import write_tsv
-from bigbird_dna.reporting.training_log import Curve, TrainingCurves, read_training_log
+from bigbird_dna.reporting import language_model as figures
+from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves, read_training_log
 
 RATES = {"model": 1.88, "uniform": 2.0, "n-gram": 1.95, "Markov": 1.93, "Markov, both sides": 1.929}
 
@@ -34,8 +33,8 @@ def table(blocks=40, rates=RATES):
 def run(*, timed=True, points=8):
     steps = np.arange(1, points + 1) * 100
     seconds = steps * 1.5 if timed else None
-    held_out = Curve(steps, 1.88 + 0.15 * np.exp(-steps / 200), seconds)
-    return TrainingCurves(Curve(steps, 1 / steps), {"bits_per_base": held_out} if points else {})
+    held_out = LogCurve(steps, 1.88 + 0.15 * np.exp(-steps / 200), seconds)
+    return TrainingCurves(LogCurve(steps, 1 / steps), {"bits_per_base": held_out} if points else {})
 
 
 def test_table_has_a_row_for_each_and_compares_with_the_model():
@@ -112,7 +111,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     [
         (lambda rows: rows.assign(low="x"), "low 'x' is not a number"),
         (lambda rows: rows.assign(bits_per_base=""), "bits_per_base '' is not a number"),
-        (lambda rows: pd.concat([rows, rows[:1]]), "stands twice for split 'test'"),
+        (lambda rows: pd.concat([rows, rows[:1]]), "row 6: split test, predictor model: there is such a row"),
         (lambda rows: rows[rows["predictor"] != "model"], "split 'test' has no row 'model'"),
         (lambda rows: rows[:0], "no row in the table"),
         (lambda rows: rows.drop(columns="note"), "no column 'note'"),

@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.promoters.predictions import (
-    FURTHER,
-    Judged,
+from bigbird_dna.data.predictions import (
+    EXTRA_NEGATIVES,
+    CalibrationRows,
     compare,
     negative_set_of,
     read_predictions,
 )
+from bigbird_dna.errors import DataError
 from tests.toys import predictions
 
 
@@ -31,7 +31,7 @@ def test_reads_one_split(tmp_path):
 
 def further(frame: pd.DataFrame, split: str = "test", times: int = 2) -> pd.DataFrame:
     """Predictions with so many further negatives of each promoter, of one window."""
-    own = frame[(frame["split"] == split) & (frame["label"] == 0)].assign(split=FURTHER[split])
+    own = frame[(frame["split"] == split) & (frame["label"] == 0)].assign(split=EXTRA_NEGATIVES[split])
     return pd.concat([frame, *[own] * times], ignore_index=True)
 
 
@@ -41,11 +41,11 @@ def test_further_negatives_are_there_for_who_asks_for_them(tmp_path):
     pd.testing.assert_frame_equal(read_predictions(path), read_predictions(plain))
     assert len(compare("genomic", {"a": path, "b": plain}).labels) == 12
     rows = read_predictions(path, further=True)
-    judged = Judged.of(rows, "test")
+    judged = CalibrationRows.of(rows, "test")
     assert len(rows) == len(judged.labels) == 24 and judged.further == 12
     # All negatives together weigh as much as those of other figures.
     assert judged.negative_weight * (judged.labels == 0).sum() == pytest.approx(6)
-    assert Judged.of(read_predictions(plain, further=True), "test").negative_weight == 1
+    assert CalibrationRows.of(read_predictions(plain, further=True), "test").negative_weight == 1
     odd = further(predictions())
     odd.loc[len(odd) - 1, ["label", "negative_set"]] = [1, "positive"]
     with pytest.raises(DataError, match=f"row {len(odd)}: label 1 is that of a further negative"):

@@ -9,10 +9,7 @@ import pytest
 
 from bigbird_dna.config import parse_config
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.reporting.run.contents import PARTS
-from bigbird_dna.reporting.run.page import run_report
-from bigbird_dna.reporting.run.steps import clock
-from bigbird_dna.reporting.run.tables import shown_table
+from bigbird_dna.reporting.run_page import PARTS, clock, run_report, shown_table
 from tests.cli.command import Run, refused
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'

@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sequence import base_codes
-from bigbird_dna.reporting.samples.chains import LENGTH, chain_samples, shortened_counts
-from bigbird_dna.reporting.samples.comparing import _stretches
-from bigbird_dna.reporting.samples.report import report_samples
-from bigbird_dna.reporting.samples.spectra import divergence, gc, gc_of_windows, spectrum
+from bigbird_dna.reporting.samples import (
+    LENGTH,
+    _segments,
+    chain_samples,
+    divergence,
+    gc,
+    gc_of_windows,
+    report_samples,
+    shortened_counts,
+    spectrum,
+)
 from tests.baselines.sources import Source
 
 LETTERS = np.array(list("ACGTN"))
@@ -78,7 +85,7 @@ def test_a_chain_of_the_source_s_order_has_its_runs() -> None:
 def test_drawn_stretches_share_no_base() -> None:
     contigs = [np.arange(50), np.arange(50, 80), np.arange(80, 200)]
     for seed in range(50):
-        drawn = _stretches(contigs, [30, 20, 40, 10], np.random.default_rng(seed))
+        drawn = _segments(contigs, [30, 20, 40, 10], np.random.default_rng(seed))
         places = np.concatenate(drawn)
         assert len(places) == len({*places.tolist()}) == 100
         assert all((np.diff(one) == 1).all() for one in drawn)

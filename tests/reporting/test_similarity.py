@@ -6,15 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bigbird_dna.data.predictions import KEY
+from bigbird_dna.data.strata import Strata
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.binary import binary_metrics
-from bigbird_dna.reporting.promoters.predictions import KEY
-from bigbird_dna.reporting.similarity.bins import bin_similarity_report
-from bigbird_dna.reporting.similarity.promoters import promoter_similarity_report
-from bigbird_dna.reporting.similarity.strata import Strata
+from bigbird_dna.reporting.similarity import bin_similarity_report, promoter_similarity_report
 from tests.cli.command import Run, refused
 from tests.toys import predictions
 
@@ -100,7 +99,7 @@ def test_a_stratum_without_windows_says_so(files: dict[str, Path], tmp_path: Pat
         (lambda t: t.assign(similarity=1.5), "row 1: similarity '1.5' is not a number from 0 to 1"),
         (lambda t: t.assign(similarity="near"), "row 1: similarity 'near' is not a number from 0 to 1"),
         (lambda t: t.assign(start="1e3"), "row 1: start '1e3' is not a whole number"),
-        (lambda t: pd.concat([t, t.tail(2)]), "row 162: its window was there before"),
+        (lambda t: pd.concat([t, t.tail(2)]), "row 162: contig .*, start .*: there is such a row before"),
     ],
 )
 def test_tables_of_nearest_windows_that_will_not_do(

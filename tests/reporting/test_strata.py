@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from bigbird_dna.data.predictions import AlignedPredictions, compare, read_predictions
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import auroc_difference
 from bigbird_dna.metrics.binary import binary_metrics
-from bigbird_dna.reporting.promoters.predictions import Comparison, compare, read_predictions
-from bigbird_dna.reporting.promoters.table import DIFFERENCES, promoter_report
-from bigbird_dna.reporting.run.tables import shown_table
-from bigbird_dna.reporting.summary_rows import promoter_rows
+from bigbird_dna.reporting.promoters import DIFFERENCES, promoter_report
+from bigbird_dna.reporting.run_page import shown_table
+from bigbird_dna.reporting.summary import promoter_rows
 from tests.cli.command import Run
 from tests.toys import predictions
 
@@ -122,11 +122,11 @@ def test_of_several_negatives_each_counts_by_itself() -> None:
         (4, 0, 0.0, True),
     ]
     pairs, labels, coding, kept = (np.array(column) for column in zip(*rows, strict=True))
-    whole = Comparison("genomic", labels, pairs, {"model": np.arange(10.0)}, coding)
+    whole = AlignedPredictions("genomic", labels, pairs, {"model": np.arange(10.0)}, coding)
     part = whole.noncoding()
     assert part is not None and part.scores["model"].tolist() == np.flatnonzero(kept).tolist()
     assert part.pairs.tolist() == pairs[kept].tolist() and part.labels.tolist() == labels[kept].tolist()
-    assert Comparison("genomic", labels, pairs, {}).noncoding() is None
+    assert AlignedPredictions("genomic", labels, pairs, {}).noncoding() is None
 
 
 @pytest.mark.parametrize(
@@ -169,15 +169,6 @@ def test_the_summary_has_a_section_of_the_stratum(files: dict[str, Path], tmp_pa
     whole = table.loc[("all", "model")]
     assert lead.value == pytest.approx(whole["auroc"] - table.loc[("all", "position"), "auroc"], abs=1e-5)
     assert lead.low < lead.value < lead.high and lead.note == "paired DeLong"
-
-
-def test_a_table_of_an_earlier_version_is_still_summed_up(files: dict[str, Path], tmp_path: Path) -> None:
-    table = report(files, tmp_path / "report")
-    old = table[(table["stratum"] == "all") & (table["model"] != "position")]
-    old = old.drop(columns=[name for name in old if name == "stratum" or "position" in name])
-    old.to_csv(tmp_path / "old.tsv", sep="\t", index=False)
-    figures = [row.figure for row in promoter_rows(tmp_path / "old.tsv")]
-    assert figures[-3:] == ["AUROC, k-mer regression", "AUROC, shuffled labels", "AUROC, model minus k-mer"]
 
 
 def test_curves_and_the_page_show_the_position_regression(files: dict[str, Path], tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
-from bigbird_dna.reporting.tracks.arrays import array as track_array
-from bigbird_dna.reporting.tracks.arrays.opening import open_array
+from bigbird_dna.reporting import track_array
+from bigbird_dna.reporting.arrays import open_array
 
 NAMES = ("a", "b", "c d", "e", "f")
 
@@ -68,7 +68,7 @@ def test_formats_read_alike(tmp_path, monkeypatch, values, name):
     named = name == "one.npz" or name.startswith("a.")
     assert array.names == (NAMES if named else None)
     if name in ("a.tsv", "a.tsv.gz"):
-        assert array.places["start"].tolist()[:2] == [0, 200]
+        assert array.intervals["start"].tolist()[:2] == [0, 200]
 
 
 @pytest.mark.parametrize("kind", ["predictions", "labels"])
@@ -113,10 +113,10 @@ def test_a_table_with_notes_and_dots(tmp_path, ending):
         path.write_text(TABLE if ending == "tsv" else TABLE.replace("\t", ","))
     array = open_array(path, "predictions")
     assert array.names == ("a", "b", "c d")
-    assert list(array.places.columns) == ["contig", "start", "end", "name", "strand"]
+    assert list(array.intervals.columns) == ["contig", "start", "end", "name", "strand"]
     np.testing.assert_array_equal(whole(array), [[0.25, 1e-5, np.nan], [np.nan] * 3, [1, 0.5, np.nan]])
     if ending != "parquet":
-        assert array.places["strand"].tolist() == [".", "+", "."]
+        assert array.intervals["strand"].tolist() == [".", "+", "."]
 
 
 def test_a_table_of_dots_and_words_is_refused(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.genome.chromatin.tracks import Track
-from bigbird_dna.reporting.tracks.report import auc_report
+from bigbird_dna.reporting.tracks import auc_report
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 EVIL = "</script><img src=x onerror='document.title=1'>"

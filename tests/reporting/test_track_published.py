@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.tracks.published import read_published
+from bigbird_dna.reporting.tracks import read_published
 
 
 def published(path: Path, text: str, names=("a", "b")) -> list[float]:
@@ -29,9 +29,9 @@ def test_published_by_name_or_order(tmp_path):
         ("track\tscore\na\t1\n", "no column 'published_auroc'"),
         ("auc\n0.5\n", "1 rows and no column 'track', for 2 tracks"),
         ("index\tauc\n1\t0.5\n0\t0.5\n", "line 2: index '1', expected 0"),
-        ("auc\n0.5\n1.5\n", "line 3: AUROC '1.5' is not a number from 0 to 1"),
-        ("auc\nx\n1\n", "line 2: AUROC 'x'"),
-        ("track\tauc\na\t1\na\t1\n", "track 'a' stands in it twice"),
+        ("auc\n0.5\n1.5\n", "row 2: auc '1.5' is not a number from 0 to 1"),
+        ("auc\nx\n1\n", "row 1: auc 'x' is not a number"),
+        ("track\tauc\na\t1\na\t1\n", "row 2: track a: there is such a row before"),
         ("track\tauc\nc\t1\n", "none of its tracks"),
         ("auc\nNA\nNA\n", "column 'auc' has no figure for any track"),
         ("", "the file is empty"),

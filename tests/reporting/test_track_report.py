@@ -17,9 +17,8 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
 from bigbird_dna.metrics.auroc import auroc_difference
-from bigbird_dna.reporting.tracks import slices
-from bigbird_dna.reporting.tracks.arrays import array as track_array
-from bigbird_dna.reporting.tracks.report import AucReport, auc_report
+from bigbird_dna.reporting import track_array, track_evaluation
+from bigbird_dna.reporting.tracks import AucReport, auc_report
 
 EVIL = "<script>alert(1)</script>&\"'|</table><!--{{ 1 }}"
 
@@ -235,7 +234,7 @@ def test_checksums_are_stated(made, tmp_path):
 
 
 def test_slices_threads_and_chunks_change_nothing(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(slices, "MEMORY", 6000)
+    monkeypatch.setattr(track_evaluation, "MEMORY", 6000)
     monkeypatch.setattr(track_array, "CHUNK", 999)
     for threads in (1, 3):
         report = auc_report(

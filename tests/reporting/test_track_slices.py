@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.reporting.tracks import slices
-from bigbird_dna.reporting.tracks.arrays.opening import open_array
-from bigbird_dna.reporting.tracks.slices import read_slice, score_type, slice_bounds
+from bigbird_dna.reporting import track_evaluation
+from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.track_evaluation import read_slice, score_type, slice_bounds
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_slices_cover_every_track_once(monkeypatch, threads):
     array = open_array(np.zeros((203, 5), np.float32), "predictions")
     for memory in (1, 4000, 1 << 30):
-        monkeypatch.setattr(slices, "MEMORY", memory)
+        monkeypatch.setattr(track_evaluation, "MEMORY", memory)
         bounds = slice_bounds([array], array, threads)
         assert [t for first, last in bounds for t in range(first, last)] == list(range(5))
 

@@ -8,8 +8,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.reporting.variants.figure import MOST_POINTS, variant_figure
-from bigbird_dna.reporting.variants.table import COLUMNS, KnownEffect, variant_table
+from bigbird_dna.reporting.known_effects import KnownEffect
+from bigbird_dna.reporting.variants import MOST_POINTS, VARIANTS, variant_figure, variant_table
 
 EFFECTS = {
     "strong": ["loss"],
@@ -36,7 +36,7 @@ def variants() -> list[KnownEffect]:
 
 def test_areas_are_those_of_scikit_learn(variants: list[KnownEffect]) -> None:
     table = variant_table(variants, ["c2"])
-    assert list(table.columns) == COLUMNS
+    assert list(table.columns) == VARIANTS.names
     parts = [*(f"place={name}" for name in sorted(EFFECTS)), "track=T0", "track=T1"]
     assert table["subset"].tolist() == [
         *("all", *parts),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bigbird_dna.simulate.writing.sequence import chain, diverge, sample_chains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import UsageError
+from bigbird_dna.simulate import writing
 from bigbird_dna.simulate.motifs import (
     COMPLEMENT,
     CORE,
@@ -23,7 +23,8 @@ from bigbird_dna.simulate.motifs import (
 )
 from bigbird_dna.simulate.plan import gaps, place
 from bigbird_dna.simulate.promoters import OFFSETS, PRESENCE, decoys, draw_cores, jitter
-from bigbird_dna.simulate.writing import simulate, writing
+from bigbird_dna.simulate.sequence import chain, diverge, sample_chains
+from bigbird_dna.simulate.writing import simulate
 from tests.simulate.oracle import grammar_scores
 from tests.toys import MEGABASES, Demo, encode, regex_sites, turned
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bigbird_dna.baselines.kmers import base_codes, other_strand
-from bigbird_dna.reporting.promoters.predictions import FURTHER
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES
 
 K = 16
 SHARE = 0.5
@@ -41,7 +41,7 @@ def by_split(rows: pd.DataFrame, sequences: Sequence[str]) -> dict[str, list[str
 
 def whole_splits(rows: pd.DataFrame) -> pd.Series:
     """The split of each row; a further negative is in that of its promoter."""
-    return rows["split"].replace({further: split for split, further in FURTHER.items()})
+    return rows["split"].replace({further: split for split, further in EXTRA_NEGATIVES.items()})
 
 
 def crossing_copies(sequences: Mapping[str, Sequence[str]]) -> int:

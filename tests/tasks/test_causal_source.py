@@ -10,6 +10,7 @@ import torch
 
 from bigbird_dna.baselines.language import BASES_LEFT, TOKENS_LEFT, UNIFORM, UNIGRAM
 from bigbird_dna.config import PretrainingConfig, parse_config
+from bigbird_dna.data.bits_per_base import MODEL, SPLIT
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import prepare_reference
@@ -17,9 +18,8 @@ from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import baselines as rivals
 from bigbird_dna.pretraining import evaluation
-from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
-from bigbird_dna.reporting.samples.spectra import divergence, spectrum
-from bigbird_dna.reporting.summary_rows import language_rows, pretraining_rows
+from bigbird_dna.reporting.samples import divergence, spectrum
+from bigbird_dna.reporting.summary import language_rows, pretraining_rows
 from bigbird_dna.tasks.generation import generate_samples
 from bigbird_dna.tasks.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer

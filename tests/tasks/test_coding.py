@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import Config, load_config
 from bigbird_dna.data.coding import CodingRegions, check_fractions, open_coding
 from bigbird_dna.data.negatives import draw_candidates, find_free_starts, gc_fraction
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
@@ -20,7 +21,6 @@ from bigbird_dna.genome.chromatin.peaks import Intervals, merge
 from bigbird_dna.genome.promoters import prepare_promoters, read_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
 from bigbird_dna.tasks.promoters.finetuning import held_out_predictions
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
@@ -217,7 +217,7 @@ def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, ann
     pd.testing.assert_series_equal(
         own.groupby(["split", "pair"]).size(), genomic.groupby(["split", "pair"]).size()
     )
-    assert set(own["split"]) == {"train", "valid", "test", *FURTHER.values()}
+    assert set(own["split"]) == {"train", "valid", "test", *EXTRA_NEGATIVES.values()}
     # Fractions are of the window, and derived negatives have their promoter's.
     expected = [coding[c][start:end].mean() for c, start, end in rows[WINDOW[:3]].itertuples(index=False)]
     assert rows["coding"].dtype == np.float32 and list(rows.columns)[-1] == "coding"
@@ -230,7 +230,7 @@ def test_intergenic_windows_of_a_data_set(tiny_config: Path, tmp_path: Path, ann
     means = gc.groupby(rows["negative_set"]).mean()
     assert abs(means["intergenic"] - means[POSITIVE]) < 0.02
     info = json.loads((tmp_path / "windows/windows.json").read_text())
-    ordinary = rows[~rows["split"].isin(FURTHER.values())]
+    ordinary = rows[~rows["split"].isin(EXTRA_NEGATIVES.values())]
     half = (ordinary["coding"] > 0.5).groupby(ordinary["negative_set"]).sum()
     assert info["promoters more than half coding"] == half[POSITIVE]
     assert info["genomic negatives more than half coding"] == half["genomic"] > 0

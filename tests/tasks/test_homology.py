@@ -10,6 +10,7 @@ import pytest
 
 from bigbird_dna.baselines.nearest import NearestWindow
 from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
+from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, compare
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.data.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
 from bigbird_dna.errors import ConfigError, DataError, UsageError
@@ -24,7 +25,6 @@ from bigbird_dna.genome.reference import Reference, prepare_reference, write_fas
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
 from bigbird_dna.genome.similarity import Pairs, alignment_scores
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.reporting.promoters.predictions import COLUMNS, FURTHER, compare
 from tests.conftest import REPOSITORY
 from tests.genome.homology.test_nearest import mutated
 from tests.tasks.leaks import by_split, crossing_copies, whole_splits
@@ -403,7 +403,7 @@ def test_promoters_of_yeast_have_few_relatives_in_the_training_and_none_if_so_wi
         find_nearest_promoters(config, "genomic", windows=windows, reference=reference, output=output)
         table = pd.read_csv(output, sep="\t")
         data = read_windows(windows, "genomic", further=True)
-        assert data.rows["split"].isin(FURTHER.values()).any()
+        assert data.rows["split"].isin(EXTRA_NEGATIVES.values()).any()
         copies.append(
             crossing_copies(by_split(data.rows, window_sequences(Reference(reference), data.rows, 1)))
         )

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, PREDICTORS, TOLD, UNIFORM, UNIGRAM
+from bigbird_dna.baselines.language import BASES_BOTH, BASES_LEFT, PREDICTORS, UNIGRAM
 from bigbird_dna.config import parse_config
+from bigbird_dna.data.bits_per_base import MODELS, ONE_AT_A_TIME, SPLIT, UNIFORM
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import baselines as rivals
 from bigbird_dna.pretraining import evaluation
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.reporting.language_model.table import MODELS, SPLIT
 from bigbird_dna.tasks.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenize
@@ -148,14 +148,19 @@ def check(judged: Judged, source: Source) -> None:
         assert judged.bits[name].mean() < 1.02 * least.mean(), name
         assert not surely_below(judged, judged.bits[name], least), name
     for name, bits in judged.bits.items():
-        least = judged.told if name.endswith(TOLD) else judged.of_documents
+        least = judged.told if name.endswith(ONE_AT_A_TIME) else judged.of_documents
         assert not surely_below(judged, bits, least), name
     # What tells an interval of nothing from one of something: each sees less than the one after it.
-    grades = [judged.bits[UNIGRAM], judged.bits[BASES_LEFT + TOLD], judged.of_inputs, judged.of_documents]
+    grades = [
+        judged.bits[UNIGRAM],
+        judged.bits[BASES_LEFT + ONE_AT_A_TIME],
+        judged.of_inputs,
+        judged.of_documents,
+    ]
     for less, more in pairwise([judged.bits[UNIFORM], *grades, judged.told]):
         assert surely_below(judged, more, less)
-    assert judged.bits[BASES_LEFT + TOLD].mean() == pytest.approx(source.entropy, rel=0.01)
-    assert judged.bits[BASES_BOTH + TOLD].mean() == pytest.approx(judged.told.mean(), rel=0.01)
+    assert judged.bits[BASES_LEFT + ONE_AT_A_TIME].mean() == pytest.approx(source.entropy, rel=0.01)
+    assert judged.bits[BASES_BOTH + ONE_AT_A_TIME].mean() == pytest.approx(judged.told.mean(), rel=0.01)
 
 
 def surely_below(judged: Judged, bits: np.ndarray, least: np.ndarray) -> bool:

@@ -8,13 +8,13 @@ import pytest
 
 from bigbird_dna.config import NEGATIVE_SETS, Config, load_config
 from bigbird_dna.data.chromatin import prepare_data
+from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.promoters import prepare_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.sources.inputs import find_assembly
-from bigbird_dna.reporting.promoters.predictions import POSITIVE
 from tests.conftest import REPOSITORY
 from tests.tasks.leaks import (
     by_split,

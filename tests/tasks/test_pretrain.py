@@ -11,6 +11,7 @@ import torch
 
 from bigbird_dna.baselines.language import PREDICTORS
 from bigbird_dna.config import PretrainingConfig, load_config, parse_config
+from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, read_bits
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -22,8 +23,6 @@ from bigbird_dna.pretraining.baselines import training_documents
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Example, PairSampler, StretchSampler, document_bounds
-from bigbird_dna.reporting.language_model.reading import read_bits
-from bigbird_dna.reporting.language_model.table import TOLD
 from bigbird_dna.tasks.pretraining.task import PretrainingObjective, PretrainingTask
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
@@ -336,9 +335,9 @@ def test_model_and_rivals_are_judged_on_the_same_hidden_tokens(
     table = read_bits(path)
     assert dict.fromkeys(table["split"]) == dict.fromkeys(["valid", "test"])
     rows = table[table["split"] == "valid"].set_index("predictor")
-    told = [name for name in PREDICTORS if name.endswith(TOLD)]
+    told = [name for name in PREDICTORS if name.endswith(ONE_AT_A_TIME)]
     plain = [name for name in PREDICTORS if name not in told]
-    assert [*rows.index] == ["model", *plain, "model" + TOLD, *told]
+    assert [*rows.index] == ["model", *plain, "model" + ONE_AT_A_TIME, *told]
     held_out = HeldOut.draw(stores["valid"], tokenizer, 64, 30, pairs=False)
     with torch.inference_mode():
         bits = held_out.bits(load(model).network.eval(), tokenizer, ALONE.device).bits
@@ -347,7 +346,7 @@ def test_model_and_rivals_are_judged_on_the_same_hidden_tokens(
     assert rows.loc["uniform", "bits_per_base"] == 2
     assert rows.loc["uniform", "difference"] == pytest.approx(own - 2, rel=1e-4)
     for name in told:
-        gap = rows.loc["model" + TOLD, "bits_per_base"] - rows.loc[name, "bits_per_base"]
+        gap = rows.loc["model" + ONE_AT_A_TIME, "bits_per_base"] - rows.loc[name, "bits_per_base"]
         assert rows.loc[name, "difference"] == pytest.approx(gap, rel=1e-4)
     counts = np.bincount(np.concatenate(training_documents(stores["train"])), minlength=tokenizer.vocabulary)
     expected = -np.log2((counts / counts.sum())[held_out.labels]).sum() / held_out.bases.sum()
@@ -386,7 +385,7 @@ def test_a_model_judged_alone_has_the_same_figures(judged: tuple[Path, Path, Pat
     words = [model, "--tokens", tokens, "--sequences", 30, "--sequence-tokens", 64, "--device", "cpu"]
     invoke("evaluate pretraining", *words, "--model-only", "-o", tmp_path / "alone.tsv")
     beside = read_bits(table)
-    own = beside[beside["predictor"].isin(["model", "model" + TOLD])].reset_index(drop=True)
+    own = beside[beside["predictor"].isin(["model", "model" + ONE_AT_A_TIME])].reset_index(drop=True)
     alone = read_bits(tmp_path / "alone.tsv")
     assert len(alone) == 4
     pd.testing.assert_frame_equal(alone, own)

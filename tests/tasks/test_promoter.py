@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.calibration.stored import FILE, read_calibration
 from bigbird_dna.config import PromoterTrainingConfig, load_config
+from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
 from bigbird_dna.genome.reference import Reference
@@ -19,7 +20,6 @@ from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.promoter import view_cuts
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.reporting.promoters.predictions import COLUMNS, FURTHER
 from bigbird_dna.tasks.promoters.ensemble import LabelledWindows
 from bigbird_dna.tasks.promoters.finetuning import PromoterObjective
 from bigbird_dna.training.distributed import World
@@ -83,7 +83,7 @@ def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: 
             *("--set", f"promoters.calibration.negatives={number}"),
         )
     more, none = (pd.read_parquet(tmp_path / name / "predictions.parquet") for name in ("more", "none"))
-    beside = more["split"].isin(FURTHER.values())
+    beside = more["split"].isin(EXTRA_NEGATIVES.values())
     pd.testing.assert_frame_equal(more[~beside].reset_index(drop=True), none)
     assert beside.sum() == 2 * (none["label"] == 0).sum() and not more["label"][beside].any()
     metrics, others = (
@@ -94,7 +94,7 @@ def test_further_negatives_are_predicted_for_the_calibration_alone(tiny_config: 
     assert found["raw"]["share_positive"] == pytest.approx(other["raw"]["share_positive"])
     assert found["raw"]["brier"] != other["raw"]["brier"]
     fitted = read_calibration(tmp_path / "more" / FILE).fitted_on
-    assert fitted["further_negatives"] == (more["split"] == FURTHER["valid"]).sum()
+    assert fitted["further_negatives"] == (more["split"] == EXTRA_NEGATIVES["valid"]).sum()
 
 
 def test_published_predictions_are_those_of_the_published_model(model: Path, tiny_config: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.config import load_config
+from bigbird_dna.data.predictions import COLUMNS
 from bigbird_dna.data.promoter_windows import read_windows, window_sequences
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.reporting.promoters.predictions import COLUMNS
 from tests.cli.command import Run, refused
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from bigbird_dna.config import load_config
 from bigbird_dna.data.negative_sampling import PromoterGenome
 from bigbird_dna.data.negatives import PARTS, draw_candidates, gc_fraction, match_gc, permute, substitute
+from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.reporting.promoters.predictions import FURTHER, POSITIVE
 from tests.tiny_run import MOTIF, UPSTREAM
 
 dna = st.text("ACGTN", min_size=PARTS, max_size=300)
@@ -123,7 +123,7 @@ def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
     prepare_windows(config, reference, config.paths.promoters, tmp_path)
     plain = pd.read_parquet(Path(config.results) / "promoters/windows.parquet")
     rows = pd.read_parquet(tmp_path / "windows.parquet")
-    more = rows["split"].isin(FURTHER.values())
+    more = rows["split"].isin(EXTRA_NEGATIVES.values())
     pd.testing.assert_frame_equal(rows[~more].reset_index(drop=True), plain)
     held_out = plain[(plain["split"] != "train") & (plain["negative_set"] == POSITIVE)]
     for negative_set in config.promoters.windows.negative_sets:
@@ -131,7 +131,7 @@ def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
         assert set(own["pair"]) == ({*held_out["pair"]} if negative_set != "upstream" else set())
         assert (own.groupby("pair").size() == 3).all()
         few, all_of_them = (read_windows(tmp_path, negative_set, further=asked) for asked in (False, True))
-        assert not few.rows["split"].isin(FURTHER.values()).any()
+        assert not few.rows["split"].isin(EXTRA_NEGATIVES.values()).any()
         assert len(all_of_them.rows) == len(few.rows) + len(own) and not all_of_them.labels[-len(own) :].any()
     assert set(rows[more]["negative_set"]) >= {"genomic", "permuted"}
     contigs = {"valid-further": "two", "test-further": "three"}
@@ -140,7 +140,7 @@ def test_further_negatives_of_held_out_promoters_stand_beside_the_others(
     data = read_windows(tmp_path, "permuted", further=True)
     sequences = np.array(window_sequences(Reference(reference), data.rows, config.seed))
     first = read_windows(Path(config.results) / "promoters", "permuted")
-    kept = ~data.rows["split"].isin(FURTHER.values()).to_numpy()
+    kept = ~data.rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
     assert sequences[kept].tolist() == window_sequences(Reference(reference), first.rows, config.seed)
     owned = data.rows["pair"].isin(held_out["pair"])
     assert (pd.Series(sequences[owned]).groupby(data.rows["pair"][owned].to_numpy()).nunique() == 5).all()
@@ -156,7 +156,7 @@ def test_further_genomic_negatives_are_none_of_the_others(
     def made(name: str) -> tuple[pd.DataFrame, np.ndarray]:
         prepare_windows(config, config.paths.reference, config.paths.promoters, tmp_path / name)
         rows = pd.read_parquet(tmp_path / name / "windows.parquet").query("negative_set == 'genomic'")
-        more = rows["split"].isin(FURTHER.values()).to_numpy()
+        more = rows["split"].isin(EXTRA_NEGATIVES.values()).to_numpy()
         others = {*rows[~more][window].itertuples(index=False, name=None)}
         again = [row in others for row in rows[more][window].itertuples(index=False, name=None)]
         return rows[more].reset_index(drop=True), np.array(again)

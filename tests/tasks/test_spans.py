@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.baselines.markov import Markov
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.data.bits_per_base import SPANS
 from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import make_model, save
@@ -19,7 +20,6 @@ from bigbird_dna.model.heads import PretrainingOutput
 from bigbird_dna.model.model import Model
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.pretraining.spans import draw_spans, fit_span_baselines, hide_spans, parts, span_bits
-from bigbird_dna.reporting.language_model.spans import COLUMNS
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TextTokenizer
@@ -319,7 +319,7 @@ def compare(home: Path, run: Run, tmp_path: Path) -> Compare:
 
 def test_models_and_baselines_stand_in_one_table(compare: Compare, home: Path) -> None:
     table = compare("pieces", "bases")
-    assert tuple(table.columns) == COLUMNS
+    assert list(table.columns) == SPANS.names
     assert table["model"].tolist() == [
         *(str(home / "pieces"), str(home / "bases")),
         *("Markov over bases, from the left", "Markov over bases, both sides"),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from bigbird_dna.reporting.tables import read_tsv
+from bigbird_dna.disk.tables import read_text_table
 from tests import tiny_run
 from tests.workflow.dry_runs import snakemake
 
@@ -41,7 +41,7 @@ def run(home: Path, settings: dict[str, Any], *targets: str) -> Path:
 @pytest.mark.timeout(3600)
 def test_all_tables_of_a_small_run(tmp_path: Path) -> None:
     report = run(tmp_path, {"tables": TABLES}, "table5", "table6", "table7") / "tables"
-    bits = read_tsv(report / "table5.tsv", text=True)
+    bits = read_text_table(report / "table5.tsv")
     assert [name for name in bits["predictor"] if name.startswith("model ")] == [
         "model bert-64",
         "model bigbird-200",

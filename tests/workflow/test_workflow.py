@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bigbird_dna.config import parse_config
-from bigbird_dna.reporting.run.contents import PARTS
+from bigbird_dna.reporting.run_page import PARTS
 from tests.conftest import REPOSITORY
 from tests.workflow.dry_runs import STUDY, dry_run, jobs, overlay, refused, rules, snakemake, stage_configs
 
@@ -182,7 +182,7 @@ def test_captions_exist() -> None:
     """Snakemake's report and the run's own page have the same captions."""
     rules = "".join(path.read_text() for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
     captions = set(re.findall(r'caption=f"\{CAPTIONS\}/(\w+)\.rst"', rules))
-    stored = {path.stem for path in (REPOSITORY / "bigbird_dna/reporting/run/captions").glob("*.rst")}
+    stored = {path.stem for path in (REPOSITORY / "bigbird_dna/reporting/captions").glob("*.rst")}
     assert captions == stored == {item.caption for part in PARTS.values() for item in part} - {""}
 
 

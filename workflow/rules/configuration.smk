@@ -43,7 +43,7 @@ except BigBirdDnaError as error:
 
 PATHS = CONFIG.paths
 # What the figures show is said once: on the run's own page, and by `snakemake --report`.
-CAPTIONS = str(files("bigbird_dna.reporting.run") / "captions")
+CAPTIONS = str(files("bigbird_dna.reporting") / "captions")
 SEQUENCES = CONFIG.promoters.sequences
 SETS = CONFIG.promoters.windows.negative_sets
 # Where the tokenizer learns, and where the windows of promoters are: a genome, or the user's sequences.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import json_rows, write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.metrics.auroc import UNDEFINED
 from bigbird_dna.metrics.resampling import resampled_rates
@@ -34,8 +35,7 @@ from bigbird_dna.papers.experiments.published import (
     PERPLEXITY,
     PUBLISHED,
 )
-from bigbird_dna.reporting.readable import markdown, readable
-from bigbird_dna.reporting.tables import json_rows, write_tsv
+from bigbird_dna.reporting.result import markdown, readable
 
 if TYPE_CHECKING:
     import pandas as pd

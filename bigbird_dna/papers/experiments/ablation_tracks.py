@@ -29,7 +29,7 @@ from bigbird_dna.papers.experiments.comparing import (
     evaluate_rows,
     open_test_bins,
 )
-from bigbird_dna.reporting.tracks.slices import UNMEASURED, read_slice
+from bigbird_dna.reporting.track_evaluation import UNMEASURED, read_slice
 
 # Axes: M models, N bins.
 

@@ -28,9 +28,9 @@ from bigbird_dna.metrics.resampling import (
     uncertain,
     with_width,
 )
-from bigbird_dna.reporting.tracks.arrays.array import TrackArray
-from bigbird_dna.reporting.tracks.arrays.opening import open_array, open_predictions
-from bigbird_dna.reporting.tracks.judging import judge_tracks
+from bigbird_dna.reporting.arrays import open_array, open_predictions
+from bigbird_dna.reporting.track_array import TrackArray
+from bigbird_dna.reporting.track_evaluation import evaluate_tracks
 
 # Axes: M models, S seeds, R resamples, N rows, T tracks.
 
@@ -183,6 +183,6 @@ def track_aurocs(
     truth: TrackArray, predictions: TrackArray, names: Sequence[str]
 ) -> tuple[Floats, NDArray[np.int64]]:
     """AUROC of each track, NaN where it has one class, and its positives, both (T,)."""
-    tracks = judge_tracks(predictions, truth, {}, tuple(names))
+    tracks = evaluate_tracks(predictions, truth, {}, tuple(names))
     aurocs = np.array([track.auroc.value for track in tracks])
     return aurocs, np.array([track.positives for track in tracks], np.int64)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM
+from bigbird_dna.data.bits_per_base import SPLIT
 from bigbird_dna.papers.experiments.ablation_files import AblationResult, ByMechanism
 from bigbird_dna.papers.experiments.trained_models import FINE_TUNED, PROBED, StudyArm, mean_curve
-from bigbird_dna.reporting.language_model.table import SPLIT
 from bigbird_dna.reporting.style import (
     BLUE,
     GREEN,
@@ -22,7 +22,7 @@ from bigbird_dna.reporting.style import (
     add_legend,
     panels,
     save_figure,
-    say_instead,
+    show_text,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def tracks_figure(table: pd.DataFrame, path: Path) -> None:
             axis.set(xlabel=_label(_named(other)), title=f"above on {won:,} of {len(both):,} tracks")
         axes[0].set_ylabel(_label(_named(own)))
         if not others:
-            say_instead(axes[0], "no other predictor to compare with")
+            show_text(axes[0], "no other predictor to compare with")
         add_legend(axes[0])
         save_figure(figure, path)
 

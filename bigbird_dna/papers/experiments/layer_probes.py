@@ -15,12 +15,12 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, training_windows, window_sequences
 from bigbird_dna.disk.atomic import full_disk_told, scratch_directory
 from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc, auroc_difference
 from bigbird_dna.papers.comparators.probe import FrozenEncoder, drawn_rows
 from bigbird_dna.reporting.style import BLUE, GREY, PALE, VERMILLION, interval, panels, save_figure
-from bigbird_dna.reporting.tables import write_tsv
 
 if TYPE_CHECKING:
     import pandas as pd

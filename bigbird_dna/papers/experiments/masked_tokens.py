@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, check_writable
+from bigbird_dna.disk.tables import read_object, whole_number
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
@@ -18,7 +19,6 @@ from bigbird_dna.papers.experiments.ablation_files import split_name
 from bigbird_dna.papers.experiments.comparing import check_comparable
 from bigbird_dna.papers.experiments.trained_models import pretraining_seconds
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.reporting.tables import read_object, whole_number
 from bigbird_dna.tokens.store import TokenStore
 
 

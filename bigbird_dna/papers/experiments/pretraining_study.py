@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, StudyStart
+from bigbird_dna.data.predictions import compare, negative_set_of
 from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.papers.experiments.comparing import (
     AUROC,
@@ -35,9 +37,7 @@ from bigbird_dna.papers.experiments.trained_models import (
     pretraining_seconds,
     read_models,
 )
-from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of
-from bigbird_dna.reporting.run.steps import processor_seconds
-from bigbird_dna.reporting.tables import write_tsv
+from bigbird_dna.reporting.run_page import processor_seconds
 
 if TYPE_CHECKING:
     import pandas as pd

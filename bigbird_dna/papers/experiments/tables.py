@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.config import PRETRAINED
+from bigbird_dna.data.bits_per_base import MODEL, SPLIT, of_split, read_bits
+from bigbird_dna.data.predictions import compare, negative_set_of, read_predictions
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import json_rows, write_tsv
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.metrics.binary import THRESHOLD
@@ -40,12 +43,8 @@ from bigbird_dna.papers.experiments.trained_models import (
     TablePredictor,
     read_predictors,
 )
-from bigbird_dna.reporting.language_model.reading import of_split, read_bits
-from bigbird_dna.reporting.language_model.table import MODEL, SPLIT
-from bigbird_dna.reporting.promoters.predictions import compare, negative_set_of, read_predictions
-from bigbird_dna.reporting.readable import markdown, readable
-from bigbird_dna.reporting.tables import json_rows, write_tsv
-from bigbird_dna.reporting.tracks.arrays.opening import open_array
+from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.result import markdown, readable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigbird_dna.config import LONGER, PRETRAINED, RANDOM, STUDY_STARTS, StudyStart
+from bigbird_dna.disk.tables import number, read_object, whole_number
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import Estimate
 from bigbird_dna.metrics.curves import Floats
 from bigbird_dna.papers.experiments.comparing import ModelComparison, by_arm, check_comparable
-from bigbird_dna.reporting.tables import number, read_object, whole_number
-from bigbird_dna.reporting.training_log import Curve, TrainingCurves, read_training_log
+from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves, read_training_log
 
 PROBE = "probe"
 PREDICTIONS = {"promoters": "predictions.parquet", "chromatin": "predictions.npy"}
@@ -42,7 +42,7 @@ class FineTunedModel:
     steps: int
     examples: int  # training promoters, or bins
     seconds: float  # of its training's steps
-    valid: Curve  # AUROC on validation data over steps
+    valid: LogCurve  # AUROC on validation data over steps
     pretrained: str  # checksum of the weights it started from; "": random ones
     settings: Mapping[str, Any]  # other keys of its configuration, by dotted name
 
@@ -88,11 +88,11 @@ class StudyArm:
         return round(float(np.mean([model.examples for model in self.models])))
 
 
-def mean_curve(curves: Sequence[Curve]) -> Curve:
+def mean_curve(curves: Sequence[LogCurve]) -> LogCurve:
     """The mean of curves at the steps that all have."""
     steps = sorted(set.intersection(*({*curve.steps.tolist()} for curve in curves)))
     values = [curve.values[np.isin(curve.steps, steps)] for curve in curves]
-    return Curve(np.array(steps, np.int64), np.mean(values, axis=0))
+    return LogCurve(np.array(steps, np.int64), np.mean(values, axis=0))
 
 
 def read_models(paths: Sequence[Path]) -> dict[str, list[FineTunedModel]]:

@@ -1,14 +1,16 @@
 """The table of nearest windows: what is known of each window, its nearest one, and how similar they are."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.console import log
+from bigbird_dna.data.strata import BOUNDS, SIMILARITY, Strata, nearest_schema
+from bigbird_dna.disk.tables import write_table
 from bigbird_dna.genome.similarity import Nearest
-from bigbird_dna.reporting.similarity.strata import BOUNDS, SIMILARITY, Strata
 
 ORIENTATION = "orientation"
 
@@ -35,6 +37,11 @@ def nearest_table(
         table[name] = ["" if cell != cell else cell for cell in cells]
     table[ORIENTATION] = np.where(there, np.where(nearest.turned, "-", "+"), "")
     return table
+
+
+def write_nearest(path: Path, table: pd.DataFrame) -> None:
+    """Write such a table; `nearest_schema` says how it is read."""
+    write_table(path, table, nearest_schema(map(str, table.columns)))
 
 
 def say_similarities(what: str, table: pd.DataFrame) -> None:

@@ -8,10 +8,10 @@ from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.config import Config
+from bigbird_dna.data.predictions import KMER, POSITION
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, window_sequences
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.reporting.promoters.predictions import KMER, POSITION
 from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, write_predictions
 
 BASELINES = (KMER, POSITION)

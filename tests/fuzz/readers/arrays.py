@@ -11,8 +11,8 @@ import scipy.io
 
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.matlab import open_mat
-from bigbird_dna.reporting.tracks.arrays.opening import open_array
-from bigbird_dna.reporting.tracks.report import auc_report
+from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.tracks import auc_report
 from tests.fuzz.containers import GZIP, MATLAB5, NPY, NPZ
 from tests.fuzz.reader import Reader
 

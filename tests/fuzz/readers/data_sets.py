@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bigbird_dna.data.predictions import compare, read_predictions
 from bigbird_dna.data.promoter_windows import read_windows
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.dataset import FORMAT, make_bins, read_dataset
 from bigbird_dna.genome.chromatin.deepsea import read_bundle_bins, unpack_bundle
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.reference import Reference, write_fasta
-from bigbird_dna.reporting.promoters.predictions import compare, read_predictions
 from tests.fuzz.containers import GZIP, NPZ
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers.arrays import NAMES, ROWS, TRACKS, file_bytes, labels

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bigbird_dna.reporting.language_model.reading import of_split, read_bits
-from bigbird_dna.reporting.promoters.score_track import read_score_track
-from bigbird_dna.reporting.summary import summarise
-from bigbird_dna.reporting.tables import write_tsv
-from bigbird_dna.reporting.tracks.published import read_published
+from bigbird_dna.data.bits_per_base import of_split, read_bits
+from bigbird_dna.disk.tables import write_tsv
+from bigbird_dna.reporting.score_track import read_score_track
+from bigbird_dna.reporting.summary import summarize
+from bigbird_dna.reporting.tracks import read_published
 from bigbird_dna.reporting.training_log import read_training_log
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers.arrays import NAMES, TRACKS, table
@@ -36,7 +36,7 @@ def _metrics() -> bytes:
 
 
 def _read_metrics(path: Path) -> None:
-    summarise(pretraining=path, output=path.parent / "summary.tsv").encode()
+    summarize(pretraining=path, output=path.parent / "summary.tsv").encode()
 
 
 _BITS = (
@@ -49,7 +49,7 @@ _BITS = (
 
 
 def _read_bits(path: Path) -> None:
-    summarise(bits=path, output=path.parent / "summary.tsv").encode()
+    summarize(bits=path, output=path.parent / "summary.tsv").encode()
     write_tsv(path.parent / "bits.tsv", of_split(read_bits(path), "test"))
 
 
@@ -68,11 +68,11 @@ def _ends(name: str) -> list[str]:
 def _promoters() -> bytes:
     names = ("auroc", "auprc", "f1", "mcc", "auroc_minus_kmer", "auroc_minus_position")
     columns = [part for name in names for part in _ends(name)]
-    header = ["negative_set", "stratum", "model", "n", *columns, "note"]
+    header = ["negative_set", "stratum", "model", "n", "positives", *columns, "note"]
     return table(
         header,
         *(
-            ["gc", stratum, model, 24, *[0.5] * 12, *[""] * 6, ""]
+            ["gc", stratum, model, 24, 12, *[0.5] * 12, *[""] * 6, ""]
             for stratum in ("all", "noncoding")
             for model in ("model", "k-mer", "position", "control")
         ),
@@ -114,7 +114,7 @@ def _variants() -> bytes:
 def _summed(name: str) -> Callable[[Path], object]:
     def read(path: Path) -> None:
         sources: Any = {name: path}
-        summarise(**sources, output=path.parent / "summary.tsv").encode()
+        summarize(**sources, output=path.parent / "summary.tsv").encode()
 
     return read
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bigbird_dna.config import AblationConfig, Config, PretrainingConfig, load_config, parse_config
+from bigbird_dna.data.bits_per_base import read_bits
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
 from bigbird_dna.papers.experiments import training_cost
@@ -23,7 +24,6 @@ from bigbird_dna.papers.experiments.ablation_files import read_cost, read_models
 from bigbird_dna.papers.experiments.masked_tokens import score_masked_tokens
 from bigbird_dna.papers.experiments.training_cost import measure_training
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
-from bigbird_dna.reporting.language_model.reading import read_bits
 from bigbird_dna.training.distributed import World
 from tests.cli.command import Run, invoke, refused
 from tests.papers.experiments.costs import write_cost

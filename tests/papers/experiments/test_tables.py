@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from bigbird_dna.config.experiments import PromoterComparator, TrackComparator
+from bigbird_dna.data.predictions import read_predictions
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track, write_tracks
@@ -17,7 +18,6 @@ from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.resampling import gain, resampled_medians
 from bigbird_dna.papers.comparators.registry import NAMES
 from bigbird_dna.papers.experiments.tables import table_report
-from bigbird_dna.reporting.promoters.predictions import read_predictions
 from tests.cli.command import Run, refused
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions
 

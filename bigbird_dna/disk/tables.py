@@ -1,0 +1,277 @@
+"""Tables (TSV) with declared columns, and objects (JSON), as files.
+
+A `Schema` says which columns a table has and what their cells hold: the same one writes, reads and checks it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from bigbird_dna.disk.atomic import atomic_path, read_json, reading
+from bigbird_dna.errors import DataError, shortened
+from bigbird_dna.genome.compression import read_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MISSING = ("", "-", ".")  # and whatever begins with NA, as NaN does
+# Beyond it floats skip whole numbers.
+_LARGEST = 2.0**53
+_LONGEST_WHOLE = 18  # digits
+_LONGEST_NUMBER = 400  # characters
+
+
+class Column(NamedTuple):
+    """A column, and what its cells hold.
+
+    An "estimate" is three columns: NAME, and NAME_low and NAME_high, the interval, which may be missing.
+    "published" numbers are of other data and methods. Text may always be empty, a number if it may be
+    `missing`; from `low` to `high` are the numbers that a cell can hold.
+    """
+
+    name: str
+    kind: Literal["text", "whole", "number", "estimate", "published"] = "number"
+    low: float = -math.inf
+    high: float = math.inf
+    missing: bool = False
+
+    @property
+    def cells(self) -> list[Column]:
+        """The columns of the file that it stands for."""
+        if self.kind != "estimate":
+            return [self]
+        ends = [Column(f"{self.name}{end}", missing=True) for end in ("_low", "_high")]
+        return [self._replace(kind="number"), *ends]
+
+    def value(self, cell: str) -> float | None:
+        """The number that a cell holds, NaN where it is missing; None: it isn't one that it can hold."""
+        cell = cell.strip()
+        if cell in _MISSING or cell.upper().startswith("NA"):
+            return math.nan if self.missing else None
+        if self.kind == "whole" and not (cell.isdecimal() and cell.isascii() and len(cell) <= _LONGEST_WHOLE):
+            return None
+        try:
+            value = float(cell) if len(cell) <= _LONGEST_NUMBER else math.nan
+        except ValueError:
+            return None
+        return value if self.low <= value <= self.high else None
+
+    @property
+    def numbers(self) -> str:
+        """What its cells are, as messages say it."""
+        what = "a whole number" if self.kind == "whole" else "a number"
+        if math.isinf(self.low) or math.isinf(self.high):
+            return what
+        return f"{what} from {self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table, in order; no two rows have the same cells in those of the `key`."""
+
+    columns: Sequence[Column]
+    key: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the file by name: of an estimate there are three."""
+        return [cell.name for column in self.columns for cell in column.cells]
+
+    def part(self, *names: str) -> Schema:
+        """Some of its columns, all that a reader needs."""
+        return Schema([column for column in self.columns if column.name in names])
+
+
+def text_columns(*names: str) -> list[Column]:
+    """Columns of text."""
+    return [Column(name, "text") for name in names]
+
+
+def count_columns(*names: str) -> list[Column]:
+    """Columns of whole numbers from 0."""
+    return [Column(name, "whole", low=0) for name in names]
+
+
+def metric_columns(*names: str) -> list[Column]:
+    """Columns of numbers that may be undefined."""
+    return [Column(name, missing=True) for name in names]
+
+
+def estimate_columns(*names: str) -> list[Column]:
+    """Columns of numbers with intervals, all of which may be undefined."""
+    return [Column(name, "estimate", missing=True) for name in names]
+
+
+def write_table(path: Path, table: pd.DataFrame, schema: Schema, digits: int = 6) -> None:
+    """Write a table as TSV; whole numbers in full, `digits` of others, nothing for undefined ones.
+
+    Raises
+    ------
+    ValueError
+        The table's columns aren't those of the schema.
+    """
+    if list(table.columns) != schema.names:
+        raise ValueError(f"columns {', '.join(map(str, table.columns))} are not {', '.join(schema.names)}")
+    write_tsv(path, table, digits)
+
+
+def write_tsv(path: Path, table: pd.DataFrame, digits: int = 6) -> None:
+    """Write a table of any columns, as `write_table` does."""
+    text = table.copy()
+    for name in text.select_dtypes("float").columns:
+        text[name] = [_cell(value, digits) for value in text[name]]
+    with atomic_path(path) as temporary:
+        text.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
+
+
+def read_table(path: Path, schema: Schema) -> pd.DataFrame:
+    """Read a table that has the schema's columns, in any order; others are text.
+
+    Raises
+    ------
+    DataError
+        The file is missing or no table, lacks a column, has a cell that its column can't hold, or a key
+        twice; rows are counted from 1.
+    """
+    return with_types(path, read_text_table(path), schema)
+
+
+def read_text_table(path: Path) -> pd.DataFrame:
+    """Read a table of any columns, every cell as it is, an empty one as ""; `DataError` if it is none."""
+    import pandas as pd
+
+    _check_lines(Path(path))
+    with reading(path, "not readable as a table", Exception):
+        table: pd.DataFrame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    return table
+
+
+def with_types(path: Path, table: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """A table of text, read from `path`, with the schema's columns as numbers; errors as of `read_table`."""
+    check_columns(path, table, schema.names)
+    found = table.copy()
+    for column in (cell for declared in schema.columns for cell in declared.cells if cell.kind != "text"):
+        values = [column.value(cell) for cell in table[column.name]]
+        if None in values:
+            row = values.index(None)
+            cell = table[column.name].iloc[row]
+            raise DataError(f"{path}: row {row + 1:,}: {column.name} {cell!r:.60} is not {column.numbers}")
+        kind = "int64" if column.kind == "whole" and not column.missing else "float64"
+        found[column.name] = np.array(values, kind)
+    if schema.key:
+        twice = found.duplicated([*schema.key]).to_numpy()
+        if twice.any():
+            row = int(twice.argmax())
+            key = ", ".join(f"{name} {found[name].iloc[row]!s:.60}" for name in schema.key)
+            raise DataError(f"{path}: row {row + 1:,}: {key}: there is such a row before")
+    return found
+
+
+def _check_lines(path: Path) -> None:
+    """Refuse columns of one name, and lines with more cells than the header.
+
+    Pandas would give the columns other names, and take the first cells of such lines for names of rows; and
+    of thousands it does so for minutes.
+    """
+    columns = 0
+    for place, line in read_lines(path):
+        cells = line.split("\t")
+        if not columns and line.strip():
+            columns = len(cells)
+            name, count = Counter(filter(None, cells)).most_common(1)[0]
+            if count > 1:
+                raise DataError(f"{path}: line {place}: {count:,} columns called {name!r:.60}")
+        elif columns and len(cells) > columns:
+            raise DataError(f"{path}: line {place}: {len(cells):,} columns, the header has {columns:,}")
+
+
+class TableLines(NamedTuple):
+    """A table that is read line by line: its header, and its rows; each with its place, as errors name it."""
+
+    where: str
+    header: list[str]
+    rows: Iterator[tuple[str, list[str]]]
+
+
+def open_lines(path: Path) -> TableLines:
+    """Open a table of any size; lines that begin with ## and empty ones are passed over.
+
+    The header may begin with #; an empty table has none. A row with more or fewer cells than it is a
+    `DataError`, and so are two columns of one name.
+    """
+    lines = ((f"{path}: line {number}", line) for number, line in read_lines(Path(path)))
+    filled = (
+        (where, line.split("\t")) for where, line in lines if line.strip() and not line.startswith("##")
+    )
+    where, header = next(filled, (str(path), [""]))
+    header = [header[0].lstrip("#"), *header[1:]]
+    name, count = Counter(header).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{where}: {count:,} columns called {name!r:.60}")
+    return TableLines(where, header, _rows(filled, len(header)))
+
+
+def _rows(lines: Iterator[tuple[str, list[str]]], columns: int) -> Iterator[tuple[str, list[str]]]:
+    for where, cells in lines:
+        if len(cells) != columns:
+            raise DataError(f"{where}: {len(cells)} columns, the header has {columns}")
+        yield where, cells
+
+
+def check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Refuse a table, read from `path`, that lacks one of `columns`."""
+    for name in columns:
+        if name not in table.columns:
+            found = shortened(", ".join(map(str, table.columns)), 300)
+            raise DataError(f"{path}: no column {name!r} (found: {found})")
+
+
+def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows fit for JSON, which has no NaN."""
+    return [
+        {
+            str(key): None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in row.items()
+        }
+        for row in table.to_dict("records")
+    ]
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that must hold an object."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: holds no JSON object")
+    return value
+
+
+def number(values: Any, key: str, where: object) -> float:
+    """`values[key]`, which must be a number; `where` is the file, or the line, that it came from."""
+    value = values.get(key) if isinstance(values, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DataError(f"{where}: {key!r} is not a number but {value!r:.60}")
+    try:
+        return float(value)
+    except OverflowError:  # JSON's whole numbers have no end
+        raise DataError(f"{where}: {key!r} is too large a number") from None
+
+
+def whole_number(values: Any, key: str, where: object) -> int:
+    """`values[key]`, which must be a whole number that a table can hold; `where` as in `number`."""
+    value = number(values, key, where)
+    if not (value.is_integer() and abs(value) < _LARGEST):
+        raise DataError(f"{where}: {key!r} is not a whole number but {value!r:.60}")
+    return int(value)
+
+
+def _cell(value: float, digits: int) -> str:
+    if value != value:
+        return ""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.{digits}g}"

@@ -1,0 +1,148 @@
+"""Pictures of attention: which key blocks each query block sees and why, or the weight of each key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bigbird_dna.reporting.style import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# Kinds of blocks, by their number: nothing, global, window, random (Okabe and Ito's colors, told apart by
+# readers with color-vision deficiencies and, by lightness, in print).
+KINDS = ("not seen", "global", "window", "random")
+COLORS = ("#f4f4f4", "#0072b2", "#e69f00", "#009e73")
+
+FAINTEST = 1e-2
+"""Of the mean weight of a key: what is below has the same color."""
+
+
+def save_attention_figure(
+    kinds: npt.NDArray[np.integer[Any]], path: Path, *, block_size: int, title: str = ""
+) -> None:
+    """Draw one panel a head: query blocks downwards, key blocks to the right, colored by kind.
+
+    Parameters
+    ----------
+    kinds : (Q, Q) or (H, Q, Q) integers: 0 not seen, 1 global, 2 window, 3 random.
+    path : the suffix (.svg, .png, .pdf) says the format; appears whole or not at all.
+    block_size : tokens in a block, for the labels.
+    title : above the panels.
+
+    Raises
+    ------
+    ValueError
+        `kinds` isn't square or holds other numbers.
+    """
+    kinds = np.asarray(kinds)
+    heads = kinds[None] if kinds.ndim == 2 else kinds
+    if heads.ndim != 3 or heads.shape[1] != heads.shape[2] or heads.size == 0:
+        raise ValueError(f"kinds must be (blocks, blocks) or (heads, blocks, blocks), not {kinds.shape}")
+    outside = heads[(heads < 0) | (heads >= len(KINDS))]
+    if outside.size:
+        raise ValueError(f"kinds must be numbers from 0 to {len(KINDS) - 1}, got {outside[0]}")
+
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(0.6 + 3.4 * len(heads), 4.5), layout="constrained")
+    axes = figure.subplots(1, len(heads), squeeze=False)[0]
+    for number, (axis, head) in enumerate(zip(axes, heads, strict=True)):
+        _draw_blocks(axis, head)
+        if len(heads) > 1:
+            axis.set_title(f"head {number}", fontsize=9)
+    axes[0].set_ylabel(f"query block ({block_size} tokens each)")
+    present = [kind for kind in range(len(KINDS)) if (heads == kind).any()]
+    # Line ends keep legend and title off the panels' own.
+    figure.legend(
+        handles=[Patch(fc=COLORS[kind], ec="#bbbbbb", label=KINDS[kind]) for kind in present],
+        loc="outside lower center",
+        ncols=len(present),
+        frameon=False,
+        fontsize=8,
+        title=f"\n{(heads > 0).mean():.0%} of all pairs of blocks are seen",
+        title_fontsize=8,
+    )
+    if title:
+        figure.suptitle(f"{title}\n", fontsize=11)
+    with matplotlib.rc_context({"svg.hashsalt": "bigbird-dna"}):
+        save_figure(figure, path, dpi=200)
+
+
+def _draw_blocks(axis: Axes, head: npt.NDArray[np.integer[Any]]) -> None:
+    """One image of a pixel a block, which files of any format keep sharp, and white lines between them."""
+    from matplotlib.colors import ListedColormap
+
+    blocks = len(head)
+    axis.imshow(
+        head,
+        cmap=ListedColormap(COLORS),
+        vmin=-0.5,
+        vmax=len(KINDS) - 0.5,
+        interpolation="none",
+        extent=(0, blocks, blocks, 0),
+    )
+    # A single path: there and back, as a line each would make the file large.
+    edges = np.repeat(np.arange(blocks + 1), 2)
+    ends = np.resize([0, blocks, blocks, 0], len(edges))
+    width = min(0.8, 24 / blocks)
+    axis.plot(edges, ends, color="white", linewidth=width)
+    axis.plot(ends, edges, color="white", linewidth=width)
+    axis.set(xlim=(0, blocks), ylim=(blocks, 0), xlabel="key block")
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0, labelsize=8)
+    ticks = np.unique(np.linspace(0, blocks - 1, min(blocks, 5)).round().astype(int))
+    axis.set_xticks(ticks + 0.5, [str(tick) for tick in ticks])
+    axis.set_yticks(ticks + 0.5, [str(tick) for tick in ticks])
+
+
+def save_weights_figure(weights: npt.NDArray[np.floating[Any]], path: Path, *, title: str = "") -> None:
+    """Draw one panel a head: queries downwards, keys to the right, each weight by its ratio to 1 / L.
+
+    Parameters
+    ----------
+    weights : (H, L, L), rows that sum to 1; a weight of 0 is left white.
+    path : the suffix (.svg, .png, .pdf) says the format; appears whole or not at all.
+    title : above the panels.
+
+    Raises
+    ------
+    ValueError
+        `weights` isn't square.
+    """
+    if weights.ndim != 3 or weights.shape[1] != weights.shape[2] or weights.size == 0:
+        raise ValueError(f"weights must be (heads, tokens, tokens), not {weights.shape}")
+
+    import matplotlib
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    tokens = weights.shape[1]
+    ratios = np.ma.masked_less_equal(weights * tokens, 0)
+    largest = max(float(ratios.max()), 10 * FAINTEST)
+    figure = Figure(figsize=(1.6 + 3.4 * len(weights), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(weights), squeeze=False)[0]
+    for number, (axis, head) in enumerate(zip(axes, ratios, strict=True)):
+        shown = axis.imshow(
+            head,
+            norm=LogNorm(FAINTEST, largest, clip=True),
+            cmap="cividis_r",
+            interpolation="none",
+            extent=(0, tokens, tokens, 0),
+        )
+        axis.set(xlabel="key, tokens")
+        if len(weights) > 1:
+            axis.set_title(f"head {number}", fontsize=9)
+    axes[0].set_ylabel("query, tokens")
+    figure.colorbar(shown, ax=list(axes), label="weight, times 1 / tokens", shrink=0.8)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    with matplotlib.rc_context({"svg.hashsalt": "bigbird-dna"}):
+        save_figure(figure, path, dpi=200)

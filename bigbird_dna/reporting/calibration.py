@@ -1,0 +1,287 @@
+"""How well probabilities of promoters and of tracks are calibrated: as models give them, and calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.calibration.stored import FILE, CalibratedTrack, Calibration, read_calibration
+from bigbird_dna.console import progress
+from bigbird_dna.data.predictions import CalibrationRows, read_predictions
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, metric_columns, text_columns
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.metrics.auroc import Z95
+from bigbird_dna.metrics.curves import Floats
+from bigbird_dna.metrics.reliability import (
+    NO_ROWS,
+    CalibrationMetrics,
+    calibration_metrics,
+    reliability,
+    rising_curve,
+)
+from bigbird_dna.reporting.style import BLUE, ORANGE, PALE, interval, panels, save_figure, square_panel
+from bigbird_dna.reporting.track_array import TrackArray
+from bigbird_dna.reporting.track_evaluation import read_slice, slice_bounds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+RAW, CALIBRATED = "raw", "calibrated"
+STYLES = {RAW: ("as the model gives them", ORANGE), CALIBRATED: ("calibrated", BLUE)}
+_WEIGHTS = "model.safetensors"
+
+PROMOTER_CALIBRATION = Schema(
+    [
+        *text_columns("negative_set", "probabilities"),
+        *count_columns("n", "positives"),
+        *metric_columns("ece"),
+        *estimate_columns("ece_debiased"),
+        *metric_columns("ece_perfect"),
+        *estimate_columns("brier"),
+        *metric_columns(
+            "miscalibration", "discrimination", "uncertainty", "mean_probability", "share_positive"
+        ),
+    ],
+    key=["negative_set", "probabilities"],
+)
+
+METRICS = ("ece", "ece_debiased", "ece_debiased_low", "ece_debiased_high", "ece_perfect", "brier")
+TRACK_CALIBRATION = Schema(
+    [
+        *text_columns("track", "group"),
+        *count_columns("positives", "negatives"),
+        *text_columns("method"),
+        *metric_columns("share_positive"),
+        *(
+            column
+            for name in (RAW, CALIBRATED)
+            for column in metric_columns(f"mean_{name}", *(f"{one}_{name}" for one in METRICS))
+        ),
+    ],
+    key=["track"],
+)
+_SMALLEST = 1e-4  # of the figure's axes
+
+
+class SetProbabilities(NamedTuple):
+    """Test windows of a negative set, with their probabilities (N,) by `RAW` and, if known, `CALIBRATED`.
+
+    Among them are further negatives, if the predictions have any.
+    """
+
+    negative_set: str
+    labels: NDArray[np.int64]  # (N,)
+    pairs: NDArray[np.int64]  # (N,)
+    negative_weight: float
+    probabilities: Mapping[str, Floats]
+
+
+def read_probabilities(negative_set: str, predictions: Path) -> SetProbabilities:
+    """The model's probabilities, and calibrated ones if `calibration.json` lies beside its predictions.
+
+    Raises
+    ------
+    DataError
+        The predictions can't be used, see `read_predictions`.
+    ModelError
+        That file is damaged, or of other weights than those beside it.
+    """
+    rows, beside = CalibrationRows.of(read_predictions(predictions, further=True), "test"), predictions.parent
+    raw = rows.probabilities
+    versions: dict[str, Floats] = {RAW: raw}
+    if (beside / FILE).is_file():
+        weights = checksum(beside / _WEIGHTS) if (beside / _WEIGHTS).is_file() else None
+        versions[CALIBRATED] = read_calibration(beside / FILE, weights)(raw).astype(np.float64)
+    return SetProbabilities(negative_set, rows.labels, rows.pairs, rows.negative_weight, versions)
+
+
+def promoter_calibration_table(held: Sequence[SetProbabilities]) -> pd.DataFrame:
+    """A row for each negative set and kind of probabilities, with `calibration_metrics`."""
+    import pandas as pd
+
+    rows = []
+    for one in held:
+        for name, values in one.probabilities.items():
+            figures = calibration_metrics(
+                one.labels, values, groups=one.pairs, negative_weight=one.negative_weight
+            )._asdict()
+            rows.append(
+                {
+                    "negative_set": one.negative_set,
+                    "probabilities": name,
+                    "n": len(values),
+                    "positives": int(one.labels.sum()),
+                    **figures,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def promoter_calibration_figure(held: Sequence[SetProbabilities], table: pd.DataFrame, path: Path) -> None:
+    """Reliability curves; the legends give the expected calibration error of the `table` of calibrations.
+
+    The line is the rising curve of the least squares, points are bins with the 95 % interval of their share.
+    """
+    with panels(1, len(held), 4.1, 4.4) as (figure, axes):
+        for axis, one in zip(axes, held, strict=True):
+            axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
+            rows = table[table["negative_set"] == one.negative_set].set_index("probabilities")
+            for name in one.probabilities:
+                columns = ["ece_debiased", "ece_debiased_low", "ece_debiased_high"]
+                error = interval(*map(float, rows.loc[name, columns]))
+                _draw_reliability(axis, one, name, error)
+            axis.set(xlabel="probability", ylabel="share of promoters")
+            square_panel(axis, one.negative_set, f"n = {len(one.labels):,}")
+            axis.legend(loc="upper left", title="calibration error [95 % CI]", alignment="left")
+        save_figure(figure, path)
+
+
+def _draw_reliability(axis: Axes, one: SetProbabilities, name: str, error: str) -> None:
+    legend, color = STYLES[name]
+    values = one.probabilities[name]
+    curve = reliability(one.labels, values, negative_weight=one.negative_weight)
+    order, best = np.argsort(values, kind="stable"), rising_curve(one.labels, values, one.negative_weight)
+    axis.plot(values[order], best[order], color=color, linewidth=1.1, alpha=0.6)
+    spread = Z95 * curve.spread
+    low, high = np.minimum(spread, curve.share), np.minimum(spread, 1 - curve.share)
+    axis.errorbar(
+        curve.probability,
+        curve.share,
+        yerr=np.stack([low, high]),
+        fmt="o",
+        markersize=4,
+        elinewidth=1,
+        color=color,
+        label=f"{legend}\n{error}",
+    )
+
+
+def track_calibration_table(
+    predictions: TrackArray,
+    labels: TrackArray,
+    calibration: Calibration,
+    tracks: Sequence[Track],
+    threads: int = 1,
+) -> pd.DataFrame:
+    """A row a track: how it was calibrated, and the figures of its probabilities before and after.
+
+    Rows that were not measured in a track are left out of it.
+
+    Raises
+    ------
+    DataError
+        The calibration is of other tracks, a prediction isn't from 0 to 1, or as of `read_slice`.
+    """
+    import pandas as pd
+
+    names = tuple(track.name for track in tracks)
+    for column, (one, name) in enumerate(zip(calibration.tracks, names, strict=False)):
+        if one.track != name:
+            raise DataError(
+                f"{predictions.path}: column {column + 1} is track {name!r}, but that of the calibration is "
+                f"{one.track!r}"
+            )
+    if len(calibration.tracks) != len(names):
+        raise DataError(
+            f"{predictions.path}: has {len(names):,} tracks, the calibration {len(calibration.tracks):,}"
+        )
+
+    def evaluated(bounds: tuple[int, int]) -> list[dict[str, Any]]:
+        read = read_slice([predictions], labels, *bounds, names)
+        return [
+            _row(
+                predictions.path,
+                tracks[track],
+                calibration.tracks[track],
+                read.scores[0][row],
+                read.labels[row],
+            )
+            for row, track in enumerate(range(*bounds))
+        ]
+
+    slices = slice_bounds([predictions], labels, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        parts = progress(
+            pool.map(evaluated, slices), "judging probabilities", len(slices), "slices of tracks"
+        )
+        return pd.DataFrame([row for part in parts for row in part])
+
+
+def _row(
+    path: str, track: Track, one: CalibratedTrack, scores: NDArray[Any], labels: NDArray[np.int8]
+) -> dict[str, Any]:
+    measured = labels >= 0
+    y, p = labels[measured], scores[measured].astype(np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise DataError(f"{path}: track {track.name!r}: a prediction is not a probability from 0 to 1")
+    before, after = _metrics(y, p), _metrics(y, one.map(p))
+    row: dict[str, Any] = {
+        "track": track.name,
+        "group": track.group,
+        "positives": int(y.sum()),
+        "negatives": int(len(y) - y.sum()),
+        "method": "shared" if one.shared else one.map.method,
+        "share_positive": before.share_positive,
+    }
+    for name, figures in ((RAW, before), (CALIBRATED, after)):
+        row[f"mean_{name}"] = figures.mean_probability
+        row |= {f"{figure}_{name}": getattr(figures, figure) for figure in METRICS}
+    return row
+
+
+def _metrics(labels: NDArray[np.int8], probabilities: NDArray[np.float64]) -> CalibrationMetrics:
+    return calibration_metrics(labels, probabilities) if len(labels) else NO_ROWS
+
+
+def track_calibration_figure(table: pd.DataFrame, path: Path) -> None:
+    """Left: each track's mean probability and share of positives; right: its error before and after."""
+    with panels(1, 2, 4.6, 4.4) as (figure, (left, right)):
+        for name, (legend, color) in STYLES.items():
+            left.plot(
+                *_shown(table["share_positive"], table[f"mean_{name}"]), "o", color=color, markersize=4,
+                alpha=0.7, markeredgewidth=0, label=legend,
+            )  # fmt: skip
+        errors = (table[f"ece_{name}"] for name in (RAW, CALIBRATED))
+        right.plot(*_shown(*errors), "o", color=BLUE, markersize=4, alpha=0.7, markeredgewidth=0)
+        medians = [float(np.nanmedian(table[f"ece_{name}"])) for name in (RAW, CALIBRATED)]
+        right.set_title(f"error, median {medians[0]:.3f} → {medians[1]:.3f}")
+        left.set_title(f"{len(table):,} tracks")
+        left.set(xlabel="share of positives", ylabel="mean probability")
+        right.set(xlabel="as the model gives them", ylabel="calibrated")
+        left.legend(loc="upper left")
+        for axis in (left, right):
+            _logarithmic(axis)
+        save_figure(figure, path)
+
+
+def _shown(x: pd.Series[float], y: pd.Series[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    kept = x.notna() & y.notna()
+    return tuple(np.maximum(column[kept].to_numpy(np.float64), _SMALLEST) for column in (x, y))  # type: ignore[return-value]
+
+
+def _logarithmic(axis: Axes) -> None:
+    """Both axes from the smallest value to 1, with the diagonal."""
+    limits = (_SMALLEST * 0.8, 1.2)
+    axis.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
+    axis.plot(limits, limits, color=PALE, linewidth=1.2, zorder=1)
+    axis.set_box_aspect(1)
+
+
+def median_line(table: pd.DataFrame) -> str:
+    """What the page says of the figure, in a sentence."""
+    known = table[table["ece_raw"].notna()]
+    if known.empty:
+        return "No track has a measured row."
+    before, after = (float(known[f"ece_{name}"].median()) for name in (RAW, CALIBRATED))
+    better = int((known["ece_calibrated"] < known["ece_raw"]).sum())
+    text = f"The expected calibration error is smaller for {better:,} of {len(known):,} tracks; its median"
+    return f"{text} is {before:.3f} as the model gives its probabilities, and {after:.3f} calibrated."

@@ -1,0 +1,196 @@
+"""The report of a pretraining run: its loss, and its bits per base compared with those of baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.data.bits_per_base import (
+    BITS,
+    FIGURES,
+    MODEL,
+    MODELS,
+    ONE_AT_A_TIME,
+    UNIFORM,
+    of_split,
+    read_bits,
+)
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import write_table
+from bigbird_dna.reporting.style import BLUE, GREY, INK, PALE, interval, panels, save_figure
+from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves, loss_figure, read_training_log
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+HELD_OUT = "bits_per_base"  # the figure in the log
+_LABEL = "bits per base, held out (lower is better)"
+_HOUR = 3600.0
+_LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 0}
+
+Floats = NDArray[np.float64]
+
+
+def pretraining_report(model_dir: Path, bits: Path, output: Path) -> pd.DataFrame:
+    """Write `loss.svg`, `bits_per_base.svg`, `bits_per_base.tsv` and `held_out.svg` to a directory.
+
+    Parameters
+    ----------
+    model_dir
+        A pretrained model's directory: `training.jsonl` is read.
+    bits
+        The table of `evaluate pretraining`. The figure has its test contigs, or the validation ones where
+        there are no others; the curves over training are those of validation.
+
+    Returns
+    -------
+    The table.
+
+    Raises
+    ------
+    DataError
+        A file is missing, damaged or lacks a figure.
+    """
+    table = read_bits(bits)
+    run = read_training_log(model_dir / "training.jsonl")
+    with into_directory(output) as files:
+        write_table(files / "bits_per_base.tsv", table, BITS)
+        loss_figure({"pretraining": run}, files / "loss.svg")
+        bits_per_base_figure(of_split(table, "test"), files / "bits_per_base.svg")
+        held_out_figure(run, of_split(table, "valid"), files / "held_out.svg")
+    return table
+
+
+def bits_per_base_figure(table: pd.DataFrame, path: Path) -> None:
+    """A dot with its interval for each predictor of `language_model_table`, the best at the top.
+
+    Dots, not bars: what counts are differences of a hundredth, so that the axis doesn't begin at 0. Beside
+    each dot stand its figures, and what the model that sees as much has less (or more) with the paired
+    interval.
+    """
+    rows = table.sort_values("bits_per_base", kind="stable").reset_index(drop=True)
+    values = rows["bits_per_base"].to_numpy(dtype=float)
+    low, high = (rows[end].fillna(rows["bits_per_base"]).to_numpy(dtype=float) for end in ("low", "high"))
+    places = np.arange(len(rows))[::-1]
+    left, right = float(low.min()), float(max(high.max(), 2.0 * (UNIFORM in rows["predictor"].tolist())))
+    with panels(1, 1, 10.6, 1.3 + 0.36 * len(rows)) as (figure, axes):
+        axis = axes[0]
+        if UNIFORM in rows["predictor"].tolist():
+            axis.axvline(2.0, color=PALE, linewidth=1.2, zorder=1)
+        for place, name, ends in zip(
+            places, rows["predictor"], zip(low, values, high, strict=True), strict=True
+        ):
+            _dot(axis, place, ends, name in MODELS)
+        axis.set_yticks(places, rows["predictor"].tolist())
+        for tick, name in zip(axis.get_yticklabels(), rows["predictor"], strict=True):
+            if name in MODELS:
+                tick.set(color=BLUE, fontweight="bold")
+        _columns(axis, rows, places)
+        margin = 0.06 * max(right - left, 0.01)
+        axis.set(xlim=(left - margin, right + margin), ylim=(-0.6, len(rows) - 0.4))
+        axis.set_xlabel(f"{_LABEL}; the axis does not begin at 0")
+        axis.grid(visible=False, axis="y")
+        axis.tick_params(axis="y", length=0, labelsize=10)
+        save_figure(figure, path)
+
+
+def held_out_figure(run: TrainingCurves, table: pd.DataFrame, path: Path) -> None:
+    """The model's bits per base against steps, and against time where the log has it; others as lines.
+
+    Others are those that see what the model sees in training.
+
+    The curve is the log's. A diamond at its end is the figure of `table`, maybe of other hidden tokens.
+    """
+    curve = run.evaluation.get(HELD_OUT, LogCurve(np.zeros(0, np.int64), np.zeros(0)))
+    timed = curve.seconds is not None and len(curve.seconds) > 0
+    one_at_a_time = table["predictor"].str.endswith(ONE_AT_A_TIME)
+    others = table[~one_at_a_time & (table["predictor"] != MODEL)].sort_values("bits_per_base", kind="stable")
+    own = table.loc[table["predictor"] == MODEL, "bits_per_base"].to_numpy(dtype=float)
+    with panels(1, 1 + timed, 4.6 if timed else 7.4, 4.4, sharey=True) as (figure, axes):
+        _curve(axes[0], curve.steps.astype(float), curve.values, own)
+        axes[0].set(xlabel="optimiser step", ylabel=_LABEL)
+        if timed:
+            assert curve.seconds is not None
+            long = float(curve.seconds.max()) >= 2 * _HOUR
+            _curve(axes[1], curve.seconds / (_HOUR if long else 60.0), curve.values, own)
+            axes[1].set_xlabel(f"training time ({'hours' if long else 'minutes'})")
+        levels = others["bits_per_base"].to_numpy(dtype=float)
+        for axis in axes:
+            for level in levels:
+                axis.axhline(level, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+            axis.set_xlim(left=0)
+            axis.grid(visible=False)
+        bottom, top = axes[0].get_ylim()
+        gap = (top - bottom) * 0.045
+        labels = apart(levels, gap)
+        axes[0].set_ylim(min([bottom, *(labels - gap)]), max([top, *(labels + gap)]))
+        for name, level, place in zip(others["predictor"], levels, labels, strict=True):
+            axes[-1].annotate(
+                f"{name}  {level:.3f}", xy=(1, level), xytext=(1.06, place),
+                xycoords=("axes fraction", "data"), textcoords=("axes fraction", "data"),
+                fontsize=8, color=INK, va="center", annotation_clip=False,
+                arrowprops=_LEADER,
+            )  # fmt: skip
+        axes[0].legend(loc="upper right", frameon=True, facecolor="white", edgecolor="none", framealpha=1)
+        save_figure(figure, path)
+
+
+def apart(places: Floats, gap: float) -> Floats:
+    """Places for labels, (N,) ascending like `places`, at least `gap` apart and near where they belong.
+
+    Labels that are too close are spread evenly about their mean, groups that touch are joined.
+    """
+    groups: list[list[float]] = []  # number of labels, sum of their places less their steps in the group
+    for place in places.tolist():
+        groups.append([1, place])
+        while len(groups) > 1 and _top(groups[-2], gap) + gap > _bottom(groups[-1], gap):
+            count, total = groups.pop()
+            before = groups[-1][0]
+            groups[-1] = [before + count, groups[-1][1] + total]
+    found = [_bottom(group, gap) + gap * index for group in groups for index in range(int(group[0]))]
+    return np.array(found, dtype=np.float64)
+
+
+def _bottom(group: list[float], gap: float) -> float:
+    return group[1] / group[0] - gap * (group[0] - 1) / 2
+
+
+def _top(group: list[float], gap: float) -> float:
+    return group[1] / group[0] + gap * (group[0] - 1) / 2
+
+
+def _dot(axis: Axes, place: float, ends: tuple[float, float, float], is_model: bool) -> None:
+    low, value, high = ends
+    color = BLUE if is_model else GREY
+    axis.plot([low, high], [place, place], color=color, linewidth=2.2 if is_model else 1.6, zorder=2)
+    axis.plot([value], [place], "D" if is_model else "o", color=color, markersize=7, zorder=3)
+
+
+def _columns(axis: Axes, rows: pd.DataFrame, places: NDArray[np.int64]) -> None:
+    """The figures of each row, to the right of the panel."""
+
+    def write(column: int, place: float, text: str, **look: Any) -> None:
+        axis.annotate(
+            text, xy=(1, place), xycoords=("axes fraction", "data"), xytext=(10 + 132 * column, 0),
+            textcoords="offset points", fontsize=9, va="center", annotation_clip=False, **look,
+        )  # fmt: skip
+
+    write(0, len(rows) - 0.2, "bits per base [95 % CI]", color=GREY)
+    write(1, len(rows) - 0.2, "model minus it [95 % CI]", color=GREY)
+    figures = rows[[*FIGURES]].to_numpy(dtype=float).tolist()
+    for place, name, found in zip(places.tolist(), rows["predictor"], figures, strict=True):
+        own = {"color": BLUE, "fontweight": "bold"} if name in MODELS else {}
+        write(0, place, interval(*found[:3]), **own)
+        if not own:
+            write(1, place, interval(*found[3:]).replace("-", "−"))
+
+
+def _curve(axis: Axes, x: Floats, values: Floats, own: Floats) -> None:
+    axis.plot(x, values, color=BLUE, marker="o", markersize=4, markerfacecolor="white", label=MODEL, zorder=3)
+    if len(own) and len(x):
+        axis.plot(x[-1:], own, "D", color=BLUE, markersize=7, label=f"{MODEL}, in the table", zorder=4)

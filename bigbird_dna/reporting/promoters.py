@@ -1,0 +1,259 @@
+"""The report of promoter models: their metrics compared with those of baselines and of a control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from bigbird_dna.data.predictions import (
+    ALL,
+    CONTROL,
+    KMER,
+    MODEL,
+    NONCODING,
+    POSITION,
+    AlignedPredictions,
+    compare,
+    negative_set_of,
+)
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, text_columns, write_table
+from bigbird_dna.errors import UsageError
+from bigbird_dna.metrics.auroc import ENDS, UNDEFINED, auroc_difference
+from bigbird_dna.metrics.binary import THRESHOLD, binary_metrics
+from bigbird_dna.metrics.curves import Counts, Steps, precision_recall, thin_curve
+from bigbird_dna.reporting.calibration import (
+    PROMOTER_CALIBRATION,
+    promoter_calibration_figure,
+    promoter_calibration_table,
+    read_probabilities,
+)
+from bigbird_dna.reporting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALE,
+    VERMILLION,
+    interval,
+    panels,
+    save_figure,
+    square_panel,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+
+DIFFERENCES = {KMER: "auroc_minus_kmer", POSITION: "auroc_minus_position"}
+"""Baseline → the column of a predictor's AUROC minus the baseline's."""
+
+PROMOTERS = Schema(
+    [
+        *text_columns("negative_set", "stratum", "model"),
+        *count_columns("n", "positives"),
+        *estimate_columns("auroc", "auprc", "f1", "mcc", *DIFFERENCES.values()),
+        *text_columns("note"),
+    ],
+    key=["negative_set", "stratum", "model"],
+)
+
+# Of a curve: on either axis it is off by at most a 250th of a panel, which can't be seen.
+POINTS = 500
+
+
+def promoter_report(
+    sets: Mapping[str, Path],
+    output: Path,
+    *,
+    baselines: Mapping[str, Path] | None = None,
+    positions: Mapping[str, Path] | None = None,
+    control: Path | None = None,
+) -> pd.DataFrame:
+    """Compare predictions of promoter models on the test windows with those of their baselines.
+
+    Writes `promoters.tsv`, `roc.svg`, `precision_recall.svg` and `score_histograms.svg`, and of the models'
+    probabilities `calibration.tsv` and `calibration.svg`, to the directory `output`.
+
+    Parameters
+    ----------
+    sets
+        Negative set → the model's predictions (Parquet); where `calibration.json` lies beside them, as in
+        a model directory, calibrated probabilities are evaluated too.
+    baselines
+        Negative set → the k-mer baseline's predictions, for any of `sets`.
+    positions
+        Negative set → the predictions of the baseline `position`, for any of `sets`.
+    control
+        Predictions of a model that was trained on shuffled labels, for one of `sets`.
+
+    Returns
+    -------
+    The table of `promoter_table`.
+
+    Raises
+    ------
+    UsageError
+        A baseline or the control is for a negative set that is not one of `sets`.
+    DataError
+        A file isn't as `read_predictions` needs it, or files differ in their windows.
+    ModelError
+        A calibration is damaged, or of other weights.
+    """
+    comparisons = _comparisons(sets, {KMER: baselines or {}, POSITION: positions or {}}, control)
+    table = promoter_table(comparisons)
+    with into_directory(output) as files:
+        write_table(files / "promoters.tsv", table, PROMOTERS)
+        roc_figure(comparisons, table, files / "roc.svg")
+        precision_recall_figure(comparisons, table, files / "precision_recall.svg")
+        histogram_figure(comparisons, files / "score_histograms.svg")
+        held = [read_probabilities(name, path) for name, path in sets.items()]
+        calibration = promoter_calibration_table(held)
+        write_table(files / "calibration.tsv", calibration, PROMOTER_CALIBRATION)
+        promoter_calibration_figure(held, calibration, files / "calibration.svg")
+    return table
+
+
+def promoter_table(comparisons: Sequence[AlignedPredictions], seed: int = 0) -> pd.DataFrame:
+    """One row for each negative set, stratum and predictor: `binary_metrics`, and AUROC minus the baselines'.
+
+    Where it is known how much of the windows is coding, the rows of all windows of a negative set are
+    followed by those of its noncoding stratum (`AlignedPredictions.noncoding`). Pairs are resampled together.
+    Figures that are not defined are empty; `note` says why.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for comparison in comparisons:
+        rows += _table_rows(comparison, ALL, seed)
+        noncoding = comparison.noncoding()
+        if noncoding is not None:
+            rows += _table_rows(noncoding, NONCODING, seed)
+    return pd.DataFrame(rows)
+
+
+def _table_rows(comparison: AlignedPredictions, stratum: str, seed: int) -> Iterator[dict[str, Any]]:
+    """A row for each predictor."""
+    for name, scores in comparison.scores.items():
+        metrics = binary_metrics(comparison.labels, scores, seed, groups=comparison.pairs)
+        figures = metrics._asdict()
+        note = figures.pop("note")
+        for baseline, column in DIFFERENCES.items():
+            lead = UNDEFINED
+            if baseline in comparison.scores and name != baseline:
+                lead = auroc_difference(comparison.labels, scores, comparison.scores[baseline])
+            figures |= lead.columns(column)
+        named = {"negative_set": comparison.negative_set, "stratum": stratum, "model": name}
+        yield {**named, **figures, "note": note}
+
+
+def _comparisons(
+    sets: Mapping[str, Path], baselines: Mapping[str, Mapping[str, Path]], control: Path | None
+) -> list[AlignedPredictions]:
+    """The predictors of each set; `baselines` are negative set → predictions, by the baseline's name."""
+    for baseline, what in ((KMER, "baseline"), (POSITION, POSITION)):
+        for name in baselines[baseline]:
+            if name not in sets:
+                raise UsageError(f"{what} {name!r}: there is no set {name!r}")
+    control_set = negative_set_of(control) if control is not None else None
+    if control_set is not None and control_set not in sets:
+        raise UsageError(f"control {control}: there is no set {control_set!r}")
+    comparisons = []
+    for name, path in sets.items():
+        files = {MODEL: path}
+        files |= {baseline: given[name] for baseline, given in baselines.items() if name in given}
+        if control is not None and name == control_set:
+            files[CONTROL] = control
+        comparisons.append(compare(name, files))
+    return comparisons
+
+
+class _PlotStyle(NamedTuple):
+    label: str
+    color: str
+    dashes: str | tuple[int, tuple[int, ...]]
+
+
+STYLES = {
+    MODEL: _PlotStyle("model", BLUE, "-"),
+    KMER: _PlotStyle("k-mer regression", VERMILLION, (0, (5, 2))),
+    POSITION: _PlotStyle("position regression", GREEN, (0, (6, 2, 1, 2))),
+    CONTROL: _PlotStyle("shuffled labels", GREY, (0, (1, 1))),
+}
+
+
+def roc_figure(comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, path: Path) -> None:
+    """ROC curves; the legends give AUROC [95 % interval] from `promoter_table`'s `table`."""
+    with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
+        for axis, comparison in zip(axes, comparisons, strict=True):
+            axis.plot([0, 1], [0, 1], color=PALE, linewidth=1.2, zorder=1)
+            for curve, look in _curves(comparison, table, "auroc"):
+                axis.plot(*(curve.T / curve[-1][:, None]), **look)
+            axis.set(xlabel="false positive rate", ylabel="true positive rate")
+            _finish(axis, comparison, "lower right", "AUROC [95 % CI]")
+        save_figure(figure, path)
+
+
+def precision_recall_figure(
+    comparisons: Sequence[AlignedPredictions], table: pd.DataFrame, path: Path
+) -> None:
+    """Precision–recall curves; the level line is the share of positives, where chance stands."""
+    with panels(1, len(comparisons), 4.1, 4.4) as (figure, axes):
+        for axis, comparison in zip(axes, comparisons, strict=True):
+            axis.axhline(comparison.labels.mean(), color=PALE, linewidth=1.2, zorder=1)
+            for curve, look in _curves(comparison, table, "auprc"):
+                axis.step(*precision_recall(curve), where="pre", **look)
+            axis.set(xlabel="recall", ylabel="precision")
+            _finish(axis, comparison, "lower left", "AUPRC [95 % CI]")
+        save_figure(figure, path)
+
+
+def histogram_figure(comparisons: Sequence[AlignedPredictions], path: Path) -> None:
+    """How the model's probabilities spread over promoters and negatives; the line is the threshold."""
+    edges = np.linspace(0, 1, 41)
+    with panels(1, len(comparisons), 4.1, 3.4) as (figure, axes):
+        for axis, comparison in zip(axes, comparisons, strict=True):
+            scores = comparison.scores[MODEL]
+            for label, name, color in ((0, "negatives", ORANGE), (1, "promoters", BLUE)):
+                chosen = scores[comparison.labels == label]
+                counts = np.histogram(chosen, edges)[0]
+                legend = f"{name} ({len(chosen):,})"
+                axis.stairs(counts, edges, color=color, alpha=0.35, fill=True, label=legend)
+                axis.stairs(counts, edges, color=color, linewidth=1.4)
+            axis.axvline(THRESHOLD, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+            axis.set(xlabel="model's probability", ylabel="windows", xlim=(0, 1))
+            axis.set_title(f"{comparison.negative_set} negatives")
+            axis.margins(y=0.3)
+            axis.legend(loc="upper center", ncols=2, columnspacing=1.2)
+        save_figure(figure, path)
+
+
+def _curves(
+    comparison: AlignedPredictions, table: pd.DataFrame, area: str
+) -> Iterator[tuple[Counts, dict[str, Any]]]:
+    """Corners and looks of the predictors, in the order of `STYLES`; none where a class is missing."""
+    chosen = (table["negative_set"] == comparison.negative_set) & (table["stratum"] == ALL)
+    rows = table[chosen].set_index("model")
+    for name, look in STYLES.items():
+        scores = comparison.scores.get(name)
+        steps = None if scores is None else Steps.of_rows(comparison.labels, scores)
+        if steps:
+            found = map(float, rows.loc[name, [f"{area}{end}" for end in ENDS]])
+            label = f"{look.label}\n{interval(*found)}"
+            yield thin_curve(steps, POINTS), {"color": look.color, "linestyle": look.dashes, "label": label}
+
+
+def _finish(
+    axis: Axes, comparison: AlignedPredictions, place: Literal["lower left", "lower right"], title: str
+) -> None:
+    """Make the panel square, and say how many rows and, at `place`, which curves are in it."""
+    positives, n = int(comparison.labels.sum()), len(comparison.labels)
+    square_panel(axis, comparison.negative_set, f"n = {positives:,} + {n - positives:,}")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc=place, title=title, alignment="left")
+    else:
+        axis.text(0.5, 0.5, "one class only", ha="center", color=GREY, transform=axis.transAxes)

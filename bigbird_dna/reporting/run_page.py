@@ -1,0 +1,349 @@
+"""The page of a run: one HTML file with its figures and tables, which needs no network and no script."""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from bigbird_dna.config import Config
+from bigbird_dna.disk.atomic import atomic_path, reading
+from bigbird_dna.disk.tables import Schema, metric_columns, read_table, read_text_table
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.metrics.auroc import ENDS
+from bigbird_dna.reporting.track_page import page_environment, resource
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+# Where a run's files are says nothing of the run.
+_LOCATION_KEYS = {"results", "local_data"}
+
+_LOW, _HIGH = ENDS[1:]
+_MOST = 5_000  # rows; a page of more would be slow
+
+_SECONDS, _MEGABYTES, _CPU = "s", "max_rss", "cpu_time"
+
+
+class _ShownItem(NamedTuple):
+    item: ReportItem
+    caption: Markup
+    image: str = ""
+    table: ShownTable | None = None
+    link: str = ""
+    link_text: str = ""
+    paragraphs: tuple[str, ...] = ()
+
+
+class _ReportSection(NamedTuple):
+    title: str
+    id: str
+    items: list[_ShownItem]
+
+
+def run_report(
+    config: Config, paths: Sequence[Path], output: Path, *, benchmarks: Sequence[Path] = ()
+) -> None:
+    """Write the page of a run, whole or not at all.
+
+    Parameters
+    ----------
+    config
+        Of the run; stated on the page.
+    paths
+        Tables and figures of the run's reports, known by their names (`PARTS`). The page of the tracks gets a
+        link.
+    output
+        The HTML file.
+    benchmarks
+        Snakemake's tables of what each step took.
+
+    Raises
+    ------
+    UsageError
+        The page has no place for a file.
+    DataError
+        A file is missing or damaged.
+    """
+    from markupsafe import Markup
+
+    found = items_by_name(paths)
+    parts = [
+        _ReportSection(
+            title,
+            title.lower().replace(" ", "-"),
+            [_shown_item(item, found[item.name], output) for item in items],
+        )
+        for title, whole in PARTS.items()
+        if (items := [item for item in whole if item.name in found])
+    ]
+    steps, total = steps_table(benchmarks)
+    template = resource("run_page.html")
+    environment = page_environment()
+    values = config.model_dump(mode="json", exclude=_LOCATION_KEYS)
+    subject = config.genome.title if config.has_genome else "Sequences"
+    text = environment.from_string(template).render(
+        title=f"{subject}: a DNA language model and what it learnt",
+        about=_about(config),
+        style=Markup(resource("page.css") + resource("run_page.css")),
+        parts=parts,
+        steps=steps,
+        total=total,
+        version=version("bigbird-dna"),
+        configuration=yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100),
+    )
+    with atomic_path(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _shown_item(item: ReportItem, path: Path, output: Path) -> _ShownItem:
+    caption = _markup(item.text)
+    if path.suffix == PAGE:
+        # Beside the output, so that both can be moved together.
+        link = os.path.relpath(path, output.parent)
+        return _ShownItem(item, caption, link=Path(link).as_posix(), link_text=item.title)
+    if path.suffix == FIGURE:
+        with reading(path, "can't be read"):
+            data = base64.b64encode(path.read_bytes()).decode()
+        # An image, not a part of the page: what an SVG of a stranger holds can't run.
+        return _ShownItem(item, caption, image=f"data:image/svg+xml;base64,{data}")
+    if path.suffix == TEXT:
+        with reading(path, "not readable", UnicodeDecodeError):
+            lines = path.read_text(encoding="utf-8").splitlines()
+        return _ShownItem(item, caption, paragraphs=tuple(filter(None, map(str.strip, lines))))
+    return _ShownItem(item, caption, table=shown_table(path))
+
+
+def _markup(text: str) -> Markup:
+    """A caption as HTML: its literals are all that reStructuredText has for them."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"``(.+?)``", r"<code>\1</code>", str(escape(text))))
+
+
+def _about(config: Config) -> list[str]:
+    """What was trained on what, and what was held out, in sentences."""
+    genome, data = config.genome, config.chromatin.data
+    purposes = ["to tell promoters from other sequence"] * config.has_promoters
+    purposes += ["to predict chromatin tracks"] * config.has_chromatin
+    trained = "pretrained and fine-tuned" if config.has_pretraining else "trained"
+    data_name = genome.title if config.has_genome else "sequences"
+    sentences = [
+        f"A DNA language model with block-sparse (BigBird) attention was {trained} on {data_name} "
+        f"{' and '.join(purposes)}."
+    ]
+    for split, purpose in (("valid", "validation"), ("test", "the test")):
+        regions = getattr(data, f"{split}_regions") if config.has_chromatin else ()
+        held_out = [*getattr(genome, split), *regions]
+        if held_out:
+            sentences.append(f"Held out for {purpose}: {', '.join(held_out)}.")
+    return sentences
+
+
+class ReportItem(NamedTuple):
+    """A file that the page shows, known by its name."""
+
+    name: str
+    title: str
+    caption: str = ""  # of `captions/`
+    folded: bool = False
+
+    @property
+    def text(self) -> str:
+        """The caption: reStructuredText, of which it has nothing but literals."""
+        source = files("bigbird_dna.reporting").joinpath("captions", f"{self.caption}.rst")
+        return source.read_text(encoding="utf-8").strip() if self.caption else ""
+
+
+PARTS: dict[str, tuple[ReportItem, ...]] = {
+    "Summary": (ReportItem("summary.tsv", "", "summary"),),
+    "Pretraining": (
+        ReportItem("bits_per_base.svg", "Bits per base", "bits_per_base"),
+        ReportItem("bits_per_base.tsv", "Bits per base, table"),
+        ReportItem("held_out.svg", "Bits per base over training", "held_out"),
+        ReportItem("loss.svg", "Loss of pretraining", "loss"),
+    ),
+    "Promoters": (
+        ReportItem("roc.svg", "ROC", "roc"),
+        ReportItem("precision_recall.svg", "Precision and recall", "precision_recall"),
+        ReportItem("score_histograms.svg", "Scores", "score_histograms"),
+        ReportItem("calibration.svg", "Whether probabilities hold", "calibration"),
+        ReportItem("calibration.tsv", "Calibration, table", folded=True),
+        ReportItem("promoters.tsv", "All measures", "promoters"),
+        ReportItem("similarity.svg", "By similarity to the training", "similarity"),
+        ReportItem("similarity.tsv", "By similarity, table", folded=True),
+        ReportItem("finetuning_loss.svg", "Loss of fine-tuning", "finetuning_loss"),
+        ReportItem("score_track.svg", "Scores along a contig", "score_track"),
+    ),
+    "Chromatin": (
+        ReportItem("groups.tsv", "Groups", "tracks"),
+        ReportItem("track_calibration.svg", "Whether probabilities hold", "track_calibration"),
+        ReportItem("track_calibration.tsv", "Calibration of every track", folded=True),
+        ReportItem("tracks.tsv", "Every track", folded=True),
+        ReportItem("report.html", "The page of the tracks"),
+        ReportItem("bin_similarity.tsv", "By similarity to the training", "bin_similarity"),
+    ),
+    "Variants": (
+        ReportItem("variants.svg", "Effects", "variants"),
+        ReportItem("variants.tsv", "By subset", folded=True),
+    ),
+    "What pretraining buys": (
+        ReportItem("study.txt", "", "study_words"),
+        ReportItem("study.svg", "AUROC and the number of examples", "study"),
+        ReportItem("study_steps.svg", "AUROC while fine-tuning", "study_steps"),
+        ReportItem("study.tsv", "All starts", "study_table"),
+        ReportItem("probes.svg", "What the layers know", "probes"),
+        ReportItem("probes.tsv", "Probes, table", folded=True),
+    ),
+    "Model": (ReportItem("attention.svg", "Attention pattern", "attention"),),
+}
+"""The page's parts; one without a file is left out."""
+
+
+TABLE, FIGURE, PAGE, TEXT = ".tsv", ".svg", ".html", ".txt"
+
+
+def items_by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """The files by the names that the page knows.
+
+    Raises
+    ------
+    UsageError
+        The page doesn't know a name, or two files have it.
+    """
+    known = [item.name for items in PARTS.values() for item in items]
+    found: dict[str, Path] = {}
+    for path in paths:
+        if path.name not in known:
+            raise UsageError(f"{path}: the page of a run has no place for it; it shows {', '.join(known)}")
+        if path.name in found:
+            raise UsageError(f"{path}: {found[path.name]} has that name too")
+        found[path.name] = path
+    return found
+
+
+class ShownTable(NamedTuple):
+    """Headings, whether each column holds numbers, and the cells as text."""
+
+    headings: list[str]
+    numeric: list[bool]
+    rows: list[list[str]]
+    left_out: int  # rows beyond the first 5,000
+
+
+def shown_table(path: Path) -> ShownTable:
+    """Read a table; `x`, `x_low` and `x_high` become one column, and columns without a cell none.
+
+    Raises
+    ------
+    DataError
+        The file can't be read, or isn't a table.
+    """
+    table = read_text_table(path)
+    names = [str(name) for name in table.columns]
+    if not names:
+        raise DataError(f"{path}: has no column")
+    cells = {name: [str(cell) for cell in table[name].tolist()] for name in names}
+    headings, numeric, columns = [], [], []
+    for name in names:
+        base = name.removesuffix(_LOW).removesuffix(_HIGH)
+        if (base != name and base in cells) or not any(cells[name]):
+            continue
+        column = [_short(cell) for cell in cells[name]]
+        if name + _LOW in cells and name + _HIGH in cells:
+            ends = zip(column, cells[name + _LOW], cells[name + _HIGH], strict=True)
+            column = [_interval(*three) for three in ends]
+        elif name == "value" and {"low", "high"} <= cells.keys():
+            column = [_interval(*three) for three in zip(column, cells["low"], cells["high"], strict=True)]
+        elif name in ("low", "high") and "value" in cells:
+            continue
+        headings.append(name.replace("_", " "))
+        numeric.append(all(_is_number(cell) for cell in cells[name] if cell))
+        columns.append(column)
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return ShownTable(headings, numeric, rows[:_MOST], max(0, len(rows) - _MOST))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _short(cell: str) -> str:
+    """Four digits of a fraction, commas in a whole number, other text as it is."""
+    if not _is_number(cell):
+        return cell
+    value = float(cell)
+    if value.is_integer() and "." not in cell and "e" not in cell.lower():
+        return f"{int(value):,}"
+    return f"{value:.4f}".replace("-", "−") if 1e-3 <= abs(value) < 1e6 else f"{value:.3g}".replace("-", "−")
+
+
+def _interval(value: str, low: str, high: str) -> str:
+    return f"{value} [{_short(low)}, {_short(high)}]" if value and low and high else value
+
+
+def steps_table(paths: Sequence[Path]) -> tuple[ShownTable | None, str]:
+    """Step, time, CPU time and peak memory, the longest first, and the sum of times; without files None.
+
+    A cell that Snakemake couldn't measure, as of a step that was over at once, is empty.
+
+    Raises
+    ------
+    DataError
+        A file isn't such a table.
+    """
+    found: list[tuple[str, float | None, float | None, float | None]] = []
+    for path in paths:
+        last = read_table(path, Schema(metric_columns(_SECONDS, _MEGABYTES, _CPU))).iloc[-1:]
+        for row in last.to_dict("records"):
+            seconds, cpu, memory = (_known(row[name]) for name in (_SECONDS, _CPU, _MEGABYTES))
+            found.append((path.stem, seconds, cpu, memory))
+    if not found:
+        return None, ""
+    found.sort(key=lambda step: (-(step[1] or 0.0), step[0]))
+    rows = [
+        [name, clock(seconds), clock(cpu), "" if memory is None else f"{memory:,.0f}"]
+        for name, seconds, cpu, memory in found
+    ]
+    headings = ["step", "time, h:m:s", "CPU time, h:m:s", "peak memory, MB"]
+    total = sum(seconds or 0.0 for _, seconds, _, _ in found)
+    return ShownTable(headings, [False, True, True, True], rows, 0), clock(total)
+
+
+def processor_seconds(path: Path) -> float | None:
+    """CPU time of a step by its benchmark file; None where there is no file, or it wasn't measured.
+
+    Raises
+    ------
+    DataError
+        The file isn't such a table.
+    """
+    if not path.is_file():
+        return None
+    cells = read_table(path, Schema(metric_columns(_CPU)))[_CPU].tolist()
+    return _known(cells[-1]) if cells else None
+
+
+def clock(seconds: float | None) -> str:
+    """Seconds as h:mm:ss; nothing where they weren't measured."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,382 @@
+"""The report of generated samples, compared with the held-out genome, with real sequence and Markov chains.
+
+Codes are A 0, C 1, G 2, T 3, N 4; runs with an N are not counted. Strands are as they are in the files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.checks import check_at_least_one
+from bigbird_dna.disk.atomic import write_json
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.tables import Schema, count_columns, metric_columns, text_columns, write_table
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.fasta import stream_fasta
+from bigbird_dna.genome.reference import Reference
+from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes
+from bigbird_dna.genome.variants import find_contigs
+from bigbird_dna.reporting.language_model import apart
+from bigbird_dna.reporting.style import BLUE, GREEN, GREY, panels, save_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+DIVERGENCES = Schema(
+    [*text_columns("sequence"), *count_columns("k"), *metric_columns("divergence", "low", "high")],
+    key=["sequence", "k"],
+)
+CONTENTS = Schema(
+    [*text_columns("sequence"), *count_columns("bases"), *metric_columns("gc", "gc_deviation")],
+    key=["sequence"],
+)
+
+LONGEST = 10
+"""Most k: 4 ** k counts are held for everything that is compared."""
+
+SAMPLES, REAL, CHAIN = "samples", "held-out sequence", "Markov chain of order"
+DRAWS = 20
+"""Times that sequence is drawn from the held-out contigs."""
+_INTERVAL = (2.5, 97.5)  # percentiles over draws
+
+GC_WINDOW = 200
+"""bp that GC is looked at in."""
+_SLICE = 1 << 22  # bases counted at a time
+
+Codes = NDArray[np.uint8]
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+ORDERS = range(6)
+LENGTH = 1000
+"""bp of a chain; more sequence is several, the last of them shorter."""
+_UNSEEN = 0.5  # added to every count
+
+_LEAST = 1e-7  # bits; what is less is drawn there
+
+
+def report_samples(
+    samples: Path,
+    reference: Path,
+    contigs: Sequence[str],
+    output: Path,
+    *,
+    exclude: Sequence[str] = (),
+    longest: int = 6,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Write `samples.tsv`, `gc.tsv`, `samples.json` and `samples.svg` to a directory; returns the third.
+
+    Samples (FASTA, as `generate` writes it) are compared with contigs of an indexed reference, by any names
+    that are known for them; Markov chains learn from all others but those of `exclude`. k goes from 1 to
+    `longest`; a `UsageError` if that is out of its range, or there is no contig. A `DataError` says which
+    file can't be used, or that there is too little known sequence to compare, or to learn from.
+    """
+    check_at_least_one({"longest": longest})
+    if longest > LONGEST:
+        raise UsageError(f"longest {longest}: must be at most {LONGEST}")
+    if not contigs:
+        raise UsageError("there is no contig to compare with")
+    written = _samples(samples)
+    held_out, counts = _genome(reference, contigs, exclude)
+    source = f"{reference}: {', '.join(contigs)}"
+    for name, own in ((f"{samples}", written), (source, held_out)):
+        _check_known(name, own, longest)
+    compared = compare_samples(written, held_out, counts, longest, seed)
+    for k, found in compared.divergences[REAL].items():
+        if math.isnan(found.mean):
+            raise DataError(
+                f"{source}: no stretch that was drawn has a run of {k} known bases: too many are unknown, or "
+                "the samples too short"
+            )
+    figures = _figures(compared, contigs)
+    with into_directory(output) as files:
+        write_table(files / "samples.tsv", _divergences(compared), DIVERGENCES)
+        write_table(files / "gc.tsv", _contents(compared), CONTENTS)
+        write_json(files / "samples.json", figures)
+        samples_figure(compared, files / "samples.svg")
+    return figures
+
+
+def _check_known(source: str, sequences: Sequence[Codes], longest: int) -> None:
+    """`DataError` where there is no GC of stretches, or there are no runs of `longest` known bases."""
+    if not len(gc_of_windows(sequences)):
+        raise DataError(f"{source}: every stretch of {GC_WINDOW} bp has an N: there is no GC to compare")
+    found = next(k for k in range(longest, 0, -1) if spectrum(sequences, k).any())
+    if found < longest:
+        raise DataError(f"{source}: has no run of {longest} known bases: longest must be at most {found}")
+
+
+def _samples(path: Path) -> list[Codes]:
+    parts: dict[str, list[Codes]] = {}
+    for chunk in stream_fasta(path):
+        parts.setdefault(chunk.contig, []).append(base_codes(chunk.sequence))
+    return [np.concatenate(own) for own in parts.values()]
+
+
+def _genome(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tuple[list[Codes], Counts]:
+    """The held-out contigs, and how often runs of six bases are in those that may be learnt from."""
+    with Reference(path) as reference:
+        wanted, left_out = (find_contigs(names, reference) for names in (contigs, exclude))
+        others = [name for name in reference.contigs if name not in {*wanted, *left_out}]
+        learnt = (_codes(reference, name) for name in others)
+        counts = spectrum(learnt, ORDERS[-1] + 1)
+        if not counts.any():
+            raise DataError(
+                f"{path}: has no contig of {len(ORDERS)} bp or more that is neither compared with nor "
+                "excluded: Markov chains have nothing to learn from"
+            )
+        return [_codes(reference, name) for name in wanted], counts
+
+
+def _codes(reference: Reference, contig: str) -> Codes:
+    return base_codes(reference.fetch(Interval(contig, 0, reference.contigs[contig])))
+
+
+def _divergences(compared: SamplesComparison) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = [(name, k, *found) for name, by_k in compared.divergences.items() for k, found in by_k.items()]
+    return pd.DataFrame(rows, columns=DIVERGENCES.names)
+
+
+def _contents(compared: SamplesComparison) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = [(name, own.bases, own.gc, float(own.windows.std())) for name, own in compared.contents.items()]
+    return pd.DataFrame(rows, columns=CONTENTS.names)
+
+
+def _figures(compared: SamplesComparison, contigs: Sequence[str]) -> dict[str, Any]:
+    """What a program wants to know of samples: their divergences beside real sequence's, and GC."""
+    return {
+        "contigs": [*contigs],
+        "gc_window": GC_WINDOW,
+        "divergences": {
+            name: {str(k): found._asdict() for k, found in by_k.items()}
+            for name, by_k in compared.divergences.items()
+        },
+        **{
+            key: {"bases": own.bases, "gc": own.gc, "gc_deviation": float(own.windows.std())}
+            for key, own in (("samples", compared.contents[SAMPLES]), ("held_out", compared.contents[REAL]))
+        },
+    }
+
+
+class Divergence(NamedTuple):
+    """Of a spectrum from the held-out one, bits: the mean over draws, and where 95 % of them lie."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: Sequence[float]) -> Divergence:
+        """Of draws, NaN where there was nothing to compare: these don't count. NaN if there is no other."""
+        values = [one for one in draws if not math.isnan(one)]
+        if not values:
+            return cls(math.nan, math.nan, math.nan)
+        return cls(float(np.mean(values)), *np.percentile(values, _INTERVAL))
+
+
+class Content(NamedTuple):
+    """How much sequence there is, and its GC."""
+
+    bases: int
+    gc: float
+    windows: Floats  # GC of stretches
+
+    @classmethod
+    def of(cls, sequences: Sequence[Codes]) -> Content:
+        """Of some sequences."""
+        return cls(sum(map(len, sequences)), gc(sequences), gc_of_windows(sequences))
+
+
+class SamplesComparison(NamedTuple):
+    """What was found, by what is compared."""
+
+    divergences: Mapping[str, Mapping[int, Divergence]]  # by k
+    contents: Mapping[str, Content]
+
+
+def compare_samples(
+    samples: Sequence[Codes], held_out: Sequence[Codes], counts: Counts, longest: int, seed: int
+) -> SamplesComparison:
+    """Compare samples with held-out contigs.
+
+    In each of `DRAWS` draws, stretches of the samples' lengths are taken out of the contigs, at even
+    distances on average; what is left of them is what samples, chains and those stretches themselves are
+    compared with. A draw in which these, or what is left, have no known run of k bases says nothing of k; NaN
+    is a divergence of which no draw says anything. k goes from 1 to `longest`; `counts` are of runs of 6
+    bases in the sequence that chains learn from. Samples of more than half of the contigs are a `DataError`.
+    """
+    rng = np.random.default_rng(seed)
+    lengths = [len(one) for one in samples]
+    whole = sum(map(len, held_out))
+    if 2 * sum(lengths) > whole:
+        raise DataError(
+            f"the samples have {sum(lengths):,} bp, the contigs {whole:,}: samples may be half of that at "
+            "most, as they are compared with as much real sequence"
+        )
+    sizes = range(1, longest + 1)
+    given: dict[str, Sequence[Codes]] = {SAMPLES: samples}
+    of_order = shortened_counts(counts, ORDERS[-1] + 1)
+    for order in ORDERS:
+        given[f"{CHAIN} {order}"] = chain_samples(of_order[order], order, sum(lengths), rng)
+    spectra = {(name, k): spectrum(own, k) for name, own in given.items() for k in sizes}
+    total = {k: spectrum(held_out, k) for k in sizes}
+    found: dict[str, dict[int, list[float]]] = {
+        name: {k: [] for k in sizes} for name in (SAMPLES, REAL, *given)
+    }
+    for _ in range(DRAWS):
+        drawn = _segments(held_out, lengths, rng)
+        for k in sizes:
+            own = spectrum(drawn, k)
+            rest = total[k] - own
+            found[REAL][k].append(divergence(own, rest))
+            for name in given:
+                found[name][k].append(divergence(spectra[name, k], rest))
+    divergences = {name: {k: Divergence.of(values) for k, values in by.items()} for name, by in found.items()}
+    contents = {SAMPLES: Content.of(samples), REAL: Content.of(held_out)}
+    contents |= {name: Content.of(own) for name, own in given.items() if name != SAMPLES}
+    return SamplesComparison(divergences, contents)
+
+
+def _segments(contigs: Sequence[Codes], lengths: Sequence[int], rng: np.random.Generator) -> list[Codes]:
+    """Stretches of these lengths, no two of which share a base; one may be cut by a contig's end."""
+    ends = np.cumsum([len(codes) for codes in contigs])
+    order = rng.permutation(len(lengths))
+    free = int(ends[-1]) - sum(lengths)
+    gaps = np.sort(rng.integers(0, free + 1, len(lengths)))
+    found, taken = [], 0
+    for gap, number in zip(gaps.tolist(), order.tolist(), strict=True):
+        start, stop = gap + taken, gap + taken + lengths[number]
+        taken += lengths[number]
+        for codes, end in zip(contigs, ends.tolist(), strict=True):
+            first = end - len(codes)
+            if start < end and stop > first:
+                found.append(codes[max(start - first, 0) : stop - first])
+    return found
+
+
+def spectrum(sequences: Iterable[Codes], k: int) -> Counts:
+    """Counts (4 ** k,) of the runs of k bases of sequences, a run as a number in base 4."""
+    counts = np.zeros(4**k, np.int64)
+    for codes in sequences:
+        for start in range(0, len(codes) - k + 1, _SLICE):
+            counts += np.bincount(_runs(codes[start : start + _SLICE + k - 1], k), minlength=4**k)
+    return counts
+
+
+def divergence(one: Counts, other: Counts) -> float:
+    """The Jensen-Shannon divergence of two spectra, in bits: 0 for the same shares, 1 for none in common.
+
+    NaN where one of them has no run, and so no shares.
+    """
+    if not one.any() or not other.any():
+        return math.nan
+    p, q = one / one.sum(), other / other.sum()
+    middle = (p + q) / 2
+    return max(0.0, float(_relative(p, middle) + _relative(q, middle)) / 2)
+
+
+def gc_of_windows(sequences: Sequence[Codes]) -> Floats:
+    """G and C's share in each stretch of `GC_WINDOW` bp without N; of a shorter sequence in all of it."""
+    shares: list[Floats] = [np.zeros(0)]
+    for codes in sequences:
+        width = min(GC_WINDOW, len(codes))
+        whole = codes[: len(codes) // width * width].reshape(-1, width)
+        known = whole[(whole != UNKNOWN).all(1)]
+        shares.append(((known == 1) | (known == 2)).mean(1))
+    return np.concatenate(shares)
+
+
+def gc(sequences: Sequence[Codes]) -> float:
+    """The share of G and C among all known bases."""
+    counts = spectrum(sequences, 1)
+    return float((counts[1] + counts[2]) / max(counts.sum(), 1))
+
+
+def _runs(codes: Codes, k: int) -> NDArray[np.int64]:
+    count = len(codes) - k + 1
+    runs = np.zeros(count, np.int64)
+    known = np.ones(count, bool)
+    for place in range(k):
+        part = codes[place : place + count]
+        runs = 4 * runs + part
+        known &= part != UNKNOWN
+    return runs[known]
+
+
+def _relative(p: Floats, q: Floats) -> float:
+    there = p > 0
+    return float((p[there] * np.log2(p[there] / q[there])).sum())
+
+
+def chain_samples(counts: Counts, order: int, bases: int, rng: np.random.Generator) -> list[Codes]:
+    """`bases` bp of a chain of an order, by counts (4 ** (order + 1),) of runs of one base more."""
+    chances = counts.reshape(-1, 4) + _UNSEEN
+    states = chances.sum(1) / chances.sum()
+    limits = (chances / chances.sum(1, keepdims=True)).cumsum(1)[:, :3]
+    number = -(-bases // LENGTH)
+    state = rng.choice(len(states), number, p=states)
+    codes = np.empty((number, LENGTH), np.uint8)
+    for place in range(LENGTH):
+        found = (rng.random(number)[:, None] > limits[state]).sum(1)
+        codes[:, place] = found
+        state = (4 * state + found) % len(states)
+    return [row[: bases - start] for start, row in zip(range(0, bases, LENGTH), codes, strict=True)]
+
+
+def shortened_counts(counts: Counts, longest: int) -> Sequence[Counts]:
+    """Counts of runs of 1 to `longest` bases, from those of the longest: of each the first bases."""
+    found = [counts]
+    for _ in range(longest - 1):
+        found.append(found[-1].reshape(-1, 4).sum(1))
+    return found[::-1]
+
+
+def samples_figure(compared: SamplesComparison, path: Path) -> None:
+    """Draw divergences against k on a logarithmic axis, and histograms of GC."""
+    with panels(1, 2, 5.4, 4.0) as (figure, (left, right)):
+        left.set_yscale("log")
+        ends: dict[str, float] = {}  # of chains, by order
+        for name, by_k in compared.divergences.items():
+            sizes = [*by_k]
+            means, low, high = (np.maximum(values, _LEAST) for values in np.array([*by_k.values()]).T)
+            if name.startswith(CHAIN):
+                left.plot(sizes, means, color=GREY, linewidth=0.9, linestyle="--", zorder=1)
+                ends[name.removeprefix(f"{CHAIN} ")] = float(np.log10(means[-1]))
+                continue
+            color = BLUE if name == SAMPLES else GREEN
+            left.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0)
+            left.plot(sizes, means, color=color, marker="o", markersize=5, label=name, zorder=3)
+        bottom, top = np.log10(left.get_ylim())
+        ranked = sorted(ends, key=ends.__getitem__)
+        places = apart(np.array([ends[order] for order in ranked]), (top - bottom) * 0.035)
+        for order, place in zip(ranked, places.tolist(), strict=True):
+            left.annotate(
+                order, (sizes[-1], 10**place), xytext=(6, 0), fontsize=8,
+                textcoords="offset points", color=GREY, va="center",
+            )  # fmt: skip
+        left.plot([], [], color=GREY, linewidth=0.9, linestyle="--", label="Markov chains, by order")
+        left.set(xlabel="k", ylabel="divergence from the held-out genome, bits")
+        left.set_title("k-mers")
+        left.legend(loc="lower right")
+        for name, color in ((REAL, GREEN), (SAMPLES, BLUE)):
+            content = compared.contents[name]
+            right.hist(
+                content.windows, bins=np.linspace(0, 1, 51).tolist(), density=True, color=color, alpha=0.45,
+                label=f"{name}, {content.gc:.1%}",
+            )  # fmt: skip
+        right.set(xlabel=f"GC of {GC_WINDOW} bp", ylabel="density", xlim=(0, 1))
+        right.set_title("GC")
+        right.legend(loc="upper right")
+        save_figure(figure, path)

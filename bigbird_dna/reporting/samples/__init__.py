@@ -1,1 +1,0 @@
-"""What a model wrote, beside the genome that it should be like."""

@@ -1,0 +1,298 @@
+"""Metrics on the test windows and bins by how similar these are to the training data.
+
+A promoter and the negatives made for it are in one stratum, that of the most similar of them: so both
+classes are in every stratum in like numbers, and the one of the least similar has nothing that is like the
+training data in either class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.data.predictions import KEY, compare, read_predictions
+from bigbird_dna.data.strata import BOUNDS, SIMILARITY, Strata, nearest_schema
+from bigbird_dna.disk.directories import into_directory
+from bigbird_dna.disk.outputs import check_output
+from bigbird_dna.disk.tables import (
+    Schema,
+    count_columns,
+    estimate_columns,
+    metric_columns,
+    read_table,
+    text_columns,
+    write_table,
+)
+from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.genome.chromatin.tracks import read_tracks
+from bigbird_dna.metrics.binary import binary_metrics
+from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.style import GREY, PALE, SERIES, panels, save_figure
+from bigbird_dna.reporting.track_array import TrackArray, Values
+from bigbird_dna.reporting.track_evaluation import evaluate_tracks, groups_table, tracks_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+TABLE, FIGURE = "similarity.tsv", "similarity.svg"
+SCHEMA = Schema(
+    [
+        *text_columns("negative_set", "similarity", "model"),
+        *count_columns("n", "positives"),
+        *estimate_columns("auroc", "auprc"),
+        *text_columns("note"),
+    ],
+    key=["negative_set", "similarity", "model"],
+)
+BIN_SCHEMA = Schema(
+    [
+        *text_columns("similarity"),
+        *count_columns("bins"),
+        *text_columns("group", "model"),
+        *count_columns("tracks"),
+        *metric_columns("median_auroc", "median_auprc"),
+        *count_columns("left_out"),
+    ],
+    key=["similarity", "group", "model"],
+)
+_METRICS = [f"{name}{end}" for name in ("auroc", "auprc") for end in ("", "_low", "_high")]
+
+BIN_KEY = ("contig", "start", "end")
+
+
+_APART = 0.13  # between two predictors, of the distance between two strata
+
+
+def promoter_similarity_report(
+    predictions: Mapping[str, Mapping[str, Path]],
+    nearest: Mapping[str, Path],
+    output: Path,
+    *,
+    bounds: Sequence[float] = BOUNDS,
+) -> pd.DataFrame:
+    """Write `similarity.tsv` and `similarity.svg` to the directory `output`, and return the table.
+
+    Parameters
+    ----------
+    predictions
+        Negative set → predictor → its predictions (Parquet); all predictors of a set have the same windows.
+    nearest
+        Negative set → what `evaluate nearest-promoters` wrote of it.
+    bounds
+        Between the strata of similarity.
+
+    Returns
+    -------
+    A row a set, stratum and predictor, first of all windows: `negative_set similarity model n positives`,
+    AUROC with DeLong's interval, AUPRC with a bootstrap's over promoters and their negatives, and `note`,
+    which says why a figure is missing.
+
+    Raises
+    ------
+    UsageError
+        Bounds that make no strata, no predictions, or a set of which one of the two is missing.
+    DataError
+        A file isn't as it should be, or the windows of two differ.
+    """
+    strata = Strata(bounds)
+    if not predictions:
+        raise UsageError("name the predictions of one negative set at least")
+    for name in (*predictions, *nearest):
+        if name not in nearest or name not in predictions:
+            what = "nearest windows" if name not in nearest else "predictions"
+            raise UsageError(f"set {name!r}: has no {what}")
+    table = _promoter_table(predictions, nearest, strata)
+    with into_directory(output) as files:
+        write_table(files / TABLE, table, SCHEMA)
+        similarity_figure(table, strata, files / FIGURE)
+    return table
+
+
+def _of_pairs(similarities: NDArray[np.float64], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The largest similarity in each window's pair, (N,)."""
+    names, codes = np.unique(pairs, return_inverse=True)
+    largest = np.zeros(len(names))
+    np.maximum.at(largest, codes, similarities)
+    found: NDArray[np.float64] = largest[codes]
+    return found
+
+
+def _promoter_table(
+    predictions: Mapping[str, Mapping[str, Path]], nearest: Mapping[str, Path], strata: Strata
+) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for negative_set, files in predictions.items():
+        compared = compare(negative_set, files)
+        where = next(iter(files.values()))
+        # In the order of the compared ones: both sort by the same columns.
+        windows = read_predictions(where)
+        similarities = similarities_of(nearest[negative_set], windows, KEY, where)
+        for name, chosen in strata.parts(_of_pairs(similarities, compared.pairs)):
+            for model, scores in compared.scores.items():
+                metrics = binary_metrics(
+                    compared.labels[chosen], scores[chosen], groups=compared.pairs[chosen]
+                )._asdict()
+                row = {"negative_set": negative_set, "similarity": name, "model": model}
+                row |= {key: metrics[key] for key in ("n", "positives", *_METRICS, "note")}
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+class _RowSubset(TrackArray):
+    """Some rows of an array."""
+
+    def __init__(self, array: TrackArray, chosen: NDArray[np.bool_]) -> None:
+        super().__init__(array.path, array.dtype, (int(chosen.sum()), array.tracks))
+        self.names, self._array, self._chosen = array.names, array, chosen
+
+    def chunks(self, first: int, last: int) -> Iterator[Values]:
+        row = 0
+        for chunk in self._array.chunks(first, last):
+            yield chunk[self._chosen[row : row + len(chunk)]]
+            row += len(chunk)
+
+
+def bin_similarity_report(
+    predictions: Mapping[str, Path],
+    labels: Path,
+    nearest: Path,
+    output: Path,
+    *,
+    tracks: Path,
+    bounds: Sequence[float] = BOUNDS,
+    min_positives: int = 1,
+    threads: int = 0,
+) -> pd.DataFrame:
+    """Write medians of AUROC and AUPRC over tracks by stratum of similarity as TSV, and return that table.
+
+    Parameters
+    ----------
+    predictions
+        Predictor → probabilities of the bins (rows × tracks).
+    labels, nearest
+        Of the same bins in the same order; `nearest` is what `evaluate nearest-bins` wrote.
+    tracks
+        The table of tracks, with their groups.
+    min_positives
+        A track with fewer among the bins of a stratum takes no part in that one's medians.
+
+    Returns
+    -------
+    A row a predictor, stratum and group: `similarity bins group model tracks median_auroc median_auprc
+    left_out`, first of all bins. Medians are over the tracks that count in the stratum, the same for all.
+
+    Raises
+    ------
+    DataError
+        A file can't be used, or they aren't of the same bins and tracks.
+    UsageError
+        Bounds that make no strata, or an output that can't be written.
+    """
+    import pandas as pd
+
+    strata = Strata(bounds)
+    check_output(output, [labels, nearest, tracks, *predictions.values()])
+    similarities = read_similarities(nearest, BIN_KEY)[SIMILARITY].to_numpy()
+    truth, known = open_array(labels, "labels"), read_tracks(tracks)
+    arrays = {name: open_array(path, "predictions") for name, path in predictions.items()}
+    for array in (truth, *arrays.values()):
+        if (array.rows, array.tracks) != (len(similarities), len(known)):
+            raise DataError(
+                f"{array.path}: {array.rows:,} rows × {array.tracks:,} tracks, but {nearest} has "
+                f"{len(similarities):,} bins and {tracks} {len(known):,} tracks"
+            )
+    names = tuple(track.name for track in known)
+    rows = []
+    for name, chosen in strata.parts(similarities):
+        if not chosen.any():
+            continue
+        for model, array in arrays.items():
+            evaluated = evaluate_tracks(
+                _RowSubset(array, chosen), _RowSubset(truth, chosen), {}, names, threads
+            )
+            groups = groups_table(tracks_table(known, evaluated, min_positives=min_positives))
+            for group in groups.to_dict("records"):
+                figures = {key: group[key] for key in ("tracks", "median_auroc", "median_auprc", "left_out")}
+                place = {"similarity": name, "bins": int(chosen.sum()), "group": group["group"]}
+                rows.append({**place, "model": model, **figures})
+    table = pd.DataFrame(rows)
+    write_table(output, table, BIN_SCHEMA)
+    return table
+
+
+def read_similarities(path: Path, key: Sequence[str]) -> pd.DataFrame:
+    """The columns `key`, which tell windows apart, and `similarity`, of a table of nearest windows.
+
+    Raises
+    ------
+    DataError
+        It is not such a table: a column is missing, a cell isn't a number or outside [0, 1], or a window is
+        there twice.
+    """
+    columns = (*key, SIMILARITY)
+    return read_table(path, nearest_schema(columns, key))[[*columns]]
+
+
+def similarities_of(
+    path: Path, windows: pd.DataFrame, key: Sequence[str], where: Path
+) -> NDArray[np.float64]:
+    """The similarity (N,) of each of some `windows`, which are those of the file `where`.
+
+    Raises
+    ------
+    DataError
+        As `read_similarities`; or the table lacks a window.
+    """
+    table = read_similarities(path, key)
+    windows = windows[[*key]].astype({name: table[name].dtype for name in key})
+    found = windows.merge(table, how="left", on=[*key])[SIMILARITY].to_numpy(np.float64)
+    missing = np.isnan(found)
+    if missing.any():
+        row = windows.iloc[int(missing.argmax())]
+        window = f"{row['contig']}:{row['start']}-{row['end']}"
+        raise DataError(
+            f"{path}: has no window {window}, which {where} has ({int(missing.sum()):,} are missing): they "
+            "don't belong together"
+        )
+    return found
+
+
+def similarity_figure(table: pd.DataFrame, strata: Strata, path: Path) -> None:
+    """Draw the AUROC of each predictor with its interval; under a stratum stand its windows of each class."""
+    sets = list(dict.fromkeys(table["negative_set"]))
+    models = list(dict.fromkeys(table["model"]))
+    with panels(1, len(sets), 4.4, 3.8, sharey=True) as (figure, axes):
+        for axis, negative_set in zip(axes, sets, strict=True):
+            of_set = table[table["negative_set"] == negative_set]
+            counts = of_set.drop_duplicates("similarity").set_index("similarity")
+            axis.axhline(0.5, color=PALE, linewidth=1.2, zorder=1)
+            for number, model in enumerate(models):
+                own = of_set[of_set["model"] == model].set_index("similarity")
+                if own.empty:
+                    continue
+                rows = own.reindex(strata.names)
+                area, low, high = (rows[f"auroc{end}"].to_numpy(float) for end in ("", "_low", "_high"))
+                x = np.arange(len(area)) + _APART * (number - (len(models) - 1) / 2)
+                color = SERIES[number % len(SERIES)]
+                has = ~np.isnan(low)
+                axis.vlines(x[has], low[has], high[has], color=color, linewidth=1.4, alpha=0.7)
+                axis.plot(x, area, "o", color=color, markersize=5, label=model)
+            labels = []
+            for name in strata.names:
+                n, positives = int(counts.loc[name, "n"]), int(counts.loc[name, "positives"])
+                labels.append(f"{name}\n{positives:,} + {n - positives:,}")
+            axis.set_xticks(np.arange(len(labels)), labels, fontsize=8)
+            axis.set(xlim=(-0.6, len(labels) - 0.4), ylim=(-0.02, 1.02))
+            axis.set_title(f"{negative_set} negatives")
+            axis.set_xlabel("similarity of the nearest training window; promoters + negatives")
+            axis.xaxis.label.set(color=GREY, fontsize=8.5)
+        axes[0].set_ylabel("AUROC")
+        axes[0].legend(loc="lower left")
+        save_figure(figure, path)

@@ -1,1 +1,0 @@
-"""Figures by how similar the nearest training window is."""

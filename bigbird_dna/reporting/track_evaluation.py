@@ -1,0 +1,372 @@
+"""All tracks of a report evaluated: files read in slices of tracks, several slices at a time, into tables.
+
+N rows, C tracks of a slice. A file in row order is read once per slice: single tracks of it would
+each cost the time of reading it all.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbird_dna.console import log, progress
+from bigbird_dna.disk.tables import Schema, count_columns, estimate_columns, metric_columns, text_columns
+from bigbird_dna.errors import DataError
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.metrics.auroc import UNDEFINED, Estimate, auroc_difference, auroc_note, auroc_of
+from bigbird_dna.metrics.curves import Counts, Steps, average_precision, thin_curve
+from bigbird_dna.reporting.track_array import TrackArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# Sorting, copying and counting leave Python's lock, but more threads find nothing more to do.
+_THREADS = 4
+_LISTED = 5  # names in a message
+CURVE_POINTS = 80
+"""Of each track's curve: on either axis it is off by a 40th at most, mostly by far less."""
+
+# All slices in work at one time take about this many bytes.
+MEMORY = 1 << 30
+# A label that says the row was not measured in this track; NaN says it too.
+UNMEASURED = -1
+
+# The row of `groups.tsv` over all groups, written where there are several.
+ALL = "all"
+PUBLISHED = "published"
+
+
+class TrackComparison(NamedTuple):
+    """Another predictor on the same rows of a track."""
+
+    auroc: Estimate
+    auprc: float
+    lead: Estimate  # AUROC of the predictions minus this, with DeLong's paired interval
+
+
+class EvaluatedTrack(NamedTuple):
+    """Figures of one track; NaN, and the reason in `note`, where they are not defined."""
+
+    positives: int
+    negatives: int
+    auroc: Estimate
+    auprc: float
+    compared: Mapping[str, TrackComparison]
+    curve: Counts | None  # corners (P, 2) of false and true positives, as `thin_curve` has them
+    note: str
+
+    @property
+    def defined(self) -> bool:
+        """Whether both classes are there."""
+        return not math.isnan(self.auroc.value)
+
+    @property
+    def prevalence(self) -> float:
+        """The share of positives in the measured rows, which is the AUPRC of chance."""
+        rows = self.positives + self.negatives
+        return self.positives / rows if rows else math.nan
+
+
+def evaluate_tracks(
+    predictions: TrackArray,
+    labels: TrackArray,
+    compare: Mapping[str, TrackArray],
+    names: tuple[str, ...],
+    threads: int = 0,
+) -> list[EvaluatedTrack]:
+    """Judge every track of `predictions`, and of `compare`, against that of `labels`.
+
+    Rows whose label is -1 or NaN are left out of that track. `threads` 0: one a core, up to four.
+    Infinite scores rank first or last, and the log says so. Errors are those of `read_slice`.
+    """
+    threads = threads or min(len(os.sched_getaffinity(0)), _THREADS)
+    predictors = [predictions, *compare.values()]
+    with ThreadPoolExecutor(threads) as pool:
+        slices = [
+            pool.submit(_evaluate_slice, predictors, labels, first, last, names, tuple(compare))
+            for first, last in slice_bounds(predictors, labels, threads)
+        ]
+        try:
+            for done in progress(as_completed(slices), "judging", len(slices), "slices of tracks"):
+                done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    results = [done.result() for done in slices]
+    for number, array in enumerate(predictors):
+        counts = np.concatenate([infinite[number] for _, infinite in results])
+        _warn_of_infinities(array.path, counts, names)
+    return [one for evaluated, _ in results for one in evaluated]
+
+
+def _warn_of_infinities(path: str, counts: NDArray[np.int64], names: Sequence[str]) -> None:
+    having = [name for name, count in zip(names, counts, strict=True) if count]
+    if having:
+        more = f", … {len(having):,} in all" if len(having) > _LISTED else ""
+        log(
+            f"warning: {path}: {int(counts.sum()):,} predictions are infinite and rank before or behind all "
+            f"others, in the tracks {', '.join(having[:_LISTED])}{more}"
+        )
+
+
+def _evaluate_slice(
+    predictors: list[TrackArray],
+    labels: TrackArray,
+    first: int,
+    last: int,
+    names: tuple[str, ...],
+    others: Sequence[str],
+) -> tuple[list[EvaluatedTrack], list[NDArray[np.int64]]]:
+    """The tracks of a slice, and for each predictor how many scores of each are infinite."""
+    read = read_slice(predictors, labels, first, last, names)
+    evaluated = [
+        _evaluate([scores[row] for scores in read.scores], read.labels[row], others)
+        for row in range(last - first)
+    ]
+    return evaluated, read.infinite
+
+
+def _evaluate(scores: list[NDArray[Any]], labels: NDArray[np.int8], others: Sequence[str]) -> EvaluatedTrack:
+    if labels.min() < 0:
+        measured = labels >= 0
+        labels = labels[measured]
+        scores = [column[measured] for column in scores]
+    positive = labels.view(np.bool_)
+    m = int(np.count_nonzero(positive))
+    n = len(labels) - m
+    if not m or not n:
+        return EvaluatedTrack(m, n, UNDEFINED, math.nan, {}, None, auroc_note(m, n, UNDEFINED))
+    negative = ~positive
+    steps, *theirs = (Steps.of(column[positive], column[negative]) for column in scores)
+    compared = {
+        name: TrackComparison(
+            auroc_of(other),
+            float(average_precision(other.true, other.false)),
+            auroc_difference(positive, scores[0], column),
+        )
+        for name, other, column in zip(others, theirs, scores[1:], strict=True)
+    }
+    area, precision = auroc_of(steps), float(average_precision(steps.true, steps.false))
+    curve = thin_curve(steps, CURVE_POINTS)
+    return EvaluatedTrack(m, n, area, precision, compared, curve, auroc_note(m, n, area))
+
+
+class TrackSlice(NamedTuple):
+    """C tracks of N rows."""
+
+    scores: list[NDArray[Any]]  # of each predictor, (C, N); NaN may stand where a label is `UNMEASURED`
+    labels: NDArray[np.int8]  # (C, N): 0, 1 or `UNMEASURED`
+    infinite: list[NDArray[np.int64]]  # of each predictor, (C,): how many scores are infinite
+
+
+def slice_bounds(predictors: list[TrackArray], labels: TrackArray, threads: int) -> list[tuple[int, int]]:
+    """Ranges of tracks, of about one width, such that `threads` slices fit into `MEMORY`."""
+    track = labels.rows * (1 + sum(score_type(array.dtype).itemsize for array in predictors))
+    wide = max(MEMORY // (threads * track), 1)
+    # As many slices as keep every thread busy to the end.
+    count = -(-labels.tracks // min(wide, labels.tracks))
+    count = min(-(-count // threads) * threads, labels.tracks)
+    edges = [labels.tracks * i // count for i in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def score_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that scores are ranked in: no two that differ become equal."""
+    single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def read_slice(
+    predictors: list[TrackArray], labels: TrackArray, first: int, last: int, names: tuple[str, ...]
+) -> TrackSlice:
+    """Read and check the tracks `first` to `last` - 1; `names` are those of all tracks.
+
+    Raises
+    ------
+    DataError
+        A prediction is NaN where the label was measured, or a label is not one of 0, 1, -1 and NaN; the text
+        has file, row (from 1) and track.
+    """
+    coded = np.empty((last - first, labels.rows), np.int8)
+    row = 0
+    for chunk in labels.chunks(first, last):
+        coded[:, row : row + len(chunk)] = _codes(labels.path, chunk, row, first, names).T
+        row += len(chunk)
+    infinite = [np.zeros(last - first, np.int64) for _ in predictors]
+    scores = [
+        _scores(array, coded, first, names, count) for array, count in zip(predictors, infinite, strict=True)
+    ]
+    return TrackSlice(scores, coded, infinite)
+
+
+def _scores(
+    array: TrackArray,
+    coded: NDArray[np.int8],
+    first: int,
+    names: tuple[str, ...],
+    infinite: NDArray[np.int64],
+) -> NDArray[Any]:
+    """Scores of a slice, whose labels are `coded` (C, N); how many of a track are infinite is added to
+    `infinite` (C,)."""
+    values = np.empty(coded.shape, score_type(array.dtype))
+    row = 0
+    for chunk in array.chunks(first, first + len(coded)):
+        if chunk.dtype.kind == "f" and not np.isfinite(chunk).all():
+            missing = np.isnan(chunk) & (coded[:, row : row + len(chunk)] != UNMEASURED).T
+            if missing.any():
+                at, track = np.argwhere(missing)[0]
+                where = f"row {row + at + 1:,}, track {names[first + track]!r}"
+                raise DataError(f"{array.path}: {where}: the prediction is NaN or missing")
+            infinite += np.isinf(chunk).sum(axis=0)
+        values[:, row : row + len(chunk)] = chunk.T
+        row += len(chunk)
+    return values
+
+
+def _codes(path: str, chunk: NDArray[Any], row: int, first: int, names: tuple[str, ...]) -> NDArray[Any]:
+    """Labels of a chunk as 0, 1 and `UNMEASURED`."""
+    if chunk.dtype.kind == "b":
+        return chunk.view(np.int8)
+    if chunk.dtype.kind == "f":
+        chunk = np.where(np.isnan(chunk), UNMEASURED, chunk)
+    wrong = chunk > 1
+    if chunk.dtype.kind != "u":
+        wrong |= chunk < UNMEASURED
+    if chunk.dtype.kind == "f":
+        wrong |= chunk != np.rint(chunk)
+    if wrong.any():
+        at, track = np.argwhere(wrong)[0]
+        value, name = chunk[at, track].item(), names[first + track]
+        raise DataError(
+            f"{path}: row {row + at + 1:,}, track {name!r}: label {value!r} is not one of "
+            "0, 1 and -1 or NaN (not measured)"
+        )
+    return chunk
+
+
+_NOT_COMPARED = TrackComparison(UNDEFINED, np.nan, UNDEFINED)
+
+
+def tracks_schema(others: Sequence[str]) -> Schema:
+    """The columns of `tracks.tsv`; `others` are what AUROCs are compared with, `PUBLISHED` among them."""
+    columns = [
+        *text_columns("track", "group"),
+        *count_columns("positives", "negatives"),
+        *estimate_columns("auroc"),
+    ]
+    columns += [*metric_columns("auprc"), *text_columns("note"), *metric_columns("prevalence")]
+    for name in others:
+        if name == PUBLISHED:
+            columns += metric_columns(other_auroc(name), f"delta_{name}")
+        else:
+            columns += [
+                *metric_columns(other_auroc(name), f"auprc_{name}"),
+                *estimate_columns(f"delta_{name}"),
+            ]
+    return Schema(columns, key=["track"])
+
+
+def groups_schema(others: Sequence[str]) -> Schema:
+    """The columns of `groups.tsv`; `others` as of `tracks_schema`."""
+    columns = [*text_columns("group"), *count_columns("tracks")]
+    columns += [
+        *metric_columns("median_auroc", "mean_auroc", "median_auprc", "mean_auprc"),
+        *count_columns("left_out"),
+    ]
+    for name in others:
+        columns += metric_columns(f"median_auroc_{name}", f"median_delta_{name}")
+    return Schema(columns, key=["group"])
+
+
+def tracks_table(
+    tracks: Sequence[Track],
+    evaluated: Sequence[EvaluatedTrack],
+    compare: Sequence[str] = (),
+    published: Sequence[float] | None = None,
+    min_positives: int = 1,
+) -> pd.DataFrame:
+    """One row a track, in order; figures that are not defined are NaN, `note` says why.
+
+    `delta_NAME` is the AUROC minus that of NAME (a predictor of `compare`, with DeLong's paired
+    interval, or "published"). The column `counted` says whether a track takes part in its group's
+    figures: both classes are there, and at least `min_positives` positives.
+    """
+    import pandas as pd
+
+    rows = []
+    for place, (track, j) in enumerate(zip(tracks, evaluated, strict=True)):
+        few = j.defined and j.positives < min_positives
+        notes = [j.note, f"fewer than {min_positives} positives: not in the group's figures" if few else ""]
+        row: dict[str, Any] = {
+            "track": track.name,
+            "group": track.group,
+            "positives": j.positives,
+            "negatives": j.negatives,
+            **j.auroc.columns("auroc"),
+            "auprc": j.auprc,
+            "note": "; ".join(filter(None, notes)),
+            "prevalence": j.prevalence,
+            "counted": j.defined and not few,
+        }
+        if published is not None:
+            row["published_auroc"] = published[place]
+            row["delta_published"] = j.auroc.value - published[place]
+        for name in compare:
+            other = j.compared.get(name, _NOT_COMPARED)
+            row |= {f"auroc_{name}": other.auroc.value, f"auprc_{name}": other.auprc}
+            row |= other.lead.columns(f"delta_{name}")
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def groups_table(table: pd.DataFrame, compare: Sequence[str] = ()) -> pd.DataFrame:
+    """Medians and means by group, in order of first appearance, over the counted tracks.
+
+    Where there are several groups the last row, `all`, is over all tracks. A group none of whose
+    tracks counts has 0 tracks and NaN.
+    """
+    import pandas as pd
+
+    groups = list(dict.fromkeys(table["group"]))
+    parts: list[tuple[str, pd.DataFrame]] = [(g, table[table["group"] == g]) for g in groups]
+    if len(groups) > 1 and ALL not in groups:
+        parts.append((ALL, table))
+    others = ([PUBLISHED] if "published_auroc" in table else []) + list(compare)
+    rows = []
+    for group, part in parts:
+        kept = part[part["counted"]]
+        row = {
+            "group": group,
+            "tracks": len(kept),
+            "median_auroc": kept["auroc"].median(),
+            "mean_auroc": kept["auroc"].mean(),
+            "median_auprc": kept["auprc"].median(),
+            "mean_auprc": kept["auprc"].mean(),
+            "left_out": len(part) - len(kept),
+        }
+        for name in others:
+            row[f"median_auroc_{name}"] = kept[other_auroc(name)].median()
+            row[f"median_delta_{name}"] = kept[f"delta_{name}"].median()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def other_auroc(name: str) -> str:
+    """The column with the AUROC that a delta is to."""
+    return "published_auroc" if name == PUBLISHED else f"auroc_{name}"
+
+
+def excluded_tracks(table: pd.DataFrame) -> Mapping[str, list[str]]:
+    """Names of the tracks that take no part in their group's figures, by the reason."""
+    found: dict[str, list[str]] = {}
+    for row in table[~table["counted"]].itertuples():
+        found.setdefault(str(row.note), []).append(str(row.track))
+    return found

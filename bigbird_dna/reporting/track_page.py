@@ -1,0 +1,251 @@
+"""The page of a track report: one HTML file that needs no network, and whose tables need no script.
+
+A template writes texts and tables; the page's script draws the figures from the data that the page
+carries. Everything that comes from a user is escaped, and the page's own policy lets no other script run
+and no address be fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bigbird_dna.genome.chromatin.tracks import Track
+from bigbird_dna.metrics.curves import Counts
+from bigbird_dna.reporting.track_evaluation import ALL, CURVE_POINTS, PUBLISHED, excluded_tracks, other_auroc
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+# What the style sheet has: colors of groups, and of curves, which dashes tell apart too.
+GROUP_COLOURS, CURVE_COLOURS = 6, 8
+MAX_STRIPS = 24  # a figure of more groups than this would fill screens
+LONG_LIST = 60  # tracks; a longer list is folded
+_FACTS = {"cell": 8.0, "target": 8.0, "treatment": 8.0, "description": 14.0}  # columns' widths, rem
+
+
+class SourceFile(NamedTuple):
+    """A file behind the report."""
+
+    role: str
+    name: str
+    size: int
+    sha256: str  # "" for an array in memory
+
+
+@dataclass(frozen=True)
+class TrackPage:
+    """What the page shows; tables as `tracks_table` and `groups_table` make them."""
+
+    title: str
+    tracks: Sequence[Track]
+    table: pd.DataFrame
+    groups: pd.DataFrame
+    curves: Sequence[Counts | None]
+    rows: int
+    compare: Sequence[str]
+    sources: Sequence[SourceFile]
+    command: str
+    version: str
+    min_positives: int
+    calibration: str = ""  # a sentence about the picture beside it
+    picture: str = ""  # an image as an address of its own data
+
+    @property
+    def group_numbers(self) -> dict[str, int]:
+        """The groups, counted in the order of their first tracks."""
+        names = dict.fromkeys(track.group for track in self.tracks)
+        return {name: number for number, name in enumerate(names)}
+
+    @property
+    def others(self) -> list[str]:
+        """What the AUROCs are compared with."""
+        return [PUBLISHED] * ("published_auroc" in self.table) + list(self.compare)
+
+    @property
+    def facts(self) -> list[str]:
+        """What the table of tracks says of some track beyond its name."""
+        found = {
+            fact
+            for track in self.tracks
+            for fact in _FACTS
+            if getattr(track, fact) and getattr(track, fact) not in track.name
+        }
+        return [fact for fact in _FACTS if fact in found]
+
+
+def resource(name: str) -> str:
+    """A template, style sheet or script of a page."""
+    return files("bigbird_dna.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+def page_environment() -> Environment:
+    """What makes pages of templates: all values are escaped, and there must be one for each name."""
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def report_page(page: TrackPage) -> str:
+    """The page as HTML text."""
+    from markupsafe import Markup
+
+    template, style, script = (resource(f"track_page.{kind}") for kind in ("html", "css", "js"))
+    environment = page_environment()
+    environment.filters |= {"decimal": decimal, "signed": signed, "breakable": breakable}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    context = {name: getattr(page, name) for name in ("group_numbers", "others", "facts")}
+    return environment.from_string(template).render(
+        context,
+        page=page,
+        style=Markup(resource("page.css") + style),
+        script=Markup(script),
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=_data(page),
+        columns=_columns(page),
+        lines=_records(page.table),
+        groups=_records(page.groups),
+        counted=int(page.table["counted"].sum()),
+        comparisons=[_compared(page.table, name) for name in page.others],
+        left_out=excluded_tracks(page.table),
+        all_tracks=ALL,
+        published=PUBLISHED,
+        group_colours=GROUP_COLOURS,
+        max_strips=MAX_STRIPS,
+        long_list=LONG_LIST,
+        curve_error=200 / CURVE_POINTS,
+    )
+
+
+def default_tracks(page: TrackPage) -> list[int]:
+    """Rows of the tracks whose curves are shown at first: in each group that nearest its median."""
+    chosen: list[int] = []
+    counted = page.table[page.table["counted"]]
+    areas = counted["auroc"].to_numpy()
+    rows = counted.index.to_numpy()
+    for group in list(page.group_numbers)[:GROUP_COLOURS]:
+        inside = (counted["group"] == group).to_numpy()
+        if inside.any():
+            nearest = np.abs(areas[inside] - np.median(areas[inside])).argmin()
+            chosen.append(int(rows[inside][nearest]))
+    if len(chosen) == 1:  # a single group: also its best and its worst
+        chosen = [int(rows[areas.argmax()]), *chosen, int(rows[areas.argmin()])]
+    return list(dict.fromkeys(chosen))
+
+
+def decimal(value: float | None) -> str:
+    """Three digits; nothing for what is not defined."""
+    return "" if value is None else f"{value:.3f}"
+
+
+def signed(value: float | None) -> str:
+    """Three digits with a sign, none before zero; nothing for what is not defined."""
+    text = "" if value is None else f"{value:+.3f}".replace("-", "−")
+    return text if text.strip("+−0.") else text[1:]
+
+
+def breakable(name: str) -> Markup:
+    """An escaped name that lines may break in after its separators."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"(?<=[|._/:])(?=[^|._/:])", "<wbr>", str(escape(name))))
+
+
+class _TableColumn(NamedTuple):
+    """Of the table of tracks; widths are fixed, so that browsers need not measure cells for each sort."""
+
+    heading: str
+    width: float  # rem
+    numeric: bool
+
+
+def _columns(page: TrackPage) -> list[_TableColumn]:
+    columns = [_TableColumn("Track", 13.0, False)]
+    if len(page.group_numbers) > 1:
+        columns.append(_TableColumn("Group", 5.5, False))
+    columns += [_TableColumn(fact.capitalize(), _FACTS[fact], False) for fact in page.facts]
+    columns += [
+        _TableColumn("AUROC (95 % interval)", 10.0, True),
+        _TableColumn("AUPRC", 5.0, True),
+        _TableColumn("Positives", 6.5, True),
+        _TableColumn("Prevalence", 7.4, True),
+    ]
+    for name in page.others:
+        width = 6.5 if name == PUBLISHED else 12.5
+        columns.append(_TableColumn(f"AUROC, {name}", 6.5, True))
+        columns.append(_TableColumn(f"Difference to {name}", width, True))
+    return columns + [_TableColumn("Note", 12.0, False)] * any(page.table["note"])
+
+
+class _AurocComparison(NamedTuple):
+    """How many counted tracks are better than by another predictor, of those it has a figure for."""
+
+    name: str
+    tracks: int
+    better: int
+    median: float | None
+    above: int  # the interval of the difference lies above zero
+    below: int
+    without: int  # there is no interval of the difference
+
+
+def _compared(table: pd.DataFrame, name: str) -> _AurocComparison:
+    delta = f"delta_{name}"
+    known = table[table["counted"] & table[delta].notna()]
+    median = float(known[delta].median()) if len(known) else None
+    above = below = without = 0
+    if name != PUBLISHED:
+        low, high = known[f"{delta}_low"], known[f"{delta}_high"]
+        above, below, without = (low > 0).sum(), (high < 0).sum(), low.isna().sum()
+    better = int((known[delta] > 0).sum())
+    return _AurocComparison(name, len(known), better, median, int(above), int(below), int(without))
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table, None in the place of NaN."""
+    columns = {str(name): _optional(table[name]) for name in table.columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _optional(column: pd.Series[Any]) -> list[Any]:
+    return [None if value != value else value for value in column.tolist()]
+
+
+def _data(page: TrackPage) -> dict[str, Any]:
+    """What the script draws."""
+    table = page.table
+    return {
+        "groups": list(page.group_numbers),
+        "name": [track.name for track in page.tracks],
+        "group": [page.group_numbers[track.group] for track in page.tracks],
+        "counted": table["counted"].tolist(),
+        "auroc": _optional(table["auroc"]),
+        "auprc": _optional(table["auprc"]),
+        "others": [
+            {
+                "name": name,
+                "auroc": _optional(table[other_auroc(name)]),
+                "delta": _optional(table[f"delta_{name}"]),
+            }
+            for name in page.others
+        ],
+        # Steps from corner to corner are shorter to write than corners.
+        "curves": [
+            None if curve is None else np.diff(curve, axis=0, prepend=0).ravel().tolist()
+            for curve in page.curves
+        ],
+        "chosen": default_tracks(page),
+        "groupColours": GROUP_COLOURS,
+        "curveColours": CURVE_COLOURS,
+        "maxStrips": MAX_STRIPS,
+    }

@@ -1,0 +1,291 @@
+"""A report of AUROC and AUPRC by track and group: `tracks.tsv`, `groups.tsv` and `report.html`."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from bigbird_dna.calibration.stored import read_calibration
+from bigbird_dna.console import log
+from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.directories import atomic_directory, check_directory
+from bigbird_dna.disk.tables import Column, Schema, read_text_table, with_types, write_table
+from bigbird_dna.errors import DataError, UsageError, shortened
+from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
+from bigbird_dna.reporting.arrays import open_array
+from bigbird_dna.reporting.calibration import (
+    TRACK_CALIBRATION,
+    median_line,
+    track_calibration_figure,
+    track_calibration_table,
+)
+from bigbird_dna.reporting.track_array import TrackArray
+from bigbird_dna.reporting.track_evaluation import (
+    ALL,
+    PUBLISHED,
+    evaluate_tracks,
+    groups_schema,
+    groups_table,
+    tracks_schema,
+    tracks_table,
+)
+from bigbird_dna.reporting.track_page import SourceFile, TrackPage, report_page
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# Of the figures in the tables, so that others can compute with them.
+_DIGITS = 12
+CALIBRATION = "track_calibration"
+Array = str | Path | NDArray[Any]
+
+# The first of these columns is taken, else the only one that begins with "auc" or "auroc".
+_AUROC_COLUMNS = ("published_auroc", "auroc", "auc")
+
+
+class AucReport(NamedTuple):
+    """The tables as written; `tracks` has a further column, `counted`."""
+
+    tracks: pd.DataFrame
+    groups: pd.DataFrame
+
+
+def auc_report(
+    predictions: Array,
+    labels: Array,
+    output: str | Path,
+    *,
+    tracks: str | Path | Sequence[Track] | None = None,
+    published: str | Path | None = None,
+    compare: Mapping[str, Array] | None = None,
+    min_positives: int = 1,
+    title: str = "AUROC by track",
+    threads: int = 0,
+    command: str = "",
+    calibration: str | Path | None = None,
+) -> AucReport:
+    """Judge predictions track by track; write tables and a page to `output`, whole or not at all.
+
+    AUROC with DeLong's interval (`auroc`) and average precision; neither for a track of one class.
+
+    Parameters
+    ----------
+    predictions, labels : (rows, tracks), or (rows,) of one track; files as `open_array` reads them, or in
+        memory. Scores of any range; labels 0 and 1, and -1 or NaN for a row that was not measured in a track,
+        where a score may be NaN.
+    output : a directory of its own, as an earlier report in it is replaced.
+    tracks : name, group and more of each column, as a table (`read_tracks`) or its rows; None: the names
+        of the arrays' columns, in one group.
+    published : a table of AUROCs to compare with (`read_published`); None: those of `tracks`, if any.
+    compare : name → array of further predictors; differences have DeLong's paired interval.
+    min_positives : a track with fewer takes no part in the figures of its group.
+    title, command : of the page, and how it was made.
+    threads : 0 for one a core, up to four.
+    calibration : `calibration.json` of the model that predicted; its probabilities are evaluated before and
+        after it, in `track_calibration.tsv` and `.svg`, and on the page; None: they are not.
+
+    Raises
+    ------
+    DataError
+        A file can't be read, or shapes, names, rows or values don't fit together.
+    ModelError
+        The calibration is damaged.
+    UsageError
+        `output` can't be written or holds other files; a name in `compare` won't do.
+    """
+    output, compare = Path(output), dict(compare or {})
+    check_directory(output, _paths(predictions, labels, *compare.values(), tracks, published, calibration))
+    maps = None if calibration is None else read_calibration(Path(calibration))
+    truth, first, others = _open_arrays(predictions, labels, compare)
+    if first.tracks > first.rows:
+        log(
+            f"warning: {first.path}: {first.rows:,} rows × {first.tracks:,} tracks: there are more tracks "
+            "than rows; are rows and tracks exchanged?"
+        )
+    known = _tracks(tracks, [truth, first, *others.values()])
+    figures = _published(published, known)
+    evaluated = evaluate_tracks(first, truth, others, tuple(track.name for track in known), threads)
+    table = tracks_table(known, evaluated, tuple(compare), figures, min_positives)
+    held = None if maps is None else track_calibration_table(first, truth, maps, known, threads or 1)
+    files = {"predictions": predictions, "labels": labels, **compare}
+    page = TrackPage(
+        title=title,
+        tracks=known,
+        table=table,
+        groups=groups_table(table, tuple(compare)),
+        curves=[one.curve for one in evaluated],
+        rows=truth.rows,
+        compare=tuple(compare),
+        sources=_sources(files, tracks, published, calibration),
+        command=command,
+        version=version("bigbird-dna"),
+        min_positives=min_positives,
+    )
+    _write(output, page, held)
+    return AucReport(table, page.groups)
+
+
+def _paths(*sources: object) -> list[Path]:
+    """Those that are files; of FILE::NAME the file."""
+    return [Path(str(one).partition("::")[0]) for one in sources if isinstance(one, (str, Path))]
+
+
+def _write(output: Path, page: TrackPage, held: pd.DataFrame | None) -> None:
+    with atomic_directory(output) as temporary:
+        if held is not None:
+            figure = temporary / f"{CALIBRATION}.svg"
+            write_table(temporary / f"{CALIBRATION}.tsv", held, TRACK_CALIBRATION, _DIGITS)
+            track_calibration_figure(held, figure)
+            picture = base64.b64encode(figure.read_bytes()).decode()
+            page = replace(
+                page, calibration=median_line(held), picture=f"data:image/svg+xml;base64,{picture}"
+            )
+        tracks = page.table.drop(columns="counted")
+        write_table(temporary / "tracks.tsv", tracks, tracks_schema(page.others), _DIGITS)
+        write_table(temporary / "groups.tsv", page.groups, groups_schema(page.others), _DIGITS)
+        (temporary / "report.html").write_text(report_page(page), encoding="utf-8")
+
+
+def _open_arrays(
+    predictions: Array, labels: Array, compare: Mapping[str, Array]
+) -> tuple[TrackArray, TrackArray, dict[str, TrackArray]]:
+    """Labels, predictions and what they are compared with, all of one shape, for the same rows."""
+    for name in compare:
+        if not re.fullmatch(r"[\w.+-]+", name) or name == PUBLISHED:
+            raise UsageError(
+                f"predictor {name!r}: a name is of letters, digits and _ . + -, not {PUBLISHED!r}"
+            )
+    truth = open_array(labels, "labels")
+    first = open_array(predictions, "predictions")
+    others = {name: open_array(array, "predictions") for name, array in compare.items()}
+    for array in (first, *others.values()):
+        _check_fit(array, truth)
+    return truth, first, others
+
+
+def _check_fit(array: TrackArray, labels: TrackArray) -> None:
+    """Refuse predictions whose shape, column names or intervals differ from those of the labels."""
+    ours, theirs = (array.rows, array.tracks), (labels.rows, labels.tracks)
+    if ours != theirs:
+        turned = " (rows and tracks exchanged?)" if ours == theirs[::-1] else ""
+        raise DataError(
+            f"{array.path}: {ours[0]:,} rows × {ours[1]:,} tracks, but {labels.path}: "
+            f"{theirs[0]:,} × {theirs[1]:,}{turned}"
+        )
+    if array.names and labels.names:
+        _check_names(array.path, array.names, labels.path, labels.names)
+    if array.intervals is None or labels.intervals is None:
+        return
+    for name in array.intervals.columns:
+        if name in labels.intervals:
+            one, two = array.intervals[name].to_numpy(), labels.intervals[name].to_numpy()
+            unlike = one != two
+            if unlike.any():
+                row = int(unlike.argmax())
+                raise DataError(
+                    f"{array.path}: row {row + 1:,}: {name} {one[row]!s:.60}, "
+                    f"but {two[row]!s:.60} in {labels.path}"
+                )
+
+
+def _check_names(path: str, names: Sequence[str], other: str, theirs: Sequence[str]) -> None:
+    for column, (one, two) in enumerate(zip(names, theirs, strict=True)):
+        if one != two:
+            raise DataError(f"{path}: column {column + 1} is track {one!r}, but {two!r} in {other}")
+
+
+def _tracks(tracks: str | Path | Sequence[Track] | None, arrays: Sequence[TrackArray]) -> Sequence[Track]:
+    count = arrays[0].tracks
+    if tracks is None:
+        width = len(str(count))
+        unnamed = tuple(f"track {i + 1:0{width}}" for i in range(count))
+        names = next((array.names for array in arrays if array.names), unnamed)
+        return [Track(name, ALL) for name in names]
+    known = read_tracks(Path(tracks)) if isinstance(tracks, str | Path) else tracks
+    if len(known) != count:
+        raise DataError(f"the table of tracks has {len(known):,}, but {arrays[0].path}: {count:,} columns")
+    table_names = [track.name for track in known]
+    for array in arrays:
+        if array.names:
+            _check_names(array.path, array.names, "the table of tracks", table_names)
+    return known
+
+
+def _published(path: str | Path | None, tracks: Sequence[Track]) -> list[float] | None:
+    """The AUROCs of a table or, without one, of the tracks themselves; None if there are none."""
+    if path is not None:
+        return read_published(Path(path), [track.name for track in tracks])
+    figures = [track.published_auroc for track in tracks]
+    if all(value is None for value in figures):
+        return None
+    return [math.nan if value is None else value for value in figures]
+
+
+def _sources(arrays: Mapping[str, Array], *tables: Any) -> list[SourceFile]:
+    """The files behind the report; of the tables, those that are files."""
+    named = [*arrays.items(), *(("table", t) for t in tables if isinstance(t, str | Path))]
+    found = []
+    for role, source in named:
+        if isinstance(source, str | Path):
+            path = Path(str(source).partition("::")[0])
+            found.append(SourceFile(role, str(source), path.stat().st_size, checksum(path)))
+        else:
+            text = f"in memory, {source.dtype} {source.shape}"
+            found.append(SourceFile(role, text, source.nbytes, ""))
+    return found
+
+
+def read_published(path: Path, names: Sequence[str]) -> list[float]:
+    """The published AUROC of each track in `names`, NaN where there is none.
+
+    The table is tab-separated with a header. With a column `track` rows are found by name and others
+    are left out; without it there must be a row for each track, in order, and a column `index`, if
+    there is one, must count them from 0. Cells that are empty or begin with NA are no figure.
+
+    Raises
+    ------
+    DataError
+        The file can't be read as such a table, no name or no figure in it is of use, or a figure is
+        outside 0 to 1.
+    """
+    table = read_text_table(path)
+    column = _auroc_column(path, [str(name) for name in table.columns])
+    schema = Schema([Column(column, low=0, high=1, missing=True)], ["track"] if "track" in table else [])
+    table = with_types(path, table, schema)
+    figures = table[column].tolist()
+    if "track" in table:
+        known = dict(zip(table["track"], figures, strict=True))
+        found = [known.get(name, math.nan) for name in names]
+        if not set(names) & set(known):
+            raise DataError(f"{path}: none of its tracks is called as one of the report's")
+    else:
+        if len(figures) != len(names):
+            raise DataError(f"{path}: {len(figures)} rows and no column 'track', for {len(names)} tracks")
+        if "index" in table:
+            for row, text in enumerate(table["index"]):
+                if text != str(row):
+                    raise DataError(f"{path}: line {row + 2}: index {text!r}, expected {row}")
+        found = figures
+    if all(math.isnan(value) for value in found):
+        raise DataError(f"{path}: column {column!r} has no figure for any track")
+    return found
+
+
+def _auroc_column(path: Path, columns: Sequence[str]) -> str:
+    for name in _AUROC_COLUMNS:
+        if name in columns:
+            return name
+    near = [name for name in columns if name.startswith(("auc", "auroc"))]
+    if len(near) == 1:
+        return near[0]
+    listed = shortened(", ".join(columns), 300)
+    raise DataError(f"{path}: no column 'published_auroc', 'auroc' or 'auc' (found: {listed})")

@@ -1,1 +1,0 @@
-"""Arrays of rows × tracks in files of several kinds, read a few rows at a time."""

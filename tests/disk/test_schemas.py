@@ -1,0 +1,126 @@
+"""Tables with declared columns: what is written is read back, and what a column can't hold is refused."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigbird_dna.disk.tables import (
+    Column,
+    Schema,
+    count_columns,
+    estimate_columns,
+    metric_columns,
+    open_lines,
+    read_table,
+    text_columns,
+    write_table,
+)
+from bigbird_dna.errors import DataError
+from bigbird_dna.reporting.result import ResultTable, write_result
+
+SCHEMA = Schema(
+    [
+        *text_columns("model"),
+        *count_columns("n"),
+        *estimate_columns("auroc"),
+        Column("fraction", low=0, high=1),
+        Column("published_auroc", "published", missing=True),
+    ],
+    key=["model"],
+)
+FRAME = pd.DataFrame(
+    [("a", 3, 0.5, 0.25, 0.75, 0.125, math.nan), ("NA", 4, *[math.nan] * 3, 1.0, 0.9)], columns=SCHEMA.names
+)
+
+
+def test_columns_of_the_file():
+    assert SCHEMA.names == [
+        *("model", "n", "auroc", "auroc_low", "auroc_high"),
+        "fraction",
+        "published_auroc",
+    ]
+    assert SCHEMA.part("n", "auroc").names == ["n", "auroc", "auroc_low", "auroc_high"]
+
+
+def test_what_is_written_is_read(tmp_path):
+    write_table(tmp_path / "t.tsv", FRAME, SCHEMA)
+    assert (tmp_path / "t.tsv").read_text().splitlines()[1] == "a\t3\t0.5\t0.25\t0.75\t0.125\t"
+    found = read_table(tmp_path / "t.tsv", SCHEMA)
+    pd.testing.assert_frame_equal(found, FRAME, check_dtype=False)
+    assert found["n"].dtype == np.int64 and found["auroc"].dtype == np.float64
+
+
+def test_other_columns_stay_text(tmp_path):
+    (tmp_path / "t.tsv").write_text("x\tn\n1\t2\n")
+    assert read_table(tmp_path / "t.tsv", Schema(count_columns("n"))).loc[0].tolist() == ["1", 2]
+
+
+def test_columns_that_are_not_declared_are_not_written(tmp_path):
+    for table in (FRAME.drop(columns="n"), FRAME.assign(more=1), FRAME[FRAME.columns[::-1]]):
+        with pytest.raises(ValueError, match="fraction"):
+            write_table(tmp_path / "t.tsv", table, SCHEMA)
+    assert not (tmp_path / "t.tsv").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        *[("n", cell) for cell in ("", "NA", "-1", "1.5", "1e3", "x", "²", "1" * 19)],
+        *[("fraction", cell) for cell in ("", "nan", "1.01", "-0.1", "inf", "x", "0." + "1" * 500)],
+        *[("auroc_low", cell) for cell in ("x", "1,5")],
+    ],
+)
+def test_what_a_column_cannot_hold(tmp_path, column, cell):
+    text = FRAME.astype(object).fillna("")
+    text.loc[1, column] = cell
+    text.to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    with pytest.raises(DataError) as error:
+        read_table(tmp_path / "t.tsv", SCHEMA)
+    assert all(part in str(error.value) for part in ("t.tsv", "row 2", column, repr(cell)[:50]))
+
+
+@pytest.mark.parametrize("cell", ["", "NA", "NaN", "nan", "-", ".", "NA, not measured"])
+def test_cells_without_a_value(tmp_path, cell):
+    (tmp_path / "t.tsv").write_text(f"a\tb\n{cell}\tx\n")
+    assert math.isnan(read_table(tmp_path / "t.tsv", Schema(metric_columns("a")))["a"][0])
+
+
+def test_a_row_that_stands_twice_and_a_column_that_is_missing(tmp_path):
+    write_table(tmp_path / "t.tsv", FRAME.assign(model="a"), SCHEMA)
+    with pytest.raises(DataError, match=r"t.tsv: row 2: model a"):
+        read_table(tmp_path / "t.tsv", SCHEMA)
+    with pytest.raises(DataError, match=r"t.tsv: no column 'more'"):
+        read_table(tmp_path / "t.tsv", Schema(text_columns("more")))
+
+
+def test_lines_of_a_table(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("## a comment\n#a\tb\n1\t2\n\n3\t4\n5\n")
+    where, header, rows = open_lines(path)
+    assert (where, header) == (f"{path}: line 2", ["a", "b"])
+    assert [next(rows), next(rows)] == [(f"{path}: line 3", ["1", "2"]), (f"{path}: line 5", ["3", "4"])]
+    with pytest.raises(DataError, match="line 6: 1 columns, the header has 2"):
+        next(rows)
+    path.write_text("a\ta\n")
+    with pytest.raises(DataError, match="line 1: 2 columns called 'a'"):
+        open_lines(path)
+    path.write_text("##\n")
+    assert open_lines(path).header == [""]
+
+
+def test_a_result_in_all_its_forms(tmp_path):
+    result = ResultTable("Results", SCHEMA, FRAME, ["Of the test windows.", "Published by others."])
+    drawn = []
+    write_result(tmp_path, "r", result, lambda result, path: drawn.append(path.name))
+    assert read_table(tmp_path / "r.tsv", SCHEMA)["n"].tolist() == [3, 4] and drawn == ["r.svg"]
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert (
+        content["note"] == "Of the test windows. Published by others." and content["rows"][1]["auroc"] is None
+    )
+    lines = (tmp_path / "r.md").read_text().splitlines()
+    assert lines[0] == "# Results" and lines[-1] == "† Of the test windows. Published by others."
+    assert lines[4] == "| a | 3 | 0.500 [0.250, 0.750] | 0.125 |  |"
+    assert lines[5] == "| NA | 4 |  | 1.000 | 0.900 † |"
