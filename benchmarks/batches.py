@@ -24,6 +24,7 @@ from benchmarks.timing import describe, ratios
 from bigbird_dna.config import ChromatinConfig
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
@@ -32,7 +33,6 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import whole_contigs
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.simulate.writing import simulate
-from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens.corpus import sample_sentences
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.interface import Tokenizer

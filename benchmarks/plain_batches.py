@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
 from bigbird_dna.model.batching import BinRows, pad
-from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
 from bigbird_dna.training.batches import Batch

@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bigbird_dna.api.datasets import PromoterWindows, TrackWindows
     from bigbird_dna.attention import ATTENTIONS, bigbird_attention
     from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.data.torch_sets import PromoterWindows, TrackWindows
     from bigbird_dna.model.encoder import Encoder
     from bigbird_dna.reporting.tracks import auc_report
     from bigbird_dna.scoring.models import ChromatinModel, Model, PromoterModel, load
@@ -53,8 +53,8 @@ _HOMES = {
     "EncoderConfig": "bigbird_dna.config",
     "Model": "bigbird_dna.scoring.models",
     "PromoterModel": "bigbird_dna.scoring.models",
-    "PromoterWindows": "bigbird_dna.api.datasets",
-    "TrackWindows": "bigbird_dna.api.datasets",
+    "PromoterWindows": "bigbird_dna.data.torch_sets",
+    "TrackWindows": "bigbird_dna.data.torch_sets",
     "auc_report": "bigbird_dna.reporting.tracks",
     "bigbird_attention": "bigbird_dna.attention",
     "load": "bigbird_dna.scoring.models",

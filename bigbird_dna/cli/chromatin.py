@@ -122,9 +122,9 @@ def finetune_chromatin(
     threads: Threads = None,
 ) -> None:
     """Train a chromatin model; resumes and stops as pretrain does."""
+    from bigbird_dna.finetuning.chromatin import ChromatinTask
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.chromatin.finetuning import ChromatinTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train

@@ -1,11 +1,19 @@
-"""Commands that turn one model into another, and exchange models with HuggingFace's BigBird."""
+"""Commands that import, export, change and publish models.
+
+Commands that turn one model into another, and exchange models with HuggingFace's BigBird.
+
+Commands that make models small, publish them, and fetch published ones.
+"""
 
 from pathlib import Path
 from typing import Annotated, cast
 
+import typer
+
 from bigbird_dna.checks import check_choice
-from bigbird_dna.cli.options import ModelDirectory, NewModel, NewModelArgument, argument, option
+from bigbird_dna.cli.options import ModelDirectory, NewModel, NewModelArgument, argument, option, output
 from bigbird_dna.console import log
+from bigbird_dna.errors import UsageError
 
 COMPATIBILITIES = ("huggingface", "none")
 
@@ -83,3 +91,72 @@ def combine_models(
     from bigbird_dna.registry.change import combine_models as combine
 
     combine(models, output)
+
+
+Catalogue = Annotated[
+    Path | None,
+    option("FILE", "List of models in the form of the package's; docs/formats.md has it.", "the package's"),
+]
+
+
+def fetch_model(
+    name: Annotated[str | None, argument("Name of a published model; not with --list.", "NAME")] = None,
+    output: Annotated[Path | None, output("MODEL_DIR", "Model directory to write.", "models/NAME")] = None,
+    list_models: Annotated[bool, typer.Option("--list", help="Say which models there are.")] = False,
+    catalogue: Catalogue = None,
+) -> None:
+    """Write the directory of a published model: bundled ones are copied, others downloaded and checked.
+
+    A download that was cut goes on where it was. Commands that read a MODEL_DIR also take the name of a
+    bundled model, which needn't be fetched.
+    """
+    from bigbird_dna.model.catalogue import open_published
+
+    if list_models:
+        if name is not None:
+            raise UsageError(f"--list says which models there are: leave {name!r} out")
+        for line in open_published(catalogue).lines():
+            typer.echo(line)
+        return
+    if name is None:
+        raise UsageError("fetch-model needs the name of a model; --list says which there are")
+    from bigbird_dna.registry.publishing import fetch_model as fetch
+
+    fetch(name, output, catalogue)
+
+
+def compact_model(model_dir: ModelDirectory, output: NewModel) -> None:
+    """Write a model in half the room: matrices in float16, where they lose little by it.
+
+    It is computed with in float32 as before. The log and provenance.json say how much its outputs change on
+    random sequences.
+    """
+    from bigbird_dna.registry.change import compact_model as compact
+
+    made = compact(model_dir, output)
+    log(
+        f"{output}: {made.half:,} of {made.tensors:,} tensors in float16; {made.change or 'nothing measured'}"
+    )
+
+
+def publish_model(
+    model_dir: ModelDirectory,
+    output: Annotated[Path, output("FILE", "Archive to write, as NAME.tar.")],
+    licence: Annotated[str, option("TEXT", "Licence of the weights.")],
+    description: Annotated[str, option("TEXT", "What the model is, in one line.")],
+    name: Annotated[str | None, option("NAME", "Name to publish it by.", "the directory's")] = None,
+    command: Annotated[
+        list[str] | None, option("TEXT", "For the card: a command that gives its figures again; repeatable.")
+    ] = None,
+) -> None:
+    """Pack a model directory with its card into an archive; its entry for a list of models is printed.
+
+    The archive unpacks into a directory NAME. MODEL_CARD.md is the directory's own, or else made from its
+    config.json, provenance.json and metrics.json.
+    """
+    from bigbird_dna.registry.card import Publication
+    from bigbird_dna.registry.publishing import publish_model as publish
+
+    chosen = model_dir.resolve().name if name is None else name
+    typer.echo(publish(model_dir, output, Publication(chosen, description, licence, command or ())), nl=False)
+    log(f"{output}: the entry is for a list of models; unpack the archive in models/ beside it, or upload it")

@@ -45,7 +45,7 @@ def find_nearest(
     (equal bases +1, others -1, a base without a partner -2) as a share of the held-out window: 1 for a copy,
     0.5 where half of it is one, or where three quarters of its bases are the same.
     """
-    from bigbird_dna.data.similar import find_nearest as find
+    from bigbird_dna.finetuning.similar import find_nearest as find
 
     find(held_out, training, output)
 
@@ -70,7 +70,7 @@ def find_nearest_promoters(
     evaluate nearest-fasta. The predictions are a baseline: the label of the nearest window, as surely as that
     is similar.
     """
-    from bigbird_dna.data.similar import find_nearest_promoters as find
+    from bigbird_dna.finetuning.similar import find_nearest_promoters as find
 
     settings, paths = read_run(config, overrides)
     find(
@@ -100,7 +100,7 @@ def find_nearest_bins(
     The test bins are those of evaluate test-bins, in their order; similarity is as of evaluate nearest-fasta.
     The predictions are a baseline: the labels of the nearest window, as surely as that is similar.
     """
-    from bigbird_dna.data.similar import find_nearest_bins as find
+    from bigbird_dna.finetuning.similar import find_nearest_bins as find
 
     settings, paths = read_run(config, overrides)
     find(
@@ -127,7 +127,7 @@ def drop_similar_bins(
     Similarity is as of evaluate nearest-bins. Tracks and held-out bins stay as they are, so that figures can
     be compared. In the workflow the key splits.similarity does this.
     """
-    from bigbird_dna.data.similar import drop_similar_bins as drop
+    from bigbird_dna.finetuning.similar import drop_similar_bins as drop
 
     drop(data, reference, output, similarity, window=window)
 

@@ -54,7 +54,7 @@ def pretrain(
     pretrain …` N processes train together.
     """
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.pretraining.task import PretrainingTask
+    from bigbird_dna.pretraining.task import PretrainingTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
@@ -215,9 +215,9 @@ def finetune_promoter(
     threads: Threads = None,
 ) -> None:
     """Fine-tune a promoter classifier, predict its held-out windows; resumes and stops as pretrain does."""
+    from bigbird_dna.finetuning.promoters import PromoterTask
     from bigbird_dna.genome.reference import Reference
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.promoters.finetuning import PromoterTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
@@ -291,8 +291,8 @@ def fit_promoter_baseline(
 ) -> None:
     """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows."""
     from bigbird_dna.checks import check_choice
+    from bigbird_dna.finetuning.promoter_baselines import BASELINES, promoter_baseline
     from bigbird_dna.genome.reference import Reference
-    from bigbird_dna.tasks.promoters.baselines import BASELINES, promoter_baseline
 
     check_choice("baseline", baseline, BASELINES)
     settings, paths = read_run(config, overrides)

@@ -1,8 +1,12 @@
-"""Predictions of held-out windows and bins."""
+"""Predictions of held-out windows and bins.
+
+Predictions of test bins in shards: rows of the array that all shards make.
+"""
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +18,8 @@ from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import sample
 from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.disk.shards import contents, find_shard
+from bigbird_dna.disk.outputs import check_output
+from bigbird_dna.disk.shards import Shard, ShardFile, contents, find_shard, write_shard
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
@@ -22,8 +27,34 @@ from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import choose_device, inference
 from bigbird_dna.model.shared_windows import WINDOWS_AT_ONCE, share_windows
-from bigbird_dna.tasks.chromatin.bin_shards import write_bin_shard
-from bigbird_dna.tasks.provenance import model_files
+from bigbird_dna.training.initialization import model_files
+
+# Axes: n bins, m those of a shard, T tracks.
+
+KIND = "predicted bins"
+
+
+def write_bin_shard(
+    output: Path, shard: Shard, values: npt.NDArray[np.float32], shape: tuple[int, int], job: dict[str, Any]
+) -> None:
+    """Write the probabilities (m, T) of a shard's bins; `shape` is (n, T), and `job` what decides them."""
+    with write_shard(output, KIND, shard, {**job, "shape": list(shape)}) as writer:
+        writer.write_array("values", values)
+
+
+def merge(shards: Sequence[ShardFile], output: Path) -> int:
+    """Write the array (n, T) of all shards as one run would (`.npy`); gives n."""
+    check_output(output, [shard.path for shard in shards])
+    rows, tracks = shards[0].described(lambda job: job["shape"])
+    parts = []
+    for shard in shards:
+        (values,) = shard.arrays("values")
+        if values.dtype != np.float32 or values.shape != (len(shard.shard.rows(rows)), tracks):
+            raise DataError(f"{shard.path}: damaged: its values are not those of its bins")
+        parts.append(values)
+    write_array(output, np.concatenate(parts))
+    return int(rows)
+
 
 # Axes: n bins, T tracks.
 

@@ -59,8 +59,8 @@ def make_long_range(
     from bigbird_dna.checks import check_choice
     from bigbird_dna.config import LONG_RANGE_TASKS, LongRangeConfig
     from bigbird_dna.disk.directories import atomic_directory
-    from bigbird_dna.tasks.long_range.listops import write_listops
-    from bigbird_dna.tasks.long_range.pathfinder import write_pathfinder
+    from bigbird_dna.papers.experiments.listops import write_listops
+    from bigbird_dna.papers.experiments.pathfinder import write_pathfinder
 
     check_choice("task", task, LONG_RANGE_TASKS)
     run, paths = read_run(config, overrides)
@@ -101,7 +101,7 @@ def train_long_range(
     from bigbird_dna.checks import check_choice
     from bigbird_dna.config import LONG_RANGE_TASKS, LongRangeConfig
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.long_range.long_range_arena import SequenceTask
+    from bigbird_dna.papers.experiments.long_range_training import SequenceTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train
@@ -152,7 +152,7 @@ def train_density(
     weights. A killed run goes on from its last checkpoint when started again.
     """
     from bigbird_dna.model.inference import cpu_threads
-    from bigbird_dna.tasks.density.byte_lm import BytesTask
+    from bigbird_dna.papers.experiments.byte_lm import BytesTask
     from bigbird_dna.training.distributed import world
     from bigbird_dna.training.stopping import time_of_end
     from bigbird_dna.training.task import train

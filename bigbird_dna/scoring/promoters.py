@@ -55,7 +55,7 @@ from bigbird_dna.scoring.scorer import (
     merge_rows,
     write_scores,
 )
-from bigbird_dna.tasks.provenance import model_files
+from bigbird_dna.training.initialization import model_files
 
 ROW_GROUP = 65_536
 """Rows of a Parquet row group, the part of a scan that its writer holds."""

@@ -46,7 +46,7 @@ _ROWS = {
     "effects of variants": "bigbird_dna.scoring.variants",
 }
 _ARRAYS = {
-    "predicted bins": "bigbird_dna.tasks.chromatin.bin_shards",
+    "predicted bins": "bigbird_dna.finetuning.evaluation",
     "labelled bins": "bigbird_dna.genome.chromatin.label_shards",
 }
 """What the rows or arrays of shards are of → the module whose `merge` makes the whole result of them."""

@@ -56,7 +56,7 @@ from bigbird_dna.scoring.scorer import (
     open_source,
     write_scores,
 )
-from bigbird_dna.tasks.provenance import model_files
+from bigbird_dna.training.initialization import model_files
 
 # Axes: T tracks that are written.
 

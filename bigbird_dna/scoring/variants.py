@@ -41,7 +41,7 @@ from bigbird_dna.scoring.scorer import (
 )
 from bigbird_dna.scoring.variant_effects import TrackEngine, offsets_for
 from bigbird_dna.scoring.variant_sites import NO_SITE, STRIDE, SiteEngine
-from bigbird_dna.tasks.provenance import model_files
+from bigbird_dna.training.initialization import model_files
 
 OFFSETS = 4
 """Windows that effects on tracks are averaged over."""

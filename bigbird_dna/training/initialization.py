@@ -1,4 +1,7 @@
-"""What fine-tuning starts from: a pretrained encoder, or fresh weights; and the tasks that start so."""
+"""What fine-tuning starts from: a pretrained encoder, or fresh weights; and the tasks that start so.
+
+What decides a model's predictions.
+"""
 
 from abc import abstractmethod
 from collections import defaultdict
@@ -8,19 +11,20 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.config import EncoderConfig, StartConfig
 from bigbird_dna.console import log
 from bigbird_dna.disk.json_files import read_mapping
-from bigbird_dna.errors import ConfigError, ModelError
+from bigbird_dna.errors import ConfigError, ModelError, UsageError
 from bigbird_dna.genome.regions import format_named_region, read_named_region
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.model.directory import encoder_for, load_pretrained
+from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, load_pretrained
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.longer_inputs import Extension, extend_positions
 from bigbird_dna.model.model import Model
 from bigbird_dna.tokens.interface import Tokenizer
-from bigbird_dna.tokens.text import load_tokenizer
+from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
 
 PROVENANCE = "provenance.json"
@@ -215,3 +219,18 @@ def _is_region(value: object) -> bool:
         return isinstance(value, str) and bool(read_named_region(value))
     except ValueError:
         return False
+
+
+def model_files(model: Model, calibrated: bool = False) -> list[Path]:
+    """The files of a model's directory that decide what it predicts, or its calibrated probabilities.
+
+    Raises
+    ------
+    UsageError
+        The model was never saved.
+    """
+    if model.path is None:
+        raise UsageError("a piece of a job needs a model that was saved, so that others can use the same")
+    names = (CONFIG, WEIGHTS, *TOKENIZER_FILES, *([CALIBRATION] if calibrated else []))
+    files = (model.path / name for name in names)
+    return [path for path in files if path.is_file()]

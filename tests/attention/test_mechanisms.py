@@ -33,7 +33,7 @@ from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.mechanism import attention_pattern
 from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tasks.pretraining.task import PretrainingObjective
+from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training.batches import Batch
 from tests.attention.reference_implementations import masked_softmax, quick
 from tests.cli.command import Run, invoke, refused

@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from bigbird_dna.baselines.comparators import networks
-from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
-from bigbird_dna.baselines.comparators.one_hot import one_hot
-from bigbird_dna.baselines.comparators.products import count_products
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.genome.sequence import reverse_complement
+from bigbird_dna.papers.comparators import networks
 from bigbird_dna.papers.comparators.architectures import NETWORKS, CnnProm, DanQ, DeepSea, ResidualCnn
+from bigbird_dna.papers.comparators.networks import (
+    NetworkComparator,
+    NetworkSettings,
+    count_products,
+    one_hot,
+)
 from tests.toys import random_dna
 
 TEXTS = [random_dna(180, seed) for seed in range(48)]

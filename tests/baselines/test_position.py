@@ -13,12 +13,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bigbird_dna.baselines.comparators.networks import NetworkSettings
 from bigbird_dna.baselines.kmers import KmerLogistic, kmer_frequencies
 from bigbird_dna.baselines.logistic import LogisticBaseline
 from bigbird_dna.baselines.position import PositionLogistic, position_features
 from bigbird_dna.baselines.windows import TextWindows
 from bigbird_dna.errors import DataError
+from bigbird_dna.papers.comparators.networks import NetworkSettings
 from bigbird_dna.papers.comparators.registry import ComparatorRequest, make_comparator
 
 LENGTH, MOTIF, OFFSET = 60, "TATAAA", 25

@@ -129,7 +129,7 @@ def test_batches_that_differ_are_no_result(
     reference: Reference, tokenizer: DnaTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer.save(tmp_path / "tokenizer.model")
-    monkeypatch.setattr("bigbird_dna.tasks.chromatin.finetuning.turn", lambda letters: letters)
+    monkeypatch.setattr("bigbird_dna.finetuning.chromatin.turn", lambda letters: letters)
     options = ["--reference", str(reference.path), "--tokenizer", str(tmp_path / "tokenizer.model")]
     with pytest.raises(RuntimeError, match="the batches of step 0 differ"):
         run(

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 IMPORTS = (
     *("torch", "pandas", "pyarrow.parquet", "pysam", "pyfaidx", "scipy.sparse", "sklearn.linear_model"),
     *("matplotlib.pyplot", "h5py", "sentencepiece", "safetensors.torch", "bigbird_dna.cli.app"),
-    *("bigbird_dna.tasks.pretraining.task", "bigbird_dna.tasks.chromatin.finetuning"),
-    *("bigbird_dna.finetuning.evaluation", "bigbird_dna.tasks.promoters.finetuning"),
+    *("bigbird_dna.pretraining.task", "bigbird_dna.finetuning.chromatin"),
+    *("bigbird_dna.finetuning.evaluation", "bigbird_dna.finetuning.promoters"),
     *("bigbird_dna.scoring.promoters", "bigbird_dna.scoring.variants"),
     *("bigbird_dna.huggingface.importing", "bigbird_dna.huggingface.exporting"),
     *("bigbird_dna.registry.publishing", "bigbird_dna.registry.publishing", "bigbird_dna.registry.change"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from bigbird_dna.registry.archive import unpack
+from bigbird_dna.registry.publishing import unpack
 from bigbird_dna.simulate.writing import simulate
 from tests.calibration.sources import write_predictions
 from tests.cli.command import invoke

@@ -17,7 +17,7 @@ from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, par
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.sources import inputs as sources
 from bigbird_dna.genome.sources.catalogue import Source, load_sources
-from bigbird_dna.genome.sources.download import Wanted, download
+from bigbird_dna.genome.sources.fetching import Wanted, download
 from bigbird_dna.genome.sources.fetching import fetch as fetch_within
 from bigbird_dna.genome.sources.http_request import Limits
 from bigbird_dna.genome.sources.http_response import Version

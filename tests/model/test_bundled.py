@@ -22,7 +22,7 @@ from bigbird_dna.model.catalogue import Published
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.model import METRICS, list_files
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.registry.archive import packed
+from bigbird_dna.registry.publishing import packed
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore
 from tests.cli.command import Run

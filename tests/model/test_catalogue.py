@@ -10,7 +10,7 @@ from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.model.catalogue import Published
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import list_files
-from bigbird_dna.registry.archive import packed
+from bigbird_dna.registry.publishing import packed
 from tests.conftest import REPOSITORY
 
 ENTRY: dict[str, Any] = {

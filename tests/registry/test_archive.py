@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ModelError
-from bigbird_dna.registry.archive import pack, packed, unpack
+from bigbird_dna.registry.publishing import pack, packed, unpack
 
 CONTENT = {"MODEL_CARD.md": b"# toy\n", "config.json": b"{}", "empty": b"", "model.safetensors": bytes(2000)}
 

@@ -15,8 +15,7 @@ from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import BigBirdDnaError, DataError, ModelError, UsageError
 from bigbird_dna.model import catalogue
 from bigbird_dna.model.catalogue import Published
-from bigbird_dna.registry.archive import pack
-from bigbird_dna.registry.publishing import fetch_model
+from bigbird_dna.registry.publishing import fetch_model, pack
 from tests.faults.downloads import LIMITS
 from tests.faults.exchange import Site
 from tests.faults.server import FaultyServer, running

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.input_embeddings import initial_deviation
-from bigbird_dna.tasks.pretraining import task as beginning
-from bigbird_dna.tasks.pretraining.task import SIZE, begin_with_counts, neighbour_vectors
+from bigbird_dna.pretraining import task as beginning
+from bigbird_dna.pretraining.task import SIZE, begin_with_counts, neighbour_vectors
 from bigbird_dna.tokens.store import TokenStore
 
 

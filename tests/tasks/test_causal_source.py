@@ -18,10 +18,10 @@ from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import baselines as rivals
 from bigbird_dna.pretraining import evaluation
+from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.reporting.samples import divergence, spectrum
 from bigbird_dna.reporting.summary import language_rows, pretraining_rows
-from bigbird_dna.tasks.generation import generate_samples
-from bigbird_dna.tasks.pretraining.task import PretrainingTask
+from bigbird_dna.scoring.generation import generate_samples
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.training.distributed import World

@@ -13,6 +13,7 @@ from bigbird_dna.config import Config, EncoderConfig, parse_config
 from bigbird_dna.data.chromatin import training_bins
 from bigbird_dna.errors import ConfigError, DataError, ModelError, UsageError
 from bigbird_dna.finetuning.calibrate import calibrate_chromatin
+from bigbird_dna.finetuning.chromatin import ChromatinObjective, ChromatinTask, _neighbours
 from bigbird_dna.finetuning.evaluation import baseline_bins, held_out_rows, predict_bins
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
@@ -29,7 +30,6 @@ from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.registry.change import combine_models
 from bigbird_dna.scoring.region_scores import Region, bins_of, predict_regions, read_regions
-from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective, ChromatinTask, _neighbours
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train

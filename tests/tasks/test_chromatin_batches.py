@@ -9,11 +9,11 @@ import torch
 
 from benchmarks.plain_batches import PlainBatches
 from bigbird_dna.config import ChromatinConfig
+from bigbird_dna.finetuning.chromatin import ChromatinObjective
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, make_bins
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
 from bigbird_dna.tokens import dna as tokenizers
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.batches import Batch

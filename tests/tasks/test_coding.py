@@ -16,12 +16,12 @@ from bigbird_dna.data.negatives import draw_candidates, find_free_starts, gc_fra
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import ConfigError, DataError
+from bigbird_dna.finetuning.promoters import held_out_predictions
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import Intervals, merge
 from bigbird_dna.genome.promoters import prepare_promoters, read_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.tasks.promoters.finetuning import held_out_predictions
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
 

@@ -13,7 +13,7 @@ from bigbird_dna.config import EncoderConfig, PretrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.task import PretrainingObjective
+from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
 

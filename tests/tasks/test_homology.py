@@ -12,8 +12,8 @@ from bigbird_dna.baselines.nearest import NearestWindow
 from bigbird_dna.config import Config, GenomeConfig, load_config, parse_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES, compare
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
-from bigbird_dna.data.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.finetuning.similar import drop_similar_bins, find_nearest_bins, find_nearest_promoters
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset

@@ -23,7 +23,7 @@ from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.pretraining import baselines as rivals
 from bigbird_dna.pretraining import evaluation
 from bigbird_dna.pretraining.held_out import HeldOut
-from bigbird_dna.tasks.pretraining.task import PretrainingTask
+from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.encode import tokenize
 from bigbird_dna.tokens.store import TokenStore

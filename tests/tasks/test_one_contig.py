@@ -17,7 +17,7 @@ from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.promoters import write_loci
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus, reverse_complement
-from bigbird_dna.tokens.encode import tokenize, tokenizer_statistics, train_tokenizer
+from bigbird_dna.tokens.encode import tokenize, train_tokenizer, write_token_statistics
 from bigbird_dna.tokens.store import TokenStore
 from bigbird_dna.tokens.text import load_tokenizer
 from tests.toys import random_dna
@@ -114,7 +114,7 @@ def test_tokenizer_and_stores_have_nothing_of_what_is_held_out(config: Config, t
 
 
 def test_statistics_count_each_stretch_for_its_split(config: Config, tokens: Path, tmp_path: Path) -> None:
-    tokenizer_statistics(config, config.paths.reference, config.paths.tokenizer, tmp_path / "s.json")
+    write_token_statistics(config, config.paths.reference, config.paths.tokenizer, tmp_path / "s.json")
     found = json.loads((tmp_path / "s.json").read_text())
     bases = {split: values["bases"] for split, values in found["splits"].items()}
     assert bases == {"train": 38_000, "valid": 8_000, "test": 13_000}

@@ -23,7 +23,7 @@ from bigbird_dna.pretraining.baselines import training_documents
 from bigbird_dna.pretraining.evaluation import evaluate_pretraining
 from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.sampling import Example, PairSampler, StretchSampler, document_bounds
-from bigbird_dna.tasks.pretraining.task import PretrainingObjective, PretrainingTask
+from bigbird_dna.pretraining.task import PretrainingObjective, PretrainingTask
 from bigbird_dna.tokens.corpus import DocumentPlan, Strands
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.tokens.store import TokenStore, build_store

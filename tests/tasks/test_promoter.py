@@ -15,13 +15,13 @@ from bigbird_dna.config import PromoterTrainingConfig, load_config
 from bigbird_dna.data.predictions import COLUMNS, EXTRA_NEGATIVES
 from bigbird_dna.data.promoter_windows import prepare_windows, read_windows, window_sequences
 from bigbird_dna.errors import BigBirdDnaError, ConfigError, ModelError, UsageError
+from bigbird_dna.finetuning.ensemble import LabelledWindows
+from bigbird_dna.finetuning.promoters import PromoterObjective
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.directory import load, load_promoter_model
 from bigbird_dna.model.promoter import view_cuts
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tasks.promoters.ensemble import LabelledWindows
-from bigbird_dna.tasks.promoters.finetuning import PromoterObjective
 from bigbird_dna.training.distributed import World
 from tests.cli.command import invoke
 

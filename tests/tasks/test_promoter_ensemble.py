@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.finetuning.ensemble import EQUAL, LabelledWindows, add_position_member, fit_members
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.promoter import PromoterModel
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tasks.promoters.ensemble import EQUAL, LabelledWindows, add_position_member, fit_members
 from tests.toys import random_dna, random_model, small_tokenizer
 
 TOKENIZER = small_tokenizer()

@@ -12,7 +12,7 @@ from bigbird_dna.config import PretrainingConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.pretraining.sampling import PairSampler
-from bigbird_dna.tasks.pretraining.task import PretrainingObjective
+from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
 

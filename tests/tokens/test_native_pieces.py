@@ -17,10 +17,9 @@ from bigbird_dna.disk.native import BuildError
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, reverse_complement
+from bigbird_dna.tokens import dna as native_pieces
 from bigbird_dna.tokens import dna as tokenizer
-from bigbird_dna.tokens import native as native_pieces
-from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.native import NativePieces
+from bigbird_dna.tokens.dna import DnaTokenizer, NativePieces
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
 from tests.conftest import REPOSITORY
 from tests.toys import random_dna

@@ -8,9 +8,9 @@ import pytest
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval, Locus
 from bigbird_dna.genome.splits import Split, Stretch
-from bigbird_dna.tokens import statistics
+from bigbird_dna.tokens import encode as statistics
 from bigbird_dna.tokens.dna import DnaTokenizer
-from bigbird_dna.tokens.statistics import tokenizer_statistics
+from bigbird_dna.tokens.encode import tokenizer_statistics
 
 
 def contigs_of(reference: Reference, **splits: Split | None) -> list[Stretch]:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bigbird_dna.config import load_config, parse_config
+from bigbird_dna.finetuning.chromatin import ChromatinTask
+from bigbird_dna.finetuning.promoters import PromoterTask
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.building import build_dataset
 from bigbird_dna.genome.chromatin.labels import Labelling
@@ -13,9 +15,7 @@ from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.tasks.chromatin.finetuning import ChromatinTask
-from bigbird_dna.tasks.pretraining.task import PretrainingTask
-from bigbird_dna.tasks.promoters.finetuning import PromoterTask
+from bigbird_dna.pretraining.task import PretrainingTask
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import Task

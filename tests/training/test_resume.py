@@ -19,8 +19,8 @@ from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError, Stopped
 from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.tasks.pretraining import task as pretraining
-from bigbird_dna.tasks.pretraining.task import PretrainingObjective, begin_with_counts
+from bigbird_dna.pretraining import task as pretraining
+from bigbird_dna.pretraining.task import PretrainingObjective, begin_with_counts
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import world
 from tests.cli.command import Run, refused

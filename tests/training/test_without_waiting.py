@@ -15,12 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bigbird_dna.attention import flex, tiles
 from bigbird_dna.config import EncoderConfig
+from bigbird_dna.finetuning.chromatin import ChromatinObjective
+from bigbird_dna.finetuning.promoters import PromoterObjective
 from bigbird_dna.model.base_positions import BaseOffsets
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
-from bigbird_dna.tasks.chromatin.finetuning import ChromatinObjective
-from bigbird_dna.tasks.pretraining.task import PretrainingObjective
-from bigbird_dna.tasks.promoters.finetuning import PromoterObjective
+from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.training import loop
 from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.distributed import World

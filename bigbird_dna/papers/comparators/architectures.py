@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.comparators.networks import Build, NetworkComparator
 from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.papers.comparators.networks import Build, NetworkComparator
 
 if TYPE_CHECKING:
     from bigbird_dna.papers.comparators.registry import ComparatorRequest

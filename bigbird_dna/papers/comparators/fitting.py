@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.baselines.comparators.networks import NetworkSettings
 from bigbird_dna.baselines.windows import Rows, TextWindows, blocks
 from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.config import Config
@@ -31,10 +30,13 @@ from bigbird_dna.disk.atomic import checksum, write_array, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.finetuning.evaluation import BASELINE_BINS, BASELINE_WINDOW, held_out_rows
+from bigbird_dna.finetuning.promoter_baselines import check_aligned
+from bigbird_dna.finetuning.promoters import held_out_predictions, split_figures, write_predictions
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset
 from bigbird_dna.genome.chromatin.tracks import write_tracks
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.papers.comparators.interface import Comparator
+from bigbird_dna.papers.comparators.networks import NetworkSettings
 from bigbird_dna.papers.comparators.registry import (
     GKM,
     MOTIFS,
@@ -45,8 +47,6 @@ from bigbird_dna.papers.comparators.registry import (
     check_name,
     make_comparator,
 )
-from bigbird_dna.tasks.promoters.baselines import check_aligned
-from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, split_figures, write_predictions
 
 DESCRIPTION = "comparator.json"
 _PROMOTER_PREDICTIONS, _CHROMATIN_PREDICTIONS = "predictions.parquet", "predictions.npy"

@@ -14,8 +14,8 @@ from bigbird_dna.config.experiments import PromoterComparator, TrackComparator
 from bigbird_dna.errors import UsageError
 
 if TYPE_CHECKING:
-    from bigbird_dna.baselines.comparators.networks import NetworkSettings
     from bigbird_dna.papers.comparators.interface import Comparator
+    from bigbird_dna.papers.comparators.networks import NetworkSettings
 
 KMERS, POSITION, GC, GKM, MOTIFS, NEAREST = "k-mers", "position", "gc", "gkm-svm", "motifs", "nearest"
 NETWORK_NAMES: tuple[str, ...] = get_args(NetworkName)

@@ -11,8 +11,8 @@ import yaml
 from bigbird_dna.model.catalogue import Published
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.model import METRICS
-from bigbird_dna.registry.archive import pack, unpack
 from bigbird_dna.registry.card import Publication, model_card
+from bigbird_dna.registry.publishing import pack, unpack
 from tests.fuzz.reader import Container, Reader
 from tests.registry.shelf import make_toy
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigbird_dna.baselines.comparators.networks import NetworkComparator, NetworkSettings
 from bigbird_dna.baselines.kmers import KmerLogistic
 from bigbird_dna.baselines.nearest import NearestWindow
 from bigbird_dna.baselines.windows import TextWindows, all_labels
@@ -28,6 +27,7 @@ from bigbird_dna.papers.comparators.architectures import (
 from bigbird_dna.papers.comparators.gkm_svm import GkmSvm
 from bigbird_dna.papers.comparators.interface import Comparator
 from bigbird_dna.papers.comparators.motifs import KnownMotif, MotifScan
+from bigbird_dna.papers.comparators.networks import NetworkComparator, NetworkSettings
 from bigbird_dna.papers.comparators.simple import GcContent, PromoterLogistic, TrackKmers
 from tests.papers.comparators.planted import (
     LENGTH,

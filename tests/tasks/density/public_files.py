@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bigbird_dna.tasks.density.byte_lm_files import masked_checksum
+from bigbird_dna.papers.experiments.byte_lm_files import masked_checksum
 
 
 def field(number: int, content: bytes) -> bytes:

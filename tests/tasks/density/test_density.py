@@ -12,7 +12,13 @@ from torch import Tensor
 
 from bigbird_dna.config import EncoderConfig, OptimizerConfig, TrainingConfig, parse_config
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.tasks.density.byte_lm import ByteStream, CausalNetwork, NextSymbol, Simple, bits_per_byte
+from bigbird_dna.papers.experiments.byte_lm import (
+    ByteStream,
+    CausalNetwork,
+    NextSymbol,
+    Simple,
+    bits_per_byte,
+)
 from bigbird_dna.training.checkpoints import CheckpointStore
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.loop import train_network

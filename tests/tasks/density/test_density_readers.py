@@ -9,8 +9,8 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import LONGEST_LINE
-from bigbird_dna.tasks.density.byte_lm import END, Simple, read_stream
-from bigbird_dna.tasks.density.byte_lm_files import (
+from bigbird_dna.papers.experiments.byte_lm import END, Simple, read_stream
+from bigbird_dna.papers.experiments.byte_lm_files import (
     masked_checksum,
     read_c4,
     read_cifar10,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import LongRangeConfig
 from bigbird_dna.config.long_range import ExamplesConfig, ListOpsConfig
 from bigbird_dna.errors import DataError
-from bigbird_dna.tasks.long_range.listops import (
+from bigbird_dna.papers.experiments.listops import (
     OPERATORS,
     TOKENS,
     evaluate,

@@ -11,8 +11,8 @@ from scipy.stats import binomtest
 
 from bigbird_dna.config import LongRangeConfig, parse_config
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.tasks.long_range.long_range_arena import wilson_interval
-from bigbird_dna.tasks.long_range.sequences import FIRST, OFFSET, PAD, Sequences
+from bigbird_dna.papers.experiments.long_range_sequences import FIRST, OFFSET, PAD, Sequences
+from bigbird_dna.papers.experiments.long_range_training import wilson_interval
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
 from tests.workflow.dry_runs import dry_run, jobs, stage_configs

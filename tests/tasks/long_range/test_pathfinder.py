@@ -13,7 +13,7 @@ from scipy.ndimage import label
 from bigbird_dna.config.long_range import ExamplesConfig, PathfinderConfig
 from bigbird_dna.errors import DataError
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.tasks.long_range.pathfinder import (
+from bigbird_dna.papers.experiments.pathfinder import (
     distance_baseline,
     draw,
     drawings,

@@ -27,6 +27,7 @@ from bigbird_dna.data.promoter_windows import (
 )
 from bigbird_dna.disk.atomic import atomic_path, checksum
 from bigbird_dna.finetuning.calibrate import PREDICTIONS, calibration_figures, fit_predictions, too_few
+from bigbird_dna.finetuning.ensemble import LabelledWindows, Members, add_position_member
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.metrics.binary import binary_metrics
@@ -35,7 +36,6 @@ from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.promoter import PromoterModel, PromoterRows, promoter_probabilities, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
-from bigbird_dna.tasks.promoters.ensemble import LabelledWindows, Members, add_position_member
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World

@@ -11,8 +11,8 @@ from bigbird_dna.config import Config
 from bigbird_dna.data.predictions import KMER, POSITION
 from bigbird_dna.data.promoter_windows import read_origin, read_windows, window_sequences
 from bigbird_dna.errors import DataError
+from bigbird_dna.finetuning.promoters import held_out_predictions, write_predictions
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.tasks.promoters.finetuning import held_out_predictions, write_predictions
 
 BASELINES = (KMER, POSITION)
 """Logistic regressions on the frequencies of k-mers, and on the base at each position of the window."""

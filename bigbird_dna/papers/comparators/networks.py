@@ -2,6 +2,13 @@
 
 All are trained alike, whatever their papers did: AdamW with warm-up and decay, binary cross-entropy, and the
 weights of the evaluation with the least loss on held-out windows.
+
+Windows as zeros and ones for networks.
+
+An N is four zeros, as in DeepSEA's data: it says nothing for any base, and what lies beyond a contig's end is
+like the zeros that convolutions pad with.
+
+How many products with weights a network makes of a window: what its training takes.
 """
 
 from __future__ import annotations
@@ -18,13 +25,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.baselines.comparators.one_hot import one_hot
-from bigbird_dna.baselines.comparators.products import count_products
 from bigbird_dna.baselines.kmers import base_codes, other_strand
 from bigbird_dna.baselines.windows import LabeledWindows as Windows
 from bigbird_dna.baselines.windows import Probabilities, Rows, blocks
 from bigbird_dna.config import OptimizerConfig, TrainingConfig
 from bigbird_dna.errors import DataError
+from bigbird_dna.genome.sequence import UNKNOWN
 from bigbird_dna.metrics.auroc import auroc
 from bigbird_dna.model.inference import choose_device
 from bigbird_dna.papers.comparators.interface import Comparator
@@ -32,6 +38,38 @@ from bigbird_dna.training.batches import Batch, Epochs
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import Training, TrainingResult, fit
+
+# Axes: B windows, L bases.
+
+
+def one_hot(codes: Tensor) -> Tensor:
+    """(B, L) codes as (B, 4, L) zeros and ones, float32, an N as zeros."""
+    return F.one_hot(codes.long(), UNKNOWN + 1)[..., :UNKNOWN].transpose(1, 2).float()
+
+
+def count_products(network: nn.Module, example: Tensor) -> int:
+    """Products with weights of convolutions, dense layers and LSTMs in a forward pass over `example`."""
+    counted = 0
+
+    def count(module: nn.Module, given: tuple[Tensor, ...], result: Any) -> None:
+        nonlocal counted
+        weights = sum(one.numel() for one in module.parameters(recurse=False) if one.dim() > 1)
+        if isinstance(module, nn.Conv1d):
+            counted += weights * result.shape[0] * result.shape[2]
+        elif isinstance(module, nn.Linear):
+            counted += weights * math.prod(result.shape[:-1])
+        elif isinstance(module, nn.LSTM):
+            counted += weights * given[0].shape[0] * given[0].shape[1]
+
+    handles = [module.register_forward_hook(count) for module in network.modules()]
+    training = network.training
+    with torch.no_grad():
+        network.eval()(example)
+    network.train(training)
+    for handle in handles:
+        handle.remove()
+    return counted
+
 
 # Axes: N windows, L bases, T labels.
 

@@ -20,7 +20,7 @@ from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import quoted
-from bigbird_dna.tasks.long_range.sequences import SPLITS, Sequences
+from bigbird_dna.papers.experiments.long_range_sequences import SPLITS, Sequences
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MAX": max,

@@ -24,7 +24,7 @@ from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.input_embeddings import initialise
 from bigbird_dna.model.mechanism import goes_by_pattern
-from bigbird_dna.tasks.density.byte_lm_files import (
+from bigbird_dna.papers.experiments.byte_lm_files import (
     COLOURS,
     read_c4,
     read_cifar10,

@@ -21,7 +21,7 @@ from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import DataError
-from bigbird_dna.tasks.long_range.sequences import SPLITS, Sequences
+from bigbird_dna.papers.experiments.long_range_sequences import SPLITS, Sequences
 
 # Axes: N images, S pixels of a side.
 

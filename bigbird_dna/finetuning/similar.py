@@ -5,8 +5,11 @@ The nearest record of one FASTA file to each of another.
 The nearest training window of each held-out promoter window, and the baseline that goes by it.
 
 The nearest training window of each test bin, the baseline that goes by it, and data sets without likes.
+
+The table of nearest windows: what is known of each window, its nearest one, and how similar they are.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +24,58 @@ from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window
 from bigbird_dna.data.promoter_windows import WindowSet, read_windows, window_sequences
 from bigbird_dna.data.similarity_filter import similar_rows
+from bigbird_dna.data.strata import BOUNDS, SIMILARITY, Strata, nearest_schema
 from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output
+from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.finetuning.evaluation import BASELINE_WINDOW, held_out_rows
+from bigbird_dna.finetuning.promoters import write_predictions
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset
 from bigbird_dna.genome.records import read_records
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.similarity import SequenceWindows, aligned_pairs
-from bigbird_dna.tasks.homology.tables import nearest_table, say_similarities, write_nearest
-from bigbird_dna.tasks.promoters.finetuning import write_predictions
+from bigbird_dna.genome.similarity import Nearest, SequenceWindows, aligned_pairs
+
+ORIENTATION = "orientation"
+
+
+def nearest_table(
+    queries: pd.DataFrame, others: Mapping[str, npt.ArrayLike], nearest: Nearest
+) -> pd.DataFrame:
+    """The columns of the queries, then `similarity`, those of the nearest ones, and `orientation`.
+
+    Parameters
+    ----------
+    others
+        Columns of the windows that were compared with, under the names that they have in the table.
+
+    Notes
+    -----
+    `orientation` is "+" where both are alike as they are read, "-" where one is turned. Where there is no
+    nearest window, its columns are empty and the similarity is 0.
+    """
+    table = queries.reset_index(drop=True).assign(**{SIMILARITY: nearest.similarities})
+    there = nearest.rows >= 0
+    for name, column in others.items():
+        cells = pd.Series(np.asarray(column, dtype=object)).reindex(nearest.rows).to_numpy()
+        table[name] = ["" if cell != cell else cell for cell in cells]
+    table[ORIENTATION] = np.where(there, np.where(nearest.turned, "-", "+"), "")
+    return table
+
+
+def write_nearest(path: Path, table: pd.DataFrame) -> None:
+    """Write such a table; `nearest_schema` says how it is read."""
+    write_table(path, table, nearest_schema(map(str, table.columns)))
+
+
+def say_similarities(what: str, table: pd.DataFrame) -> None:
+    """Log how many windows of a table are how similar to their nearest one."""
+    strata = Strata(BOUNDS)
+    numbers = strata.numbers(table[SIMILARITY].to_numpy())
+    counts = np.bincount(numbers, minlength=len(strata.names))
+    told = ", ".join(f"{count:,} {name}" for name, count in zip(strata.names, counts.tolist(), strict=True))
+    log(f"{len(table):,} {what}; similarity of the nearest training window: {told}")
 
 
 def find_nearest(held_out: Path, training: Path, output: Path) -> pd.DataFrame:

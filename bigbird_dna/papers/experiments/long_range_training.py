@@ -18,8 +18,8 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.tasks.long_range import listops, pathfinder
-from bigbird_dna.tasks.long_range.sequences import OFFSET, SPLITS, Sequences
+from bigbird_dna.papers.experiments import listops, pathfinder
+from bigbird_dna.papers.experiments.long_range_sequences import OFFSET, SPLITS, Sequences
 from bigbird_dna.training.batches import Batch, Epochs, take_rows
 from bigbird_dna.training.distributed import World
 from bigbird_dna.training.task import Task, TrainingResult, write_network

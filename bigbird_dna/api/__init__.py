@@ -1,1 +1,0 @@
-"""Data sets for those who train elsewhere."""

@@ -1,1 +1,0 @@
-"""The networks among the comparators of the tables."""

@@ -1,1 +1,0 @@
-"""Densities of images and text: causal models of bytes with any attention that has a causal form."""
