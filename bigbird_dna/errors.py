@@ -1,8 +1,15 @@
-"""Errors that a user can cause and mend.
+"""Errors of users, and checks of arguments.
+
+Errors that a user can cause and mend.
 
 The command line prints their text as one line and leaves with `exit_code`; everything else is a defect of
 this software and keeps its traceback.
+
+Values of arguments that several functions refuse alike, in the words of the functions' callers.
 """
+
+from collections.abc import Iterable, Mapping
+from operator import index
 
 _LONGEST = 1200
 """Characters of a message: more comes of a file that holds rubbish where a name or a number should be."""
@@ -71,3 +78,45 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """`UsageError` if the value of an argument is not one of its choices."""
+    if value not in choices:
+        raise UsageError(f"{name} {value!r}: choose one of {', '.join(choices)}")
+
+
+def check_share(name: str, value: float) -> None:
+    """`UsageError` if the value of an argument isn't above 0 and below 1."""
+    if not 0 < value < 1:
+        raise UsageError(f"{name} {value}: must be a share above 0 and below 1")
+
+
+def check_fraction(name: str, value: float) -> None:
+    """`UsageError` if the value of an argument lies outside 0 to 1."""
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} {value}: must be a fraction from 0 to 1")
+
+
+def check_whole(name: str, value: object) -> None:
+    """`UsageError` if the value of an argument isn't a whole number; numpy's are, truth values are not."""
+    try:
+        if not isinstance(value, bool):
+            index(value)  # type: ignore[arg-type]  # what callers promise, Python doesn't check
+            return
+    except TypeError:
+        pass
+    raise UsageError(f"{name} {shortened(repr(value))}: must be a whole number")
+
+
+def check_at_least_one(values: Mapping[str, int | None]) -> None:
+    """`UsageError` for the first argument whose value isn't a whole number, or is below 1.
+
+    None is left to its default.
+    """
+    for name, value in values.items():
+        if value is None:
+            continue
+        check_whole(name, value)
+        if value < 1:
+            raise UsageError(f"{name} {value}: must be at least 1")

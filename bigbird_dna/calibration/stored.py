@@ -16,10 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bigbird_dna.calibration.fitting import Fitted
 from bigbird_dna.calibration.maps import CalibrationMap, Floats32, as_scored
-from bigbird_dna.checks import check_share
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.json_files import read_object
-from bigbird_dna.errors import ModelError, UsageError, shortened
+from bigbird_dna.errors import ModelError, UsageError, check_share, shortened
 
 FILE = "calibration.json"
 FORMAT = 1

@@ -10,10 +10,9 @@ from typing import Annotated, cast
 
 import typer
 
-from bigbird_dna.checks import check_choice
 from bigbird_dna.cli.options import ModelDirectory, NewModel, NewModelArgument, argument, option, output
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_choice
 
 COMPATIBILITIES = ("huggingface", "none")
 

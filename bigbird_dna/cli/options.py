@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.config import Config as RunConfig
 from bigbird_dna.config import RunPaths, load_config
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_at_least_one
 
 RESULTS = RunPaths(Path("RESULTS"))
 """A run's files as help texts show them."""

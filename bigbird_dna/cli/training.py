@@ -258,8 +258,8 @@ def calibrate_promoter(
     """
     from typing import cast
 
-    from bigbird_dna.checks import check_choice
     from bigbird_dna.config import CALIBRATION_METHODS, CalibrationMethod
+    from bigbird_dna.errors import check_choice
     from bigbird_dna.finetuning.calibrate import calibrate_promoter as calibrate
 
     check_choice("method", method, CALIBRATION_METHODS)
@@ -290,7 +290,7 @@ def fit_promoter_baseline(
     ] = "k-mer",
 ) -> None:
     """Fit a logistic regression, the baseline of promoter models, and predict the same held-out windows."""
-    from bigbird_dna.checks import check_choice
+    from bigbird_dna.errors import check_choice
     from bigbird_dna.finetuning.promoter_baselines import BASELINES, promoter_baseline
     from bigbird_dna.genome.reference import Reference
 

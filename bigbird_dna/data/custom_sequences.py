@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.config import NEGATIVE_SETS, PARTED_SETS, PLACED_SETS, RunPaths
 from bigbird_dna.console import log
 from bigbird_dna.data.negative_sampling import MAX_N
@@ -22,7 +21,7 @@ from bigbird_dna.data.predictions import POSITIVE
 from bigbird_dna.data.promoter_windows import COLUMNS, write_windows
 from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import into_directory
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.record_splits import (
     check_splits,
     divide,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from bigbird_dna.disk.atomic import atomic_path, read_json, reading
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError, shortened
-from bigbird_dna.genome.compression import read_lines
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,6 @@ from bigbird_dna.calibration.fitting import LEAST, fit_map, fit_tracks
 from bigbird_dna.calibration.maps import Floats
 from bigbird_dna.calibration.stored import FILE, Calibration, Finish, write_calibration
 from bigbird_dna.calibration.thresholds import FEW, Threshold, ThresholdCurve, threshold_curve
-from bigbird_dna.checks import check_at_least_one, check_share
 from bigbird_dna.config import CalibrationMethod, ChromatinConfig
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import sample
@@ -36,7 +35,7 @@ from bigbird_dna.disk.outputs import (
     provenance_lines,
     text_destination,
 )
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_share
 from bigbird_dna.finetuning.evaluation import predict_bins
 from bigbird_dna.genome.chromatin.dataset import read_dataset
 from bigbird_dna.genome.reference import Reference

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.baselines.kmers import KmerTracks, window_features
-from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.config import ChromatinEvaluationConfig
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.chromatin import sample
@@ -20,7 +19,7 @@ from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.shards import Shard, ShardFile, contents, find_shard, write_shard
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.model.chromatin import ChromatinModel

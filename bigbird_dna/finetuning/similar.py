@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from bigbird_dna.baselines.nearest import NearestWindow
-from bigbird_dna.checks import check_fraction
 from bigbird_dna.config import Config
 from bigbird_dna.console import log
 from bigbird_dna.data.chromatin import BinWindows, checked_window
@@ -29,7 +28,7 @@ from bigbird_dna.disk.atomic import check_writable, write_array
 from bigbird_dna.disk.directories import check_directory
 from bigbird_dna.disk.outputs import check_output
 from bigbird_dna.disk.tables import write_table
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, check_fraction
 from bigbird_dna.finetuning.evaluation import BASELINE_WINDOW, held_out_rows
 from bigbird_dna.finetuning.promoters import write_predictions
 from bigbird_dna.genome.chromatin.dataset import ChromatinData, read_dataset, write_dataset

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.console import log
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import shown
-from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import check_name, quoted, site, split_columns, strand
 from bigbird_dna.genome.sequence import Locus
 

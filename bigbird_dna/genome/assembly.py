@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from bigbird_dna.config.names import ASSEMBLY_SYNONYMS
 from bigbird_dna.console import log
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import check_name, quoted, whole_number
 
 ASSEMBLIES = ("sacCer3", "GRCh37", "GRCh38")

@@ -16,9 +16,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
+from bigbird_dna.disk import compression
 from bigbird_dna.disk.atomic import scratch_directory
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome import compression
 from bigbird_dna.genome.fields import check_name
 from bigbird_dna.genome.sequence import (
     clean_bytes,

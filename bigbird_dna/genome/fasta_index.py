@@ -22,9 +22,9 @@ from codecs import BOM_UTF8
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from bigbird_dna.disk.compression import BlockIndex, BlockStream
 from bigbird_dna.disk.user_cache import PrivateShelf
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import BlockIndex, BlockStream
 from bigbird_dna.genome.fasta import parse_fasta
 
 

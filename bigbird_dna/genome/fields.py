@@ -11,16 +11,13 @@ Columns of tables of places; a `ValueError` says what is wrong with one.
 import re
 from dataclasses import replace
 
+from bigbird_dna.disk.compression import control_character
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.sequence import Locus, Strand
 
 FURTHEST = 2**31 - 1
 """The last position that formats and indices have room for, bp."""
 
-CONTROL_BYTES = bytes({*range(32), 127} - {ord("\t")})
-"""Of ASCII, what a line of text doesn't hold."""
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LONGEST_NAME = 1000
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST_DECIMAL = 400
@@ -46,12 +43,6 @@ def decimal(text: str) -> float | None:
 def quoted(text: str, longest: int = 60) -> str:
     """A value as a message shows it: in quotes, on one line, cut where it is longer."""
     return repr(text) if len(text) <= longest else f"{text[:longest]!r}…"
-
-
-def control_character(text: str) -> str | None:
-    """The first character that would end a line or column, or isn't seen, as `U+000A`; None: none is."""
-    found = _CONTROL.search(text)
-    return None if found is None else f"U+{ord(found[0]):04X}"
 
 
 def check_name(name: str, what: str, where: str) -> str:

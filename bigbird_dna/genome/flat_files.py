@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, error_text
-from bigbird_dna.genome.compression import open_bytes
 from bigbird_dna.genome.fasta import Chunk
 from bigbird_dna.genome.fields import check_name, quoted
 from bigbird_dna.genome.sequence import describe_bad_letter, first_bad_letter

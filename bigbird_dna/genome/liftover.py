@@ -8,9 +8,9 @@ from typing import IO, NamedTuple
 from liftover import ChainFile
 
 from bigbird_dna.disk.atomic import scratch_directory
+from bigbird_dna.disk.compression import numbered_lines, open_bytes
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.assembly import shown
-from bigbird_dna.genome.compression import numbered_lines, open_bytes
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.sequence import OPPOSITE, Locus
 

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import atomic_path, write_json
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_annotation
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown, shown_counts
-from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import append_locus, position, quoted, site, split_columns, strand
 from bigbird_dna.genome.liftover import lift
 from bigbird_dna.genome.reference import Reference

@@ -29,8 +29,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import quoted
 from bigbird_dna.genome.records import counted, named
 from bigbird_dna.genome.seeds import kmers_of

@@ -18,9 +18,9 @@ import pyfaidx
 
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.atomic import atomic_path, bgzip_writer, scratch_directory
+from bigbird_dna.disk.compression import compression_of, open_handle, require_end_block
 from bigbird_dna.errors import DataError, UsageError, error_text
 from bigbird_dna.genome.assembly import CUSTOM, Assembly, load_assembly, open_assembly
-from bigbird_dna.genome.compression import compression_of, open_handle, require_end_block
 from bigbird_dna.genome.contig_fragments import ContigFragments
 from bigbird_dna.genome.fasta import Chunk, scan_fasta, stream_fasta
 from bigbird_dna.genome.fasta_index import FastaIndex, Identity, index_fasta, recall, remember, settle

@@ -12,9 +12,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from bigbird_dna.disk.compression import control_character, numbered_lines, open_bytes
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import numbered_lines, open_bytes
-from bigbird_dna.genome.fields import check_name, control_character, quoted, whole_number
+from bigbird_dna.genome.fields import check_name, quoted, whole_number
 
 PREFIX = "BBD_"
 """Of the INFO keys that this software writes; those that a file has already are replaced."""

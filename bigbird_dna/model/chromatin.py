@@ -11,8 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.checks import check_at_least_one, check_fraction
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_at_least_one, check_fraction
 from bigbird_dna.genome.chromatin.tracks import Track, select_tracks
 from bigbird_dna.genome.sequence import fraction_n, reverse_complement
 from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centred_bins, middle_bins, run_rows

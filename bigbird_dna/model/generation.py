@@ -25,9 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.console import progress
-from bigbird_dna.errors import ModelError, UsageError
+from bigbird_dna.errors import ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.sequence import clean
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.decoding import Flank, Sampling, continued, said_cost

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from bigbird_dna.attention import Choice, routes_logged
-from bigbird_dna.checks import check_at_least_one, check_choice
 from bigbird_dna.console import log
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_at_least_one, check_choice
 from bigbird_dna.gpus import take_card
 
 

@@ -18,10 +18,9 @@ import pandas as pd
 from torch import nn
 
 from bigbird_dna.calibration.stored import FILE, Calibration, Finish, read_calibration
-from bigbird_dna.checks import check_at_least_one, check_share
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import ModelError, UsageError, shortened
+from bigbird_dna.errors import ModelError, UsageError, check_at_least_one, check_share, shortened
 from bigbird_dna.model.catalogue import is_name
 from bigbird_dna.model.embeddings import EmbeddingRun
 from bigbird_dna.model.encoder import Encoder

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from bigbird_dna.checks import check_at_least_one, check_fraction
+from bigbird_dna.errors import check_at_least_one, check_fraction
 from bigbird_dna.genome.sequence import fraction_n
 from bigbird_dna.model.base_positions import BaseBatch, BaseTerms, PaddedBases, TokenBases
 from bigbird_dna.model.batching import Ids, placed_rows, run_rows

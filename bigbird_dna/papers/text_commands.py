@@ -108,8 +108,8 @@ def predict(
     threads: Threads = None,
 ) -> None:
     """Predict records with a task's model."""
-    from bigbird_dna.checks import check_at_least_one
     from bigbird_dna.disk.outputs import check_output
+    from bigbird_dna.errors import check_at_least_one
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.nlp.config import read_task
     from bigbird_dna.papers.nlp.task import find_task

@@ -56,9 +56,9 @@ def make_long_range(
 
     The same configuration makes the same files; no expression of ListOps stands twice.
     """
-    from bigbird_dna.checks import check_choice
     from bigbird_dna.config import LONG_RANGE_TASKS, LongRangeConfig
     from bigbird_dna.disk.directories import atomic_directory
+    from bigbird_dna.errors import check_choice
     from bigbird_dna.papers.experiments.listops import write_listops
     from bigbird_dna.papers.experiments.pathfinder import write_pathfinder
 
@@ -98,8 +98,8 @@ def train_long_range(
     Writes result.json (test accuracy, and that of what needs no reading), the log and the weights. A killed
     run goes on from its last checkpoint when started again.
     """
-    from bigbird_dna.checks import check_choice
     from bigbird_dna.config import LONG_RANGE_TASKS, LongRangeConfig
+    from bigbird_dna.errors import check_choice
     from bigbird_dna.model.inference import cpu_threads
     from bigbird_dna.papers.experiments.long_range_training import SequenceTask
     from bigbird_dna.training.distributed import world

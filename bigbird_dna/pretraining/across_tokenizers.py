@@ -8,12 +8,11 @@ import numpy as np
 import torch
 
 from bigbird_dna.baselines.markov_counts import UNKNOWN
-from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.console import log, progress
 from bigbird_dna.data.bits_per_base import SPANS, ComparedModel, comparison_table
 from bigbird_dna.disk.atomic import atomic_path
 from bigbird_dna.disk.tables import write_table
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.assembly import shown
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import find_contigs

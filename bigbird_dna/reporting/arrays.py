@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.compression import open_bytes, read_lines
 from bigbird_dna.disk.foreign import open_parquet, read_frame
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import open_bytes, read_lines
 from bigbird_dna.reporting.track_array import (
     Hdf5TrackArray,
     MemoryArray,

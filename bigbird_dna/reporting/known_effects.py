@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from bigbird_dna.disk.compression import control_character
 from bigbird_dna.disk.tables import open_lines
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.fields import check_name, control_character, decimal, quoted
+from bigbird_dna.genome.fields import check_name, decimal, quoted
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord, open_vcf
 
 TABLES = (".tsv", ".txt", ".tsv.gz", ".txt.gz")

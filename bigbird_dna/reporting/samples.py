@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.disk.tables import Schema, count_columns, metric_columns, text_columns, write_table
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import UNKNOWN, Interval, base_codes

@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bigbird_dna.checks import check_choice
 from bigbird_dna.disk.atomic import atomic_path, quiet_htslib
 from bigbird_dna.disk.outputs import (
     Destination,
@@ -25,7 +24,7 @@ from bigbird_dna.disk.outputs import (
     provenance_lines,
     text_destination,
 )
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, check_choice
 from bigbird_dna.genome.sequence import Strand
 
 R = TypeVar("R")

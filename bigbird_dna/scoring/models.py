@@ -8,11 +8,8 @@ from typing import Any, Literal, cast, get_args
 
 import pandas as pd
 
-from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
-from bigbird_dna.errors import UsageError, shortened
-from bigbird_dna.model import chromatin as chromatin_model
-from bigbird_dna.model import directory, model
-from bigbird_dna.model import promoter as promoter_model
+from bigbird_dna.errors import UsageError, check_at_least_one, check_choice, check_fraction, shortened
+from bigbird_dna.model import chromatin, directory, model, promoter
 from bigbird_dna.model.decoding import Sampling
 from bigbird_dna.model.generation import Flanks, generate
 from bigbird_dna.model.inference import choose_device
@@ -112,7 +109,7 @@ class Model(model.Model):
 
 
 @dataclass(frozen=True, repr=False)
-class PromoterModel(promoter_model.PromoterModel, Model):
+class PromoterModel(promoter.PromoterModel, Model):
     """A model that tells promoters: windows of `settings.window` bp around a TSS → a probability."""
 
     def predict_regions(
@@ -237,7 +234,7 @@ class PromoterModel(promoter_model.PromoterModel, Model):
 
 
 @dataclass(frozen=True, repr=False)
-class ChromatinModel(chromatin_model.ChromatinModel, Model):
+class ChromatinModel(chromatin.ChromatinModel, Model):
     """A model that tells from windows of `settings.window` bp which tracks have a peak in their middle."""
 
     def predict_regions(

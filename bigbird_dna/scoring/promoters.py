@@ -10,10 +10,10 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from bigbird_dna.checks import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination, command_line, provenance
 from bigbird_dna.disk.shards import contents
+from bigbird_dna.errors import check_at_least_one, check_choice, check_fraction
 from bigbird_dna.genome.chromatin.peaks import Intervals
 from bigbird_dna.genome.fasta import LengthsAhead, readable, scan_fasta
 from bigbird_dna.genome.region_filter import Places, contig_names, find_places

@@ -16,7 +16,7 @@ from typing import IO, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeV
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbird_dna.checks import check_at_least_one, check_choice
+from bigbird_dna.disk.compression import STDIN, open_stdin
 from bigbird_dna.disk.outputs import (
     Destination,
     LiveText,
@@ -27,8 +27,7 @@ from bigbird_dna.disk.outputs import (
     provenance,
 )
 from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, find_shard, read_shards, write_shard
-from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.compression import STDIN, open_stdin
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
 from bigbird_dna.model.chromatin import ChromatinModel
 from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference

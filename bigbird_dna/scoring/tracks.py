@@ -13,11 +13,10 @@ from typing import Any, ClassVar, NamedTuple, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from bigbird_dna.checks import check_choice, check_fraction
 from bigbird_dna.console import progress
 from bigbird_dna.disk.outputs import Destination, command_line, provenance
 from bigbird_dna.disk.shards import contents
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places
 from bigbird_dna.model.chromatin import ChromatinModel

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbird_dna.calibration.stored import Calibration, Finish
-from bigbird_dna.checks import check_whole
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_whole
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import OFFSET_SPAN, Note, allele_windows, find_change, window_offsets

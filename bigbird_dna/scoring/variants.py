@@ -9,11 +9,17 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from bigbird_dna.checks import check_at_least_one, check_fraction, check_whole
 from bigbird_dna.console import log, progress
 from bigbird_dna.disk.outputs import Destination, command_line, provenance
 from bigbird_dna.disk.shards import contents
-from bigbird_dna.errors import DataError, ModelError, UsageError
+from bigbird_dna.errors import (
+    DataError,
+    ModelError,
+    UsageError,
+    check_at_least_one,
+    check_fraction,
+    check_whole,
+)
 from bigbird_dna.genome.assembly import ALIAS_HINT, shown
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places

@@ -5,8 +5,8 @@ import gzip
 import pysam
 import pytest
 
+from bigbird_dna.disk.compression import compression, open_bytes, read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import compression, open_bytes, read_lines
 
 TEXT = "".join(f"line {number}\n" for number in range(20_000))
 

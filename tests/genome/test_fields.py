@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bigbird_dna.disk import compression
+from bigbird_dna.disk.compression import numbered_lines, read_lines
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome import compression, vcf
+from bigbird_dna.genome import vcf
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.peaks import read_intervals, read_peaks
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks, tracks_from_folder, write_tracks
-from bigbird_dna.genome.compression import numbered_lines, read_lines
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.fields import check_name, decimal, quoted, whole_number
 from bigbird_dna.genome.promoters import read_loci, read_promoters

@@ -13,9 +13,9 @@ from typing import IO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown
-from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 
 Positions = npt.NDArray[np.int64]

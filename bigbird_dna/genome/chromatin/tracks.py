@@ -27,9 +27,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bigbird_dna.disk.atomic import atomic_path
+from bigbird_dna.disk.compression import control_character, read_lines
 from bigbird_dna.errors import ConfigError, DataError, UsageError, shortened
-from bigbird_dna.genome.compression import read_lines
-from bigbird_dna.genome.fields import check_name, control_character, decimal, quoted
+from bigbird_dna.genome.fields import check_name, decimal, quoted
 
 Layout = Callable[[dict[str, str], int, str], dict[str, str]]
 """A row's columns, its number from 0 and what an error calls it → the columns of a table of tracks."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bigbird_dna.disk.atomic import checksum
+from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import open_bytes
 from bigbird_dna.genome.sources.http_request import Cut, DownloadError, HttpResponse, refused, said
 
 _NUMBER = re.compile(r"[0-9]{1,15}")

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.baselines.windows import Rows, TextWindows, blocks
-from bigbird_dna.checks import check_at_least_one
 from bigbird_dna.config import Config
 from bigbird_dna.config.experiments import TABLE_STARTS
 from bigbird_dna.console import log, progress
@@ -28,7 +27,7 @@ from bigbird_dna.data.promoter_windows import (
 )
 from bigbird_dna.disk.atomic import checksum, write_array, write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
-from bigbird_dna.errors import DataError, UsageError
+from bigbird_dna.errors import DataError, UsageError, check_at_least_one
 from bigbird_dna.finetuning.evaluation import BASELINE_BINS, BASELINE_WINDOW, held_out_rows
 from bigbird_dna.finetuning.promoter_baselines import check_aligned
 from bigbird_dna.finetuning.promoters import held_out_predictions, split_figures, write_predictions

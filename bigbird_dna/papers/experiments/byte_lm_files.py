@@ -30,10 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.disk.atomic import reading
+from bigbird_dna.disk.compression import LONGEST_LINE, open_bytes, open_handle
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.disk.json_files import parse_json
 from bigbird_dna.errors import DataError, error_text
-from bigbird_dna.genome.compression import LONGEST_LINE, open_bytes, open_handle
 from bigbird_dna.tokens.piece_model import BYTES, read_fields
 
 # Axes: N images.

@@ -16,9 +16,9 @@ import numpy as np
 
 from bigbird_dna.config.long_range import ListOpsConfig
 from bigbird_dna.console import progress
+from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.disk.outputs import open_text
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import read_lines
 from bigbird_dna.genome.fields import quoted
 from bigbird_dna.papers.experiments.long_range_sequences import SPLITS, Sequences
 

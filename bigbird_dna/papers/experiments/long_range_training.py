@@ -11,12 +11,11 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bigbird_dna.checks import check_choice
 from bigbird_dna.config import EncoderConfig, TrainingConfig
 from bigbird_dna.config.long_range import LONG_RANGE_TASKS, LongRangeConfig, LongRangeTask
 from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import checksum
-from bigbird_dna.errors import UsageError
+from bigbird_dna.errors import UsageError, check_choice
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.papers.experiments import listops, pathfinder
 from bigbird_dna.papers.experiments.long_range_sequences import OFFSET, SPLITS, Sequences

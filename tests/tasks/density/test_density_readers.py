@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bigbird_dna.disk.compression import LONGEST_LINE
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.compression import LONGEST_LINE
 from bigbird_dna.papers.experiments.byte_lm import END, Simple, read_stream
 from bigbird_dna.papers.experiments.byte_lm_files import (
     masked_checksum,

@@ -10,6 +10,7 @@ The format is section 4.1 of the SAM specification.
 import gzip
 import io
 import os
+import re
 import stat
 import struct
 import sys
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
 from bigbird_dna.errors import DataError, UsageError
-from bigbird_dna.genome.fields import CONTROL_BYTES, control_character
 
 STDIN = Path("standard input")
 """What messages call standard input."""
@@ -31,6 +31,9 @@ LONGEST_LINE = 1 << 24
 """Bytes of a line of a table."""
 
 _BLOCK = 1 << 16  # bytes read at a time
+CONTROL_BYTES = bytes({*range(32), 127} - {ord("\t")})
+"""Of ASCII, what a line of text doesn't hold."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_IN_LINES = CONTROL_BYTES.replace(b"\n", b"")
 _NOT_IN_TEXT = _NOT_IN_LINES.replace(b"\r", b"")
 
@@ -39,6 +42,12 @@ Compression = Literal["plain", "gzip", "bgzip"]
 # An empty BGZF block ends every complete bgzip file.
 _BGZIP_END = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 _FOREIGN = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+
+
+def control_character(text: str) -> str | None:
+    """The first character that would end a line or column, or isn't seen, as `U+000A`; None: none is."""
+    found = _CONTROL.search(text)
+    return None if found is None else f"U+{ord(found[0]):04X}"
 
 
 def compression(path: Path) -> Compression:
