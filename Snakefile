@@ -6,7 +6,7 @@
 
 import sys
 
-from bigbird_dna.config import read_values
+from bigbird_dna.config.reading import check_keys
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.workflow import show_job_lines
 
@@ -19,10 +19,11 @@ if not workflow.overwrite_configfiles:
     configfile: workflow.source_path(f"workflow/config/{DEFAULT}.yaml")
 
 
-# Snakemake's own reader lets more through than data: templates, keys that are given twice, 1:30 for 90.
+# Snakemake's own reader lets more through than data: templates, keys that are given twice, 1:30 for 90; and it
+# forgets the lines of keys, which a message about a wrong one names.
 try:
     for path in workflow.overwrite_configfiles:
-        read_values(path)
+        check_keys(path)
 except ConfigError as error:
     sys.exit(f"bigbird-dna: error: {error}")
 

@@ -43,7 +43,7 @@ from bigbird_dna.genome.region_filter import find_places
 from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import choose_device, cpu_threads, inference
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.reporting import style
 from bigbird_dna.scoring.scan import BOTH_STRANDS, ScoredWindow, scan_promoters
 
@@ -159,7 +159,7 @@ def evaluate(
 
 
 def scan(
-    model: PromoterModel, fasta: Path, contigs: Mapping[str, int], stride: int, device: str
+    model: LoadedPromoterModel, fasta: Path, contigs: Mapping[str, int], stride: int, device: str
 ) -> tuple[dict[str, float], dict[Track, Points]]:
     """The time that it takes to score both strands of a file `stride` bp apart, and the scores."""
     own, predict = model.settings, partial(model.window_probabilities, device=device)
@@ -176,7 +176,7 @@ def scan(
     return times, {track: Points(part[:, 0].astype(np.int64), part[:, 1]) for track, part in tables.items()}
 
 
-def sites_within(loci: Path, model: PromoterModel, contigs: Mapping[str, int]) -> dict[Track, Integers]:
+def sites_within(loci: Path, model: LoadedPromoterModel, contigs: Mapping[str, int]) -> dict[Track, Integers]:
     """The TSS of a file, by track and ascending, whose windows lie on the contigs as they are scanned."""
     before, after = model.settings.upstream, model.settings.downstream - 1
     sites: dict[Track, set[int]] = {(name, strand): set() for name in contigs for strand in BOTH_STRANDS}

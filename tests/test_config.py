@@ -25,7 +25,7 @@ from bigbird_dna.config import (
     stage_values,
 )
 from bigbird_dna.config.keys import json_schema, key_lines, nearest_key, valid_keys
-from bigbird_dna.config.reading import check_config, read_values
+from bigbird_dna.config.reading import check_config, check_keys, read_values
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
 
@@ -204,6 +204,19 @@ def test_a_wrong_key_or_value_is_named_with_its_file_and_line(tmp_path: Path) ->
         load_config(path, ["encoder.depth=3"])
 
 
+def test_keys_of_a_file_that_others_complete(tmp_path: Path) -> None:
+    path = tmp_path / "overlay.yaml"
+    path.write_text("genome: {assembly: custom}\npromoters:\n  windows:\n    upstraem: 3\n")
+    with pytest.raises(ConfigError) as caught:
+        check_keys(path)
+    fault = "unknown key 'promoters.windows.upstraem'; did you mean 'promoters.windows.upstream'?"
+    assert str(caught.value) == f"{path}: line 4: {fault}"
+    path.write_text("genome: {assembly: custom}\n")  # whose name another file may give
+    check_keys(path)
+    path.write_text("tasks: {imdb: {kind: classification}}\n")
+    check_keys(path)
+
+
 def test_lines_of_keys_are_those_of_the_file() -> None:
     text = 'a: 1\n"b":\n  c: [1, 2]\n  d: {e: 1,\n    f: 2}\n'
     assert dict(key_lines(text)) == {"a": 1, "b": 2, "b.c": 3, "b.d": 4, "b.d.e": 4, "b.d.f": 5}
@@ -232,9 +245,7 @@ def test_the_shipped_schema_is_that_of_the_configuration() -> None:
     assert json.loads(SCHEMA.read_text()) == json_schema()
 
 
-@pytest.mark.parametrize(
-    "path", sorted((REPOSITORY / "workflow/config").glob("*.yaml")), ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_configurations_fit_the_schema_that_they_name(path: Path) -> None:
     first = path.read_text().splitlines()[0]
     assert first.startswith("# yaml-language-server: $schema=")

@@ -16,9 +16,9 @@ import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.genome.reference import prepare_reference
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, refused
@@ -175,7 +175,7 @@ def test_an_unknown_ending_is_an_error_of_every_scorer(run: Run, home: Path, tmp
 
 def test_a_loaded_model_serves_as_its_directory_does(home: Path, tmp_path: Path) -> None:
     model = bigbird_dna.load(home / "promoter")
-    assert isinstance(model, PromoterModel)
+    assert isinstance(model, LoadedPromoterModel)
     for name, given in (("loaded", model), ("path", home / "promoter"), ("text", str(home / "promoter"))):
         bigbird_dna.score_promoters(given, home / "genome.fa.gz", tmp_path / name)
     texts = {path.read_text() for path in tmp_path.iterdir()}
@@ -186,7 +186,7 @@ def test_a_loaded_model_serves_as_its_directory_does(home: Path, tmp_path: Path)
 
 def test_predictions_and_embeddings_depend_on_the_sequence_alone(home: Path) -> None:
     promoter, chromatin = bigbird_dna.load(home / "promoter"), bigbird_dna.load(home / "chromatin")
-    assert isinstance(promoter, PromoterModel) and isinstance(chromatin, ChromatinModel)
+    assert isinstance(promoter, LoadedPromoterModel) and isinstance(chromatin, LoadedChromatinModel)
     for model, size in ((promoter, 60), (chromatin, 120)):
         windows = [random_dna(size, seed) for seed in range(7)]
         for method in (model.predict, model.embed):

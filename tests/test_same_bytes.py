@@ -15,10 +15,10 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.data.bits_per_base import COLUMNS
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model import batching as calls
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import save
 from bigbird_dna.model.inference import cpu_threads
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run
@@ -99,10 +99,10 @@ def without_origin(text: str) -> list[str]:
 @pytest.mark.parametrize("name", ["promoter", "chromatin"])
 def test_a_window_has_the_same_bits_in_any_company(home: Home, name: str) -> None:
     model = bigbird_dna.load(home.path / name)
-    assert isinstance(model, PromoterModel | ChromatinModel)
+    assert isinstance(model, LoadedPromoterModel | LoadedChromatinModel)
     some = windows(24)
     methods: list[Callable[..., np.ndarray]] = [model.window_probabilities]
-    if isinstance(model, ChromatinModel):
+    if isinstance(model, LoadedChromatinModel):
         methods += [partial(model.window_probabilities, middle=1.0)]
     else:
         methods += [model.embed, partial(model.embed, pooling="cls")]
@@ -122,7 +122,7 @@ def test_a_window_has_the_same_bits_in_any_company(home: Home, name: str) -> Non
 
 def test_long_rows_too(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     model = bigbird_dna.load(home.path / "promoter")
-    assert isinstance(model, PromoterModel)
+    assert isinstance(model, LoadedPromoterModel)
     some = windows(9)
     with cpu_threads(2):
         expected = model.window_probabilities(some, device="cpu")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bigbird_dna.config import EncoderConfig
-    from bigbird_dna.model.model import Model
     from bigbird_dna.model.settings import Settings
     from bigbird_dna.tokens.dna import DnaTokenizer
     from bigbird_dna.tokens.interface import Tokenizer

@@ -44,14 +44,42 @@ def parse_config(
     except ValidationError as error:
         faults = error.errors()
     first = faults[0]
-    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
-    if key in (lines or {}):
-        source = f"{source}: line {(lines or {})[key]}"
+    key = _key(first)
+    source = _at_line(source, key, lines or {})
     if first["type"] == "extra_forbidden":
         raise ConfigError(f"{source}: {_unknown(key)}")
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
     value = "" if isinstance(first["input"], dict) else f" (got {shown(first['input'])})"
     raise ConfigError(f"{source}: {key_shown(key)}: {message}{value}")
+
+
+def check_keys(path: Path) -> None:
+    """Check the keys of a file that others may complete; a configuration of tasks on text has keys of its
+    own.
+
+    Raises
+    ------
+    ConfigError
+        As `read_values`; or names the file, and the line of the first unknown key and the nearest valid one.
+    """
+    values, lines = _values_and_lines(Path(path))
+    if "tasks" in values:
+        return
+    try:
+        Config.model_validate(values)
+    except ValidationError as error:
+        for fault in error.errors():
+            if fault["type"] == "extra_forbidden":
+                key = _key(fault)
+                raise ConfigError(f"{_at_line(named(path), key, lines)}: {_unknown(key)}") from None
+
+
+def _key(fault: Mapping[str, Any]) -> str:
+    return ".".join(str(part) for part in fault["loc"]) or "(top level)"
+
+
+def _at_line(source: str, key: str, lines: Mapping[str, int]) -> str:
+    return f"{source}: line {lines[key]}" if key in lines else source
 
 
 def _unknown(key: str) -> str:

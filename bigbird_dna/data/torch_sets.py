@@ -23,7 +23,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import base_codes
 from bigbird_dna.genome.splits import Split
 from bigbird_dna.model.batching import pad, window_rows
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 
 # Axes: L bp of a window, n tokens of one, B items of a batch, T tracks.
@@ -40,12 +40,12 @@ _ROWS = np.eye(5, 4, dtype=np.float32)  # N: no base at all
 class _Windows(Dataset[Item]):
     """Windows in a form, with labels; a subclass says where they come from."""
 
-    def __init__(self, form: Form, tokenizer: Model | Tokenizer | None) -> None:
+    def __init__(self, form: Form, tokenizer: LoadedModel | Tokenizer | None) -> None:
         check_choice("form", form, get_args(Form))
         if form == "tokens" and tokenizer is None:
             raise UsageError("form 'tokens' needs a tokenizer: give one, or a model that has one")
         self.form = form
-        self.tokenizer = tokenizer.tokenizer if isinstance(tokenizer, Model) else tokenizer
+        self.tokenizer = tokenizer.tokenizer if isinstance(tokenizer, LoadedModel) else tokenizer
 
     def sequence(self, number: int) -> str:
         """The window of an item (L bp) in A C G T N."""
@@ -131,7 +131,7 @@ class TrackWindows(_Windows):
         window: int,
         split: Split | None = "train",
         form: Form = "text",
-        tokenizer: Model | Tokenizer | None = None,
+        tokenizer: LoadedModel | Tokenizer | None = None,
     ) -> None:
         super().__init__(form, tokenizer)
         check_at_least_one({"window": window})
@@ -198,7 +198,7 @@ class PromoterWindows(_Windows):
         seed: int | None = None,
         split: Split | None = "train",
         form: Form = "text",
-        tokenizer: Model | Tokenizer | None = None,
+        tokenizer: LoadedModel | Tokenizer | None = None,
     ) -> None:
         super().__init__(form, tokenizer)
         _check_split(split)

@@ -42,7 +42,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.metrics.reliability import calibration_metrics
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.directory import load_chromatin_model, load_promoter_model
-from bigbird_dna.model.model import Model, calibration_of, check_calibrated, list_files
+from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated, list_files
 
 
 def find_target(given: Path, output: Path | None) -> Path:
@@ -63,7 +63,7 @@ def find_target(given: Path, output: Path | None) -> Path:
     return path
 
 
-def install_calibration(model: Model, calibration: Calibration, output: Path | None) -> None:
+def install_calibration(model: LoadedModel, calibration: Calibration, output: Path | None) -> None:
     """Put a calibration into its model's directory, or with `output` into a copy of that.
 
     Either appears whole or not at all.

@@ -17,7 +17,7 @@ from bigbird_dna.calibration.fitting import LEAST
 from bigbird_dna.calibration.maps import log_odds
 from bigbird_dna.console import log
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 
 
 class LabelledWindows(NamedTuple):
@@ -47,7 +47,7 @@ EQUAL = Members(1.0, 1.0, 0.0)
 
 
 def add_position_member(
-    model: PromoterModel,
+    model: LoadedPromoterModel,
     learned: LabelledWindows,
     valid: LabelledWindows | None,
     predict: Callable[[list[str]], npt.NDArray[np.floating]],

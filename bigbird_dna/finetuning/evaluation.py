@@ -22,7 +22,7 @@ from bigbird_dna.disk.shards import Shard, ShardFile, contents, find_shard, writ
 from bigbird_dna.errors import DataError, ModelError, UsageError, check_at_least_one
 from bigbird_dna.genome.chromatin.dataset import FILES, ChromatinData, read_dataset
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import choose_device, inference
 from bigbird_dna.model.shared_windows import WINDOWS_AT_ONCE, share_windows
@@ -71,7 +71,7 @@ def held_out_rows(data: ChromatinData, config: ChromatinEvaluationConfig) -> npt
 
 
 def predict_bins(
-    models: Sequence[ChromatinModel],
+    models: Sequence[LoadedChromatinModel],
     data: ChromatinData,
     reference: Reference,
     rows: npt.NDArray[np.intp],

@@ -34,7 +34,12 @@ from bigbird_dna.metrics.binary import binary_metrics
 from bigbird_dna.model.base_positions import PaddedBases
 from bigbird_dna.model.batching import pad
 from bigbird_dna.model.heads import Classifier
-from bigbird_dna.model.promoter import PromoterModel, PromoterRows, promoter_probabilities, promoter_rows
+from bigbird_dna.model.promoter import (
+    LoadedPromoterModel,
+    PromoterRows,
+    promoter_probabilities,
+    promoter_rows,
+)
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.batches import Batch, Epochs, take_rows
@@ -256,7 +261,7 @@ class PromoterTask(FinetuningTask[tuple[pd.DataFrame, Members | None]]):
     def measure(self, trained: TrainingResult[nn.Module]) -> tuple[pd.DataFrame, Members | None]:
         """Predictions of the held-out windows, by the ensemble if the model is one."""
         model, world = self.model(trained), trained.world
-        assert isinstance(model, PromoterModel) and isinstance(trained.objective, PromoterObjective)
+        assert isinstance(model, LoadedPromoterModel) and isinstance(trained.objective, PromoterObjective)
         alone = partial(model.window_probabilities, batch_size=64, device=world.device.type)
 
         def predict(windows: list[str]) -> npt.NDArray[np.float32]:

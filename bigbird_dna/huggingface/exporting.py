@@ -29,7 +29,7 @@ from bigbird_dna.huggingface.tensors import read_tensor_file
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
 from bigbird_dna.model.catalogue import find_model
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings, PretrainingSettings, PromoterSettings
 
 _NUMBERS = {
@@ -78,7 +78,7 @@ def export_huggingface(path: Path, output: Path) -> str:
     return architecture.name
 
 
-def _remembered(model: Model, path: Path) -> Mapping[str, Any]:
+def _remembered(model: LoadedModel, path: Path) -> Mapping[str, Any]:
     """What the model remembers of the checkpoint that it was imported from; {} if it wasn't."""
     if not model.settings.huggingface:
         return {}
@@ -102,7 +102,7 @@ class _Remembered(BaseModel):
     dtype: Literal[tuple(_NUMBERS)] = "float32"  # type: ignore[valid-type]
 
 
-def _unused(model: Model, architecture: Architecture, path: Path) -> dict[str, Tensor]:
+def _unused(model: LoadedModel, architecture: Architecture, path: Path) -> dict[str, Tensor]:
     """Weights that no head reads, as they were imported."""
     weight, bias = pooler_names(architecture)
     hidden = model.config.hidden
@@ -113,7 +113,7 @@ def _unused(model: Model, architecture: Architecture, path: Path) -> dict[str, T
     return {name: tensor.read() for name, tensor in found.items()}
 
 
-def _exported_architecture(model: Model, remembered: Mapping[str, Any], path: Path) -> Architecture:
+def _exported_architecture(model: LoadedModel, remembered: Mapping[str, Any], path: Path) -> Architecture:
     if remembered:
         return ARCHITECTURES[remembered["architecture"]]
     settings = model.settings
@@ -138,7 +138,7 @@ def _exported_architecture(model: Model, remembered: Mapping[str, Any], path: Pa
     raise ModelError(f"{path}: HuggingFace's BigBird has nothing like a {model.task} model")
 
 
-def _fresh_values(model: Model) -> dict[str, Any]:
+def _fresh_values(model: LoadedModel) -> dict[str, Any]:
     """The part of config.json that heads and tokenizer decide, for a model that was never imported."""
     tokenizer = model.tokenizer
     values: dict[str, Any] = {
@@ -165,7 +165,7 @@ def _fresh_values(model: Model) -> dict[str, Any]:
 
 
 def _exported_tensors(
-    model: Model, architecture: Architecture, remembered: Mapping[str, Any], path: Path
+    model: LoadedModel, architecture: Architecture, remembered: Mapping[str, Any], path: Path
 ) -> dict[str, Tensor]:
     has_biases = remembered.get("config", {}).get("use_bias", True)
     tensors = {}

@@ -37,7 +37,7 @@ from bigbird_dna.huggingface.names import (
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.model.directory import build_network, make_model, save
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import SETTINGS, Settings
 from bigbird_dna.model.weights import check_finite
 from bigbird_dna.tokens.interface import Tokenizer
@@ -45,7 +45,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 def import_huggingface(
     directory: Path, output: Path, compatibility: Compatibility = "huggingface", tokenizer: Path | None = None
-) -> Model:
+) -> LoadedModel:
     """Write the model directory `output` from a checkpoint of HuggingFace's, and return the model.
 
     Parameters
@@ -105,7 +105,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
     return values
 
 
-def _save(model: Model, unused: Mapping[str, Tensor], origin: str) -> None:
+def _save(model: LoadedModel, unused: Mapping[str, Tensor], origin: str) -> None:
     assert model.path is not None
     provenance = {"imported_from": origin, "compatibility": model.config.compatibility}
     with scratch_directory() as spool, full_disk_told(spool, spool):

@@ -18,7 +18,7 @@ from bigbird_dna.model.batching import BinRows, bin_rows, bins_shown, centred_bi
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.inference import ahead, choose_device
 from bigbird_dna.model.kernels import row_sigmoid
-from bigbird_dna.model.model import Model, finish_of
+from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.tokens.interface import Tokenizer
@@ -27,7 +27,7 @@ from bigbird_dna.tokens.interface import Tokenizer
 
 
 @dataclass(frozen=True, repr=False)
-class ChromatinModel(Model):
+class LoadedChromatinModel(LoadedModel):
     """Tells from windows of `settings.window` bp which tracks have a peak in bins of `settings.bin` bp."""
 
     network: ChromatinEnsemble

@@ -43,7 +43,7 @@ from bigbird_dna.model.batching import LONG, each_alone
 from bigbird_dna.model.encoder import Layer
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.mechanism import goes_by_pattern
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.packed_layers import prepared
 from bigbird_dna.model.rotary import Rotation
 from bigbird_dna.model.settings import PretrainingSettings
@@ -252,7 +252,7 @@ class Flank(NamedTuple):
 
 
 def continued(
-    model: Model,
+    model: LoadedModel,
     flanks: Sequence[Flank],
     *,
     number: int,
@@ -290,7 +290,7 @@ def continued(
         yield from progress(samples, f"{model.name}: generating", len(flanks) * number, "samples")
 
 
-def reads_at_most(model: Model) -> int:
+def reads_at_most(model: LoadedModel) -> int:
     """Tokens that a causal model can tell the next one from, [CLS] among them."""
     assert isinstance(model.settings, PretrainingSettings)
     learnt = model.settings.context
@@ -298,7 +298,7 @@ def reads_at_most(model: Model) -> int:
     return model.config.positions if learnt is None else min(learnt, model.config.positions) - 2
 
 
-def said_cost(model: Model) -> str:
+def said_cost(model: LoadedModel) -> str:
     """What a new token costs a causal model, in one clause."""
     name = model.config.attention
     if keeps_keys(model.config):
@@ -315,7 +315,7 @@ class _SampleGroup(NamedTuple):
 class _Writer:
     """What the samples of all groups have in common."""
 
-    def __init__(self, model: Model, sampling: Sampling, length: int, seed: int, cache: bool) -> None:
+    def __init__(self, model: LoadedModel, sampling: Sampling, length: int, seed: int, cache: bool) -> None:
         require_dna(model.tokenizer)
         assert isinstance(model.network, PretrainingNetwork)
         self.model, self.network, self.tokenizer = model, model.network, model.tokenizer

@@ -25,14 +25,14 @@ from bigbird_dna.disk.json_files import read_object
 from bigbird_dna.errors import ConfigError, ModelError, error_text, shortened
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalogue import find_model
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import BareEncoder, Classifier, PretrainingNetwork, QuestionAnswerer
 from bigbird_dna.model.longer_inputs import Extension, extend_positions
 from bigbird_dna.model.mechanism import attention_pattern
-from bigbird_dna.model.model import Model
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.model import LoadedModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import (
     SETTINGS,
     ChromatinSettings,
@@ -48,7 +48,7 @@ from bigbird_dna.model.weights import load_network
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=LoadedModel)
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -106,15 +106,17 @@ def make_model(
     config: EncoderConfig,
     settings: Settings,
     path: Path | None = None,
-) -> Model:
+) -> LoadedModel:
     """The model of a task, of the class that knows what the task's models can do."""
-    kind: type[Model] = {"promoter": PromoterModel, "chromatin": ChromatinModel}.get(settings.task, Model)
+    kind: type[LoadedModel] = {"promoter": LoadedPromoterModel, "chromatin": LoadedChromatinModel}.get(
+        settings.task, LoadedModel
+    )
     return kind(network, tokenizer, config, settings, path)
 
 
 def save(
     path: Path,
-    model: Model,
+    model: LoadedModel,
     provenance: dict[str, Any],
     metrics: dict[str, Any],
     extra: dict[str, Path],
@@ -135,7 +137,7 @@ def save(
 
 def write_model(
     directory: Path,
-    model: Model,
+    model: LoadedModel,
     provenance: dict[str, Any],
     metrics: dict[str, Any],
     extra: dict[str, Path],
@@ -176,7 +178,7 @@ def write_model(
     write_json(directory / "metrics.json", metrics)
 
 
-def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> Model:
+def load(path: Path | str, *, positions: int | None = None, extend: Extension = "tile") -> LoadedModel:
     """Load a model directory, in evaluation mode on the CPU.
 
     Parameters
@@ -249,23 +251,23 @@ def read_encoder_config(path: Path | str) -> EncoderConfig:
     return _read_description(Path(path) / CONFIG)[0]
 
 
-def load_promoter_model(model: Model | Path | str) -> PromoterModel:
+def load_promoter_model(model: LoadedModel | Path | str) -> LoadedPromoterModel:
     """`load` a model that must be one of promoters, or take one; `ModelError` if it is another."""
-    return _of_task(model, PromoterModel, "promoter")
+    return _of_task(model, LoadedPromoterModel, "promoter")
 
 
-def load_chromatin_model(model: Model | Path | str) -> ChromatinModel:
+def load_chromatin_model(model: LoadedModel | Path | str) -> LoadedChromatinModel:
     """`load` a model that must be one of chromatin, or take one; `ModelError` if it is another."""
-    return _of_task(model, ChromatinModel, "chromatin")
+    return _of_task(model, LoadedChromatinModel, "chromatin")
 
 
-def load_pretrained(model: Model | Path | str) -> Model:
+def load_pretrained(model: LoadedModel | Path | str) -> LoadedModel:
     """`load` a model that must be a pretrained encoder, or take one; `ModelError` if it is another."""
-    return _of_task(model, Model, "pretraining")
+    return _of_task(model, LoadedModel, "pretraining")
 
 
-def _of_task(given: Model | Path | str, kind: type[M], task: Task) -> M:
-    model = given if isinstance(given, Model) else load(given)
+def _of_task(given: LoadedModel | Path | str, kind: type[M], task: Task) -> M:
+    model = given if isinstance(given, LoadedModel) else load(given)
     if not isinstance(model, kind) or model.task != task:
         raise ModelError(f"{model.name}: a {task} model is needed, this is a {model.task} model")
     return model

@@ -31,7 +31,7 @@ from bigbird_dna.genome.sequence import clean
 from bigbird_dna.model.batching import run_rows
 from bigbird_dna.model.decoding import Flank, Sampling, continued, said_cost
 from bigbird_dna.model.heads import PretrainingNetwork, PretrainingOutput
-from bigbird_dna.model.model import MADE_FOR, Model
+from bigbird_dna.model.model import MADE_FOR, LoadedModel
 from bigbird_dna.tokens.interface import BASES, require_dna
 
 LEAST_HIDDEN = 0.15
@@ -48,7 +48,7 @@ class Gap(NamedTuple):
 
 
 def filled(
-    model: Model,
+    model: LoadedModel,
     gaps: list[Gap],
     *,
     number: int,
@@ -109,7 +109,13 @@ class _Filler:
     """What all samples have in common."""
 
     def __init__(
-        self, model: Model, sampling: Sampling, length: int, rounds: int, seed: int, device: torch.device
+        self,
+        model: LoadedModel,
+        sampling: Sampling,
+        length: int,
+        rounds: int,
+        seed: int,
+        device: torch.device,
     ) -> None:
         require_dna(model.tokenizer)
         assert isinstance(model.network, PretrainingNetwork)
@@ -246,7 +252,7 @@ class Flanks(NamedTuple):
         return cls(*(clean(text, side) for side, text in given.items()))
 
 
-def check_generating(model: Model, *, right: bool) -> None:
+def check_generating(model: LoadedModel, *, right: bool) -> None:
     """`ModelError` or `UsageError` where a model can't generate, or not before something on the right."""
     if model.task != "pretraining":
         raise ModelError(
@@ -261,7 +267,7 @@ def check_generating(model: Model, *, right: bool) -> None:
 
 
 def generate(
-    model: Model,
+    model: LoadedModel,
     flanks: Sequence[Flanks],
     number: int,
     length: int,
@@ -273,7 +279,7 @@ def generate(
 ) -> Iterator[str]:
     """`number` samples of `length` bp for each pair of flanks, one pair after the other.
 
-    Errors as of `Model.generate`; those of arguments come before anything is computed.
+    Errors as of `LoadedModel.generate`; those of arguments come before anything is computed.
     """
     check_generating(model, right=any(one.right for one in flanks))
     check_at_least_one({"number": number, "length": length, "rounds": rounds})
@@ -293,7 +299,7 @@ def generate(
     )
 
 
-def said_method(model: Model, rounds: int) -> str:
+def said_method(model: LoadedModel, rounds: int) -> str:
     """How a model generates, in a few words."""
     if model.config.causal:
         return f"from left to right; {said_cost(model)}"

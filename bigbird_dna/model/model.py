@@ -71,7 +71,7 @@ MADE_FOR: dict[Task, str] = {
 
 
 @dataclass(frozen=True, repr=False)
-class Model:
+class LoadedModel:
     """What a model directory holds; `PromoterModel` and `ChromatinModel` predict as well.
 
     `path` is the directory it was loaded from, None for a model that was never saved.
@@ -225,7 +225,7 @@ class Model:
 _COMMANDS = {"promoter": "model calibrate-promoter", "chromatin": "model calibrate-chromatin"}
 
 
-def calibration_of(model: Model) -> Calibration:
+def calibration_of(model: LoadedModel) -> Calibration:
     """The calibration in a model's directory.
 
     Raises
@@ -246,7 +246,7 @@ def calibration_of(model: Model) -> Calibration:
     return found
 
 
-def calibration_file(model: Model) -> Path | None:
+def calibration_file(model: LoadedModel) -> Path | None:
     """`calibration.json` of a model's directory; None where there is none, or the model was never saved."""
     path = None if model.path is None else model.path / FILE
     return path if path is not None and path.is_file() else None
@@ -261,7 +261,7 @@ def check_calibrated(calibrated: bool, prior: float | None) -> None:
     check_share("prior", prior)
 
 
-def finish_of(model: Model, calibrated: bool, prior: float | None = None) -> Finish | None:
+def finish_of(model: LoadedModel, calibrated: bool, prior: float | None = None) -> Finish | None:
     """What is done to a model's probabilities in the end: None, or its calibration, shifted to `prior`.
 
     Raises

@@ -18,7 +18,7 @@ from bigbird_dna.model.batching import Ids, placed_rows, run_rows
 from bigbird_dna.model.heads import Classifier
 from bigbird_dna.model.inference import ahead, choose_device, cpu_threads, sent
 from bigbird_dna.model.kernels import row_sigmoid
-from bigbird_dna.model.model import Model, finish_of
+from bigbird_dna.model.model import LoadedModel, finish_of
 from bigbird_dna.model.sequences import Sequences, fit_windows, read_sequences
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.interface import Tokenizer
@@ -28,7 +28,7 @@ SUMMED_VALUES = 1 << 24
 
 
 @dataclass(frozen=True, repr=False)
-class PromoterModel(Model):
+class LoadedPromoterModel(LoadedModel):
     """A classifier of windows of `settings.upstream + settings.downstream` bp around a TSS."""
 
     network: Classifier

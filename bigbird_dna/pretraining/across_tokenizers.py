@@ -18,7 +18,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import find_contigs
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.pretraining.spans import (
     LONGEST_SPAN,
     Codes,
@@ -111,11 +111,11 @@ def compare_pretraining(
     return table
 
 
-def _open(paths: Sequence[Path]) -> dict[str, Model]:
+def _open(paths: Sequence[Path]) -> dict[str, LoadedModel]:
     """Models by the names of their directories."""
     if not paths:
         raise UsageError("there is no model to compare")
-    opened: dict[str, Model] = {}
+    opened: dict[str, LoadedModel] = {}
     for path in paths:
         if str(path) in opened:
             raise UsageError(f"{path}: is given twice")
@@ -139,7 +139,7 @@ def _sequences(path: Path, contigs: Sequence[str], exclude: Sequence[str]) -> tu
         ]
 
 
-def _asked(model: Model, drawn: Drawn) -> list[HiddenSpan]:
+def _asked(model: LoadedModel, drawn: Drawn) -> list[HiddenSpan]:
     """Spans as a model is asked for them, none longer than it takes."""
     require_dna(model.tokenizer)
     what = f"{model.name}: tokenising"
@@ -154,7 +154,7 @@ def _asked(model: Model, drawn: Drawn) -> list[HiddenSpan]:
     return spans
 
 
-def _judged(model: Model, spans: list[HiddenSpan], device: torch.device) -> ComparedModel:
+def _judged(model: LoadedModel, spans: list[HiddenSpan], device: torch.device) -> ComparedModel:
     log(f"{model.name}: {len(spans):,} spans, {model.tokenizer.vocabulary:,} pieces")
     bits = span_bits(model, spans, device)
     tokens = float(np.mean([len(span.hidden[span.own]) for span in spans]))

@@ -16,7 +16,7 @@ from bigbird_dna.disk.tables import write_table
 from bigbird_dna.errors import UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.pretraining.baselines import draw_judged, judge_rivals, open_stores, read_rivals
 from bigbird_dna.pretraining.held_out import HeldOut
@@ -123,7 +123,7 @@ class _ModelBits(NamedTuple):
     chosen: NDArray[np.int64]  # (C,) which of the hidden tokens those are
 
 
-def _model_bits(model: Model, held_out: HeldOut, split: str, device: torch.device) -> _ModelBits:
+def _model_bits(model: LoadedModel, held_out: HeldOut, split: str, device: torch.device) -> _ModelBits:
     if model.config.causal:
         count = len(held_out.inputs)
         log(f"{split}: {len(held_out.labels):,} tokens in the second halves of {count:,} inputs")

@@ -44,7 +44,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.batching import run_rows
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import BASES, Tokenizer, require_dna
 
 STRETCH = 10_000  # bp; each tenth one chooses
@@ -283,7 +283,7 @@ class _Sheet:
         return float((np.logaddexp.reduce(windows) - windows[self.span.own]) / np.log(2))
 
 
-def span_bits(model: Model, spans: Sequence[HiddenSpan], device: torch.device) -> NDArray[np.float64]:
+def span_bits(model: LoadedModel, spans: Sequence[HiddenSpan], device: torch.device) -> NDArray[np.float64]:
     """Bits (N,) of spans under a pretrained model; see this module's text.
 
     What a span's are depends on no other span. On a CPU the network runs one input at a time, else calls of

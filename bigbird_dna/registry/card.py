@@ -14,10 +14,10 @@ from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import shortened
 from bigbird_dna.genome.sources.catalogue import load_sources
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import WEIGHTS
-from bigbird_dna.model.model import MADE_FOR, METRICS, Model, calibration_file, calibration_of
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.model import MADE_FOR, METRICS, LoadedModel, calibration_file, calibration_of
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.weights import stored_tensors
 
 _SPECIAL = re.compile(r"([\\`*_<>\[\]|#&~])")
@@ -53,7 +53,7 @@ class Publication(NamedTuple):
     commands: Sequence[str] = ()  # that give the figures again
 
 
-def model_card(model: Model, publication: Publication) -> str:
+def model_card(model: LoadedModel, publication: Publication) -> str:
     """The card of a model that was loaded from its directory, as Markdown.
 
     Raises
@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _identity(
-    model: Model, publication: Publication, provenance: Mapping[str, Any]
+    model: LoadedModel, publication: Publication, provenance: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     config = model.config
     yield "Made for", MADE_FOR[model.task]
@@ -101,10 +101,10 @@ def _identity(
         f"{config.positions:,} tokens; {config.position} positions; {_text(config.attention)} attention "
         f"{_attention(config)}",
     )
-    if isinstance(model, PromoterModel):
+    if isinstance(model, LoadedPromoterModel):
         settings = model.settings
         yield "Input", f"{settings.window:,} bp, {settings.upstream:,} of them before the TSS"
-    if isinstance(model, ChromatinModel):
+    if isinstance(model, LoadedChromatinModel):
         yield "Input", f"{model.settings.window:,} bp, of which it tells the middle {model.settings.bin:,} bp"
         yield "Tracks", f"{len(model.tracks):,}: {_list([track.name for track in model.tracks])}"
     yield "Tokenizer", f"{model.tokenizer.vocabulary:,} pieces"
@@ -128,13 +128,13 @@ def _attention(config: EncoderConfig) -> str:
     return f"({_text(options)})" if options else ""
 
 
-def _example(model: Model) -> str:
-    if isinstance(model, PromoterModel | ChromatinModel):
+def _example(model: LoadedModel) -> str:
+    if isinstance(model, LoadedPromoterModel | LoadedChromatinModel):
         return f'model.predict("ACGT" * {model.settings.window // 4}, pad=True)'
     return 'model.embed("ACGT" * 100)' if model.tokenizer.is_dna else "print(model)"
 
 
-def _training(model: Model, provenance: Mapping[str, Any], metrics: Mapping[str, Any]) -> Iterator[str]:
+def _training(model: LoadedModel, provenance: Mapping[str, Any], metrics: Mapping[str, Any]) -> Iterator[str]:
     genome = _at(provenance, "configuration", "genome")
     if assembly := _at(genome, "name") or _at(genome, "assembly"):
         yield f"Assembly: {_text(assembly)}"
@@ -153,7 +153,7 @@ def _training(model: Model, provenance: Mapping[str, Any], metrics: Mapping[str,
             yield f"Held out for {split}: {_list(held_out)}"
     if excluded := _at(genome, "exclude"):
         yield f"Left out: {_list(excluded)}"
-    if isinstance(model, PromoterModel) and model.settings.negative_set:
+    if isinstance(model, LoadedPromoterModel) and model.settings.negative_set:
         yield f"Negatives that promoters are told from: {_text(model.settings.negative_set)}"
     if (start := provenance.get("pretrained_sha256")) is not None:
         seen = provenance.get("held_out_contigs_seen_in_pretraining")
@@ -230,7 +230,7 @@ def _rows(values: Mapping[str, Any], split: str, above: tuple[str, ...]) -> Iter
             yield "note", split or "–", _text(value)
 
 
-def _recipe(model: Model, commands: Sequence[str]) -> Iterator[str]:
+def _recipe(model: LoadedModel, commands: Sequence[str]) -> Iterator[str]:
     if commands:
         yield "```console\n" + "\n".join(f"$ {command}" for command in commands) + "\n```"
     elif model.task in _STAGES:
@@ -243,7 +243,7 @@ def _recipe(model: Model, commands: Sequence[str]) -> Iterator[str]:
         yield "Nobody has said with which commands."
 
 
-def _limits(model: Model) -> Iterator[str]:
+def _limits(model: LoadedModel) -> Iterator[str]:
     yield from _LIMITS.get(model.task, ())
     if model.tokenizer.is_dna:
         yield (

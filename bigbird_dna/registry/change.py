@@ -20,12 +20,12 @@ from bigbird_dna.disk.json_files import read_mapping
 from bigbird_dna.errors import ModelError, UsageError
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalogue import find_model
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.chromatin_network import ChromatinEnsemble
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, build_network, load, load_chromatin_model, save
 from bigbird_dna.model.longer_inputs import Extension
-from bigbird_dna.model.model import CARD, METRICS, Model, calibration_file, calibration_of, list_files
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.model import CARD, METRICS, LoadedModel, calibration_file, calibration_of, list_files
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings
 from bigbird_dna.model.weights import fits_half, stored_tensors
 from bigbird_dna.training.initialization import read_provenance
@@ -97,29 +97,31 @@ def compact_model(path: Path, output: Path) -> Compacted:
     return Compacted(len(half), len(weights), change)
 
 
-def _round(model: Model, half: set[str]) -> None:
+def _round(model: LoadedModel, half: set[str]) -> None:
     for name, tensor in model.network.state_dict().items():
         if name in half:
             tensor.copy_(tensor.half())
 
 
-def _change(model: Model, before: npt.NDArray[np.float64] | None) -> OutputChange | None:
+def _change(model: LoadedModel, before: npt.NDArray[np.float64] | None) -> OutputChange | None:
     after = _outputs(model)
     if before is None or after is None:
         return None
-    outputs = "probabilities" if isinstance(model, PromoterModel | ChromatinModel) else "embeddings"
+    outputs = (
+        "probabilities" if isinstance(model, LoadedPromoterModel | LoadedChromatinModel) else "embeddings"
+    )
     return OutputChange(outputs, float(np.abs(after - before).max()), float(np.sqrt(np.mean(before**2))))
 
 
-def _outputs(model: Model) -> npt.NDArray[np.float64] | None:
+def _outputs(model: LoadedModel) -> npt.NDArray[np.float64] | None:
     """What a model answers to random sequences, the same ones every time."""
     if not model.tokenizer.is_dna:
         return None
     length, rng = LONGEST, np.random.default_rng(0)
-    if isinstance(model, PromoterModel | ChromatinModel):
+    if isinstance(model, LoadedPromoterModel | LoadedChromatinModel):
         length = model.settings.window
     sequences = ["".join(rng.choice(list("ACGT"), length)) for _ in range(SEQUENCES)]
-    if isinstance(model, PromoterModel | ChromatinModel):
+    if isinstance(model, LoadedPromoterModel | LoadedChromatinModel):
         return np.asarray(model.predict(sequences, device="cpu"), np.float64)
     return np.asarray(model.embed(sequences, device="cpu"), np.float64)
 
@@ -185,12 +187,12 @@ def combine_models(paths: Sequence[Path], output: Path) -> None:
     assert isinstance(network, ChromatinEnsemble)
     for target, source in zip(network.members, members, strict=True):
         target.load_state_dict(source.state_dict())
-    combined = ChromatinModel(network, first.tokenizer, first.config, settings)
+    combined = LoadedChromatinModel(network, first.tokenizer, first.config, settings)
     provenance = {"members_sha256": [model.sha256 for model in models]}
     note = {"note": "an ensemble; its figures are in the report of its predictions"}
     save(output, combined, provenance, note, {})
 
 
-def _shape(model: ChromatinModel) -> ChromatinSettings:
+def _shape(model: LoadedChromatinModel) -> ChromatinSettings:
     """The settings without the number of members, which may differ."""
     return model.settings.model_copy(update={"members": 1})

@@ -34,7 +34,7 @@ from bigbird_dna.genome.sources.partial_file import open_part
 from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.catalogue import FOLDER, PublishedModel, find_model, is_name, open_published
 from bigbird_dna.model.directory import CONFIG, WEIGHTS, load
-from bigbird_dna.model.model import CARD, Model, calibration_file, calibration_of, list_files
+from bigbird_dna.model.model import CARD, LoadedModel, calibration_file, calibration_of, list_files
 from bigbird_dna.registry.card import Publication, model_card
 
 ENDING = ".tar"
@@ -286,7 +286,7 @@ def _check(publication: Publication) -> None:
 
 
 @contextmanager
-def _with_card(path: Path, model: Model, publication: Publication) -> Iterator[Files]:
+def _with_card(path: Path, model: LoadedModel, publication: Publication) -> Iterator[Files]:
     files = {name: path / name for name in list_files(path)}
     with scratch_directory() as scratch:
         if CARD not in files:

@@ -15,7 +15,7 @@ from bigbird_dna.errors import ModelError
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.variants import contig_finder
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.shared_windows import Predictor
 
 _RECORDS = 512  # held at once, when few of them need a prediction
@@ -69,7 +69,7 @@ class Engine(Protocol):
     """How records are scored: a model, with the options of its kind that a result states."""
 
     @property
-    def model(self) -> Model:
+    def model(self) -> LoadedModel:
         """The model."""
         ...
 

@@ -35,7 +35,7 @@ from bigbird_dna.scoring.variant_sites import STRIDE, SiteWindows, TssSites, pro
 
 
 @dataclass(frozen=True, repr=False)
-class Model(model.Model):
+class Model(model.LoadedModel):
     """A model of any task, with its network, tokenizer and settings.
 
     Every model has `embed`, and a pretrained one can `generate`; `PromoterModel` and `ChromatinModel` have
@@ -109,7 +109,7 @@ class Model(model.Model):
 
 
 @dataclass(frozen=True, repr=False)
-class PromoterModel(promoter.PromoterModel, Model):
+class PromoterModel(promoter.LoadedPromoterModel, Model):
     """A model that tells promoters: windows of `settings.window` bp around a TSS → a probability."""
 
     def predict_regions(
@@ -234,7 +234,7 @@ class PromoterModel(promoter.PromoterModel, Model):
 
 
 @dataclass(frozen=True, repr=False)
-class ChromatinModel(chromatin.ChromatinModel, Model):
+class ChromatinModel(chromatin.LoadedChromatinModel, Model):
     """A model that tells from windows of `settings.window` bp which tracks have a peak in their middle."""
 
     def predict_regions(

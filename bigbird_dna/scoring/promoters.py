@@ -20,8 +20,8 @@ from bigbird_dna.genome.region_filter import Places, contig_names, find_places
 from bigbird_dna.genome.sequence import Strand
 from bigbird_dna.model.directory import load_promoter_model
 from bigbird_dna.model.inference import said_precision
-from bigbird_dna.model.model import Model, check_calibrated
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.model import LoadedModel, check_calibrated
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     SCORE_FORMATS,
@@ -74,7 +74,7 @@ class ScanCounts(NamedTuple):
 
 
 def score_promoters(
-    model: Model | Path | str,
+    model: LoadedModel | Path | str,
     fasta: Path | str,
     output: Path | str | None = None,
     *,
@@ -240,7 +240,7 @@ WRITERS: dict[str, Writer[ScoredWindow]] = {
 
 
 @dataclass(frozen=True)
-class PromoterScorer(Scorer[PromoterModel, ScoredWindow]):
+class PromoterScorer(Scorer[LoadedPromoterModel, ScoredWindow]):
     """Windows along the records of a FASTA file; see `score_promoters`."""
 
     kind: ClassVar[str] = "scored windows"
@@ -248,7 +248,7 @@ class PromoterScorer(Scorer[PromoterModel, ScoredWindow]):
     default_format: ClassVar[str] = "tsv"
     writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
 
-    model: Model | Path | str
+    model: LoadedModel | Path | str
     fasta: Path | str
     stride: int
     strand: str
@@ -267,14 +267,14 @@ class PromoterScorer(Scorer[PromoterModel, ScoredWindow]):
         check_choice("strand", self.strand, STRANDS)
         check_calibrated(self.calibrated, self.prior)
 
-    def load(self) -> PromoterModel:
+    def load(self) -> LoadedPromoterModel:
         return load_promoter_model(self.model)
 
-    def predictor(self, model: PromoterModel, batch_size: int, device: str) -> Predictor:
+    def predictor(self, model: LoadedPromoterModel, batch_size: int, device: str) -> Predictor:
         return calibrated_predictor(model, self.calibrated, self.prior, batch_size=batch_size, device=device)
 
     @contextmanager
-    def open(self, model: PromoterModel, target: Target) -> Iterator[Job[ScoredWindow]]:
+    def open(self, model: LoadedPromoterModel, target: Target) -> Iterator[Job[ScoredWindow]]:
         settings, stride, strands = model.settings, int(self.stride), STRANDS[self.strand]
         is_signal = target.format in SIGNALS
         streams = target.is_live and not self.contigs and self.regions is None
@@ -339,7 +339,7 @@ class PromoterScorer(Scorer[PromoterModel, ScoredWindow]):
                 f"beyond them: {what}"
             )
 
-    def _command(self, model: PromoterModel, target: Target) -> str:
+    def _command(self, model: LoadedPromoterModel, target: Target) -> str:
         options: dict[str, object | None] = {"--format": target.format, "--stride": self.stride}
         options |= {"--strand": self.strand, "--contig": list(self.contigs), "--regions": self.regions}
         options |= {"--max-n": self.max_n, "--prior": self.prior, **said_precision(target.precision)}

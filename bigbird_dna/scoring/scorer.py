@@ -29,10 +29,10 @@ from bigbird_dna.disk.outputs import (
 from bigbird_dna.disk.shards import Shard, ShardFile, all_rows, find_shard, read_shards, write_shard
 from bigbird_dna.errors import DataError, UsageError, check_at_least_one, check_choice
 from bigbird_dna.genome.fasta import readable
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.inference import PRECISIONS, choose_device, cpu_threads, inference
 from bigbird_dna.model.model import finish_of
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import BINARY_FORMATS, Formats, check_format, check_merged, open_destination
 
@@ -235,7 +235,10 @@ def flushing(predict: Predictor, target: Destination) -> Predictor:
 
 
 def calibrated_predictor(
-    model: PromoterModel | ChromatinModel, calibrated: bool, prior: float | None = None, **options: Any
+    model: LoadedPromoterModel | LoadedChromatinModel,
+    calibrated: bool,
+    prior: float | None = None,
+    **options: Any,
 ) -> Predictor:
     """A model's probabilities of windows, as they are or after its calibration; errors of `finish_of`."""
     finish = finish_of(model, calibrated, prior)

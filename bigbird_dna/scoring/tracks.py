@@ -19,10 +19,10 @@ from bigbird_dna.disk.shards import contents
 from bigbird_dna.errors import UsageError, check_choice, check_fraction
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load_chromatin_model
 from bigbird_dna.model.inference import said_precision
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.formats import (
     TRACK_FORMATS,
@@ -79,7 +79,7 @@ class PredictionCounts(NamedTuple):
 
 
 def predict_tracks(
-    model: Model | Path | str,
+    model: LoadedModel | Path | str,
     regions: Path | str,
     reference: Path | str,
     output: Path | str | None = None,
@@ -244,7 +244,7 @@ def check_names(format: str, names: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class TrackScorer(Scorer[ChromatinModel, PredictedRegion]):
+class TrackScorer(Scorer[LoadedChromatinModel, PredictedRegion]):
     """Regions of a BED file; see `predict_tracks`. Rows have values of the chosen tracks alone."""
 
     kind: ClassVar[str] = "predicted regions"
@@ -252,7 +252,7 @@ class TrackScorer(Scorer[ChromatinModel, PredictedRegion]):
     default_format: ClassVar[str] = "tsv"
     writers: ClassVar[Mapping[str, Writer[Any]]] = WRITERS
 
-    model: Model | Path | str
+    model: LoadedModel | Path | str
     regions: Path | str
     reference: Path | str
     aliases: Path | None
@@ -271,15 +271,15 @@ class TrackScorer(Scorer[ChromatinModel, PredictedRegion]):
         check_fraction("middle", self.middle)
         check_fraction("max_n", self.max_n)
 
-    def load(self) -> ChromatinModel:
+    def load(self) -> LoadedChromatinModel:
         return load_chromatin_model(self.model)
 
-    def predictor(self, model: ChromatinModel, batch_size: int, device: str) -> Predictor:
+    def predictor(self, model: LoadedChromatinModel, batch_size: int, device: str) -> Predictor:
         options: dict[str, Any] = {"middle": self.middle, "batch_size": batch_size, "device": device}
         return calibrated_predictor(model, self.calibrated, **options)
 
     @contextmanager
-    def open(self, model: ChromatinModel, target: Target) -> Iterator[Job[PredictedRegion]]:
+    def open(self, model: LoadedChromatinModel, target: Target) -> Iterator[Job[PredictedRegion]]:
         columns = self._columns(model, target.format)
         names = [model.tracks[column].name for column in columns]
         together, size = model.bins_together(self.middle), model.settings.bin
@@ -327,7 +327,7 @@ class TrackScorer(Scorer[ChromatinModel, PredictedRegion]):
             job.counts["tracks"] = len(names)
             yield job
 
-    def _columns(self, model: ChromatinModel, format: str) -> list[int]:
+    def _columns(self, model: LoadedChromatinModel, format: str) -> list[int]:
         """The chosen tracks; `UsageError` if the format can't hold them."""
         columns = model.columns(self.tracks)
         if format == "bigwig" and len(columns) != 1:
@@ -337,7 +337,7 @@ class TrackScorer(Scorer[ChromatinModel, PredictedRegion]):
         check_names(format, [model.tracks[column].name for column in columns])
         return columns
 
-    def _command(self, model: ChromatinModel, reference: Reference, target: Target) -> str:
+    def _command(self, model: LoadedChromatinModel, reference: Reference, target: Target) -> str:
         options: dict[str, object | None] = {"--reference": reference.path, "--aliases": reference.aliases}
         options |= {"--tracks": self.tracks}
         options |= {"--format": None if target.format == "tsv" else target.format, "--summary": self.summary}

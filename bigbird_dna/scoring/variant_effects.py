@@ -24,7 +24,7 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import reverse_complement
 from bigbird_dna.genome.variants import OFFSET_SPAN, Note, allele_windows, find_change, window_offsets
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.alleles import InfoKey, ScoredRecord, decimal, note_info, score_records
 
@@ -228,7 +228,7 @@ def escape(name: str) -> str:
 class TrackEngine:
     """A chromatin model, and which of its tracks (`columns`) effects have values of."""
 
-    model: ChromatinModel
+    model: LoadedChromatinModel
     columns: list[int]
     offsets: tuple[int, ...]
     per_track: bool

@@ -34,7 +34,7 @@ from bigbird_dna.genome.sequence import (
 )
 from bigbird_dna.genome.variants import Change, Note, contig_finder, find_change
 from bigbird_dna.genome.vcf import PREFIX, VcfRecord
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.alleles import InfoKey, ScoredRecord, decimal, note_info, score_records
 from bigbird_dna.scoring.scorer import calibrated_predictor
@@ -314,7 +314,7 @@ class SiteEngine:
     """A promoter model, and the TSS positions that are looked at: those of a BED file, or every `stride`
     bp."""
 
-    model: PromoterModel
+    model: LoadedPromoterModel
     stride: int
     sites: Path | None
     calibrated: bool

@@ -25,11 +25,11 @@ from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.region_filter import contig_names, find_places
 from bigbird_dna.genome.variants import OFFSET_SPAN, Note, contig_finder
 from bigbird_dna.genome.vcf import Keep, VcfRecord, contig_lines, open_vcf, scan_vcf
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.directory import load
 from bigbird_dna.model.inference import said_precision
-from bigbird_dna.model.model import Model, calibration_of, check_calibrated
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.model import LoadedModel, calibration_of, check_calibrated
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.shared_windows import Predictor
 from bigbird_dna.scoring.alleles import LAYOUTS, Engine, ScoredRecord, VcfHead
 from bigbird_dna.scoring.formats import VARIANT_FORMATS, Formats, indexed_destination, write_lines
@@ -71,7 +71,7 @@ class VariantCounts(NamedTuple):
 
 
 def score_variants(
-    model: Model | Path | str,
+    model: LoadedModel | Path | str,
     vcf: Path | str,
     reference: Path | str,
     output: Path | str | None = None,
@@ -186,7 +186,7 @@ class VariantScorer(Scorer[Engine, EffectLines]):
     default_format: ClassVar[str] = "vcf"
     writers: ClassVar[Mapping[str, Writer[Any]]] = dict.fromkeys(VARIANT_FORMATS, _write)
 
-    model: Model | Path | str
+    model: LoadedModel | Path | str
     vcf: Path | str
     reference: Path | str
     tracks: str | None
@@ -216,7 +216,7 @@ class VariantScorer(Scorer[Engine, EffectLines]):
         """The model with the options of its kind; `UsageError` for one of the other kind."""
         model = load_scoring_model(self.model)
         check_calibrated(self.calibrated, self.prior)
-        if isinstance(model, PromoterModel):
+        if isinstance(model, LoadedPromoterModel):
             _refuse(model, "a promoter model", {"tracks": self.tracks, "offsets": self.offsets})
             check_at_least_one({"stride": self.stride})
             if self.stride is not None and self.sites is not None:
@@ -330,15 +330,15 @@ class VariantScorer(Scorer[Engine, EffectLines]):
         return indexed_destination(output, format, header.extra["furthest"])
 
 
-def load_scoring_model(model: Model | Path | str) -> PromoterModel | ChromatinModel:
+def load_scoring_model(model: LoadedModel | Path | str) -> LoadedPromoterModel | LoadedChromatinModel:
     """`load` a model that `score-variants` takes, or take one; `ModelError` if it is of another task."""
-    opened = model if isinstance(model, Model) else load(model)
-    if isinstance(opened, PromoterModel | ChromatinModel):
+    opened = model if isinstance(model, LoadedModel) else load(model)
+    if isinstance(opened, LoadedPromoterModel | LoadedChromatinModel):
         return opened
     raise ModelError(f"{opened.name}: a chromatin or promoter model is needed, this is a {opened.task} model")
 
 
-def _refuse(model: Model, kind: str, options: Mapping[str, object]) -> None:
+def _refuse(model: LoadedModel, kind: str, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"{name} {value}: {model.name} is {kind}, which has no such option")

@@ -22,7 +22,7 @@ from bigbird_dna.model.directory import CONFIG, WEIGHTS, encoder_for, load_pretr
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.longer_inputs import Extension, extend_positions
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.tokens.text import TOKENIZER_FILES, load_tokenizer
 from bigbird_dna.training.task import M, ModelTask
@@ -35,7 +35,7 @@ class Initialization(NamedTuple):
 
     config: EncoderConfig
     tokenizer: Tokenizer
-    model: Model | None
+    model: LoadedModel | None
     settings: StartConfig
 
     @property
@@ -157,7 +157,9 @@ def read_initialization(
     return Initialization(encoder, reader, start, settings)
 
 
-def _fitted(start: Model, encoder: EncoderConfig, extend: Extension | None, section: str) -> EncoderConfig:
+def _fitted(
+    start: LoadedModel, encoder: EncoderConfig, extend: Extension | None, section: str
+) -> EncoderConfig:
     """The configuration for the weights of `start`, whose positions are extended where that is allowed.
 
     It is `encoder`, but for the rotary scale or base that an extension changes.
@@ -221,7 +223,7 @@ def _is_region(value: object) -> bool:
         return False
 
 
-def model_files(model: Model, calibrated: bool = False) -> list[Path]:
+def model_files(model: LoadedModel, calibrated: bool = False) -> list[Path]:
     """The files of a model's directory that decide what it predicts, or its calibrated probabilities.
 
     Raises

@@ -20,7 +20,7 @@ from bigbird_dna.console import log
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory, check_directory
 from bigbird_dna.model.directory import build_network, make_model, write_model
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import Settings
 from bigbird_dna.tokens.interface import Tokenizer
 from bigbird_dna.training.checkpoints import CheckpointStore, Computed, Keep
@@ -145,7 +145,7 @@ class ModelTask(Task[nn.Module, M]):
         """The network that `settings` asks for."""
         return build_network(self.encoder, self.settings)
 
-    def model(self, trained: TrainingResult[nn.Module]) -> Model:
+    def model(self, trained: TrainingResult[nn.Module]) -> LoadedModel:
         """The trained network with its tokenizer."""
         return make_model(trained.network, self.tokenizer, self.encoder, self.settings)
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import write_fasta
-from bigbird_dna.model.chromatin import ChromatinModel
+from bigbird_dna.model.chromatin import LoadedChromatinModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from bigbird_dna.scoring import variants as scoring
 from tests.cli.command import Result, Run, refused
@@ -28,7 +28,7 @@ def hashed(sequences: Sequence[str]) -> np.ndarray:
     return (np.array(sums, np.float64) / 2**32).astype(np.float32)[:, None]
 
 
-class Hashed(ChromatinModel):
+class Hashed(LoadedChromatinModel):
     """Predicts what any base can change."""
 
     sha256 = "abcd"

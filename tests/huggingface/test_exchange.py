@@ -19,7 +19,7 @@ from bigbird_dna.huggingface.importing import import_huggingface
 from bigbird_dna.huggingface.tokenizer_files import write_tokenizer
 from bigbird_dna.model.directory import build_network, load, make_model, save
 from bigbird_dna.model.heads import question_lengths
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings, Settings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.tokens.text_model import text_model
@@ -122,7 +122,7 @@ def batch(length: int, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(present, ids, DnaTokenizer.pad_id), lengths, present
 
 
-def token_logits(model: Model, ids: Tensor, lengths: Tensor, segments: Tensor | None) -> Tensor:
+def token_logits(model: LoadedModel, ids: Tensor, lengths: Tensor, segments: Tensor | None) -> Tensor:
     everywhere = torch.arange(ids.numel())
     with torch.inference_mode():
         output = model.network(ids, lengths, segments, everywhere)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.base_positions import BaseOffsets, BasePositions
 from bigbird_dna.model.directory import build_network, load_promoter_model, make_model, save
-from bigbird_dna.model.promoter import PromoterModel, promoter_rows
+from bigbird_dna.model.promoter import LoadedPromoterModel, promoter_rows
 from bigbird_dna.model.settings import PromoterSettings
 from tests.toys import random_dna, random_model, small_tokenizer
 
@@ -33,9 +33,9 @@ def some_windows(count: int) -> list[str]:
     return [random_dna(WINDOW, seed) for seed in range(count)]
 
 
-def model_of(settings: PromoterSettings, seed: int = 0) -> PromoterModel:
+def model_of(settings: PromoterSettings, seed: int = 0) -> LoadedPromoterModel:
     model = random_model(TOKENIZER, CONFIG, settings, seed=seed, scale=2.0)
-    assert isinstance(model, PromoterModel)
+    assert isinstance(model, LoadedPromoterModel)
     return model
 
 
@@ -147,7 +147,7 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
     """With 20 positions the tokens around the TSS are kept: offsets are theirs, not those of all tokens."""
     config = CONFIG.model_copy(update={"positions": positions})
     model = random_model(TOKENIZER, config, SETTINGS, scale=2.0)
-    assert isinstance(model, PromoterModel)
+    assert isinstance(model, LoadedPromoterModel)
     windows = [*some_windows(10), "N" * 30 + random_dna(WINDOW - 30, 77)]
     alone = [model.window_probabilities([one], device="cpu")[0] for one in windows]
     order = np.random.default_rng(0).permutation(len(windows))
@@ -170,7 +170,7 @@ def test_batch_order_and_padding_change_nothing(positions: int) -> None:
             bases = rows.bases.padded(range(len(windows)), tokens).batch()
             logits = model.network(ids, lengths, bases=bases)[:, 0]
         single = model.settings.model_copy(update={"views": 1})
-        expected = PromoterModel(model.network, TOKENIZER, config, single).window_probabilities(
+        expected = LoadedPromoterModel(model.network, TOKENIZER, config, single).window_probabilities(
             windows, device="cpu"
         )
         np.testing.assert_allclose(torch.sigmoid(logits).numpy(), expected, atol=1e-5)

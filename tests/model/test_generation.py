@@ -14,7 +14,7 @@ from bigbird_dna.errors import DataError, ModelError, UsageError
 from bigbird_dna.model import decoding as continuation
 from bigbird_dna.model.decoding import Flank, Sampling, continued, reads_at_most
 from bigbird_dna.model.generation import LEAST_HIDDEN, Gap, _Filler, _State, hidden_share
-from bigbird_dna.model.model import Model as LoadedModel
+from bigbird_dna.model.model import LoadedModel as LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from bigbird_dna.scoring.models import Model
 from tests.toys import random_dna, random_model, small_tokenizer

@@ -10,7 +10,7 @@ import bigbird_dna
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.genome.region_filter import find_places
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, refused
 from tests.toys import random_dna
@@ -19,7 +19,7 @@ RECORDS = {"chr1": random_dna(1500, 1), "chr2": random_dna(40, 2), "chr3": rando
 REGIONS = [("chr1", 300, 420), ("chr1", 415, 500), ("chr1", 1100, 1101), ("chr3", 0, 30), ("chr3", 660, 900)]
 
 
-class Letters(PromoterModel):
+class Letters(LoadedPromoterModel):
     """Scores what any base can change."""
 
     sha256 = "abcd"

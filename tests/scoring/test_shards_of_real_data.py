@@ -14,7 +14,7 @@ import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.genome.reference import prepare_reference
 from bigbird_dna.model.directory import save
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import ChromatinSettings, NamedTrack
 from tests.toys import random_model, small_tokenizer
 
@@ -46,7 +46,7 @@ def compare(job: Callable[..., Any], directory: Path, name: str) -> int:
     return len(whole[name])
 
 
-def hashed(_: PromoterModel, windows: Sequence[str], **__: Any) -> np.ndarray:
+def hashed(_: LoadedPromoterModel, windows: Sequence[str], **__: Any) -> np.ndarray:
     """Scores that any base can change, and that cost nothing."""
     return (np.array([zlib.crc32(window.encode()) for window in windows]) / 2**32).astype(np.float32)
 
@@ -58,7 +58,7 @@ def test_every_window_of_yeast(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, name: str
 ) -> None:
     """All 243,000 scores of the stride that is the default, of a stand-in for the network."""
-    monkeypatch.setattr(PromoterModel, "window_probabilities", hashed)
+    monkeypatch.setattr(LoadedPromoterModel, "window_probabilities", hashed)
     fasta = next((shared_data / "yeast").glob("Saccharomyces*.fa.gz"))
 
     def scan(**options: Any) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 import bigbird_dna
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.errors import DataError
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.test_score_variants import HEADER, hashed_model, line
 from tests.toys import random_dna
@@ -76,7 +76,7 @@ class Scorer:
         self.predict = Watched(() if name == "score_promoters" else (1, 3))
         if name == "score_promoters":
             settings = PromoterSettings(upstream=45, downstream=15, pooling="mean", jitter=0, views=1)
-            model: Any = PromoterModel(nn.Module(), None, EncoderConfig(), settings, Path("model"))
+            model: Any = LoadedPromoterModel(nn.Module(), None, EncoderConfig(), settings, Path("model"))
             model.__dict__["sha256"] = "abcd"
         else:
             model = hashed_model(60)

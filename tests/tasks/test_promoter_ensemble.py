@@ -10,7 +10,7 @@ from bigbird_dna.baselines.position import PositionLogistic
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.finetuning.ensemble import EQUAL, LabelledWindows, add_position_member, fit_members
 from bigbird_dna.metrics.auroc import auroc
-from bigbird_dna.model.promoter import PromoterModel
+from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from tests.toys import random_dna, random_model, small_tokenizer
 
@@ -45,7 +45,7 @@ def logits(probabilities: np.ndarray) -> np.ndarray:
 def test_log_odds_add_up(base_positions: bool, has_valid: bool) -> None:
     settings = BOTH.model_copy(update={"base_positions": base_positions})
     model = random_model(TOKENIZER, CONFIG, settings, scale=2.0)
-    assert isinstance(model, PromoterModel) and model.network.position_member is not None
+    assert isinstance(model, LoadedPromoterModel) and model.network.position_member is not None
     assert (model.network.base_positions is not None) == base_positions
     learned, valid, test = windows(200, 1), windows(60, 2), windows(80, 3)
 
@@ -81,7 +81,7 @@ def test_a_member_that_was_not_fitted_adds_nothing() -> None:
     """A training that is not finished has none yet; the network learns without it."""
     torch.manual_seed(0)
     model = random_model(TOKENIZER, CONFIG, BOTH, scale=2.0)
-    assert isinstance(model, PromoterModel) and model.network.position_member is not None
+    assert isinstance(model, LoadedPromoterModel) and model.network.position_member is not None
     assert not model.network.position_member.weight.any()
     assert "position_member.weight" in model.network.state_dict()
     assert not any(name.startswith("position_member") for name, _ in model.network.named_parameters())

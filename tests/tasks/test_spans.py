@@ -17,7 +17,7 @@ from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.metrics.resampling import BLOCK_BASES
 from bigbird_dna.model.directory import make_model, save
 from bigbird_dna.model.heads import PretrainingOutput
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.pretraining.spans import draw_spans, fit_span_baselines, hide_spans, parts, span_bits
 from bigbird_dna.tokens.dna import DnaTokenizer
@@ -44,15 +44,15 @@ def config_for(tokenizer: Tokenizer) -> EncoderConfig:
     )
 
 
-def toy(tokenizer: Tokenizer, scale: float = 3.0) -> Model:
+def toy(tokenizer: Tokenizer, scale: float = 3.0) -> LoadedModel:
     return random_model(tokenizer, config_for(tokenizer), SETTINGS, scale=scale)
 
 
-def knowing(network: nn.Module, tokenizer: Tokenizer) -> Model:
+def knowing(network: nn.Module, tokenizer: Tokenizer) -> LoadedModel:
     return make_model(network, tokenizer, config_for(tokenizer), SETTINGS)
 
 
-def bits_of(model: Model, windows: list[str], context: int) -> np.ndarray:
+def bits_of(model: LoadedModel, windows: list[str], context: int) -> np.ndarray:
     return span_bits(model, [*hide_spans(model.tokenizer, windows, context)], CPU)
 
 

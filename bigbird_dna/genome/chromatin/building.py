@@ -91,7 +91,7 @@ class LabelJob(NamedTuple):
     sources: dict[str, Any]
 
 
-class PlacedPeaks(NamedTuple):
+class TracksOnContigs(NamedTuple):
     """The peaks of each track by contig, and the intervals whose bins are dropped."""
 
     peaks: list[dict[str, Intervals]]
@@ -137,7 +137,7 @@ def read_job(
     splits: RegionSplits,
     labelling: Labelling,
     blacklist: Path | None,
-) -> tuple[LabelJob, PlacedPeaks]:
+) -> tuple[LabelJob, TracksOnContigs]:
     """Read the peaks of all tracks; arguments and errors as of `build_dataset`."""
     if not tracks:
         raise DataError("no tracks to label bins with")
@@ -152,7 +152,7 @@ def read_job(
         sources["blacklist"] = {**source_entry(blacklist), **found.counts}
     sources = {"reference": source_entry(reference.path), **sources}
     job = LabelJob(list(contigs), tracks, labelling, assembly.name, splits.describe(), sources)
-    return job, PlacedPeaks(peaks, banned)
+    return job, TracksOnContigs(peaks, banned)
 
 
 def write_labelled(out: Path, job: LabelJob, labelled: Labelled) -> ChromatinData:

@@ -13,7 +13,7 @@ from bigbird_dna.disk.tables import read_object, whole_number
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.model.directory import load_pretrained
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings
 from bigbird_dna.papers.experiments.ablation_files import split_name
 from bigbird_dna.papers.experiments.comparing import check_comparable
@@ -95,7 +95,7 @@ def score_masked_tokens(
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
-def _drawn(model: Model, store: Path, sequence_tokens: int, sequences: int) -> HeldOut:
+def _drawn(model: LoadedModel, store: Path, sequence_tokens: int, sequences: int) -> HeldOut:
     assert isinstance(model.settings, PretrainingSettings)
     return HeldOut.draw(
         TokenStore.open(store, model.tokenizer),
@@ -107,7 +107,7 @@ def _drawn(model: Model, store: Path, sequence_tokens: int, sequences: int) -> H
     )
 
 
-def _settings(model: Model) -> dict[str, object]:
+def _settings(model: LoadedModel) -> dict[str, object]:
     """What models must have in common to see the same inputs."""
     assert isinstance(model.settings, PretrainingSettings)
     return {

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.model.batching import pad, run_rows
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.settings import ClassificationSettings
 from bigbird_dna.papers.nlp.generated import generate_documents
 from bigbird_dna.papers.nlp.records import ClassificationRecord, Record
@@ -280,7 +280,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
         """The training of a classifier."""
         return ClassificationTraining(self, train, valid)
 
-    def open(self, directory: Path) -> Model:
+    def open(self, directory: Path) -> LoadedModel:
         """A classifier of ordinary text."""
         model = load(directory)
         if not isinstance(model.settings, ClassificationSettings):
@@ -291,7 +291,7 @@ class TextClassification(TextTask[ClassificationTaskConfig, ClassificationRecord
 
     def predictions(
         self,
-        model: Model,
+        model: LoadedModel,
         records: Sequence[ClassificationRecord],
         source: Path,
         device: torch.device,

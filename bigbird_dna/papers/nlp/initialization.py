@@ -28,7 +28,7 @@ from bigbird_dna.huggingface.tensors import read_tensors
 from bigbird_dna.model.directory import encoder_for, load
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.longer_inputs import Extension, extend_positions, extended_table
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.papers.nlp.vocabulary import learn_tokenizer, open_tokenizer
 from bigbird_dna.tokens.interface import Tokenizer
@@ -209,7 +209,7 @@ def _check_effect(start: TextStartConfig, used: Container[str], why: str) -> Non
             raise ConfigError(f"start.{key} {value} has no effect: {why}; leave it out")
 
 
-def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path) -> Model:
+def _opened(directory: Path, start: TextStartConfig, encoder: EncoderConfig, scratch: Path) -> LoadedModel:
     """The model of a directory of any of the kinds."""
     if not (directory / "config.json").is_file():
         raise ModelError(f"{directory}: not a model directory or checkpoint: config.json is missing")
@@ -241,7 +241,7 @@ def free_changes(
     return {key: value for key, value in values.items() if key in free}
 
 
-def _joined(model: Model, encoder: EncoderConfig, directory: Path) -> EncoderConfig:
+def _joined(model: LoadedModel, encoder: EncoderConfig, directory: Path) -> EncoderConfig:
     """The model's configuration with what the section says beyond it; its positions are extended."""
     changes = free_changes(model.config, encoder, _FREE, directory)
     wanted = cast(int, changes.pop("positions", model.config.positions))

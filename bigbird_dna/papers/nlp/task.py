@@ -22,7 +22,7 @@ from bigbird_dna.disk.atomic import checksum
 from bigbird_dna.disk.directories import into_directory
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.inference import choose_device
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.config import AnyTask
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start
 from bigbird_dna.papers.nlp.loading import hub_rows, installed_documents, some_of
@@ -150,12 +150,12 @@ class TextTask(ABC, Generic[C, R, P]):
     def training(self, train: Path, valid: Path) -> "TextTraining[Any]":
         """The training of this task's model on files of records."""
 
-    def open(self, directory: Path) -> Model:
+    def open(self, directory: Path) -> LoadedModel:
         """A model directory of this kind; `ModelError` if it is another's."""
         raise NotImplementedError
 
     def predictions(
-        self, model: Model, records: Sequence[R], source: Path, device: torch.device, batch_size: int
+        self, model: LoadedModel, records: Sequence[R], source: Path, device: torch.device, batch_size: int
     ) -> Iterator[dict[str, Any]]:
         """A model's predictions of the records of the file `source`, as lines of a file have them."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bigbird_dna.errors import ModelError
 from bigbird_dna.model.directory import load
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.answers.documents import (
     check_room,
     collate,
@@ -188,7 +188,7 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
         """The training of a model of long answers."""
         return AnswersTraining(self, train, valid)
 
-    def open(self, directory: Path) -> Model:
+    def open(self, directory: Path) -> LoadedModel:
         """A model of long answers."""
         model = load(directory)
         if not isinstance(model.settings, LongAnswersSettings):
@@ -197,7 +197,7 @@ class QuestionAnswering(TextTask[AnswersTaskConfig, QuestionRecord, Answer]):
 
     def predictions(
         self,
-        model: Model,
+        model: LoadedModel,
         records: Sequence[QuestionRecord],
         source: Path,
         device: torch.device,

@@ -25,7 +25,7 @@ from bigbird_dna.huggingface.names import check_tensor
 from bigbird_dna.huggingface.tensors import StoredTensor, read_tensors
 from bigbird_dna.huggingface.tokenizer_files import special_names
 from bigbird_dna.model.directory import load, make_model
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.model.weights import check_finite
 from bigbird_dna.papers.nlp.initialization import TextStart, check_effect, free_changes, make_text_start
 from bigbird_dna.papers.nlp.sections import DecoderShape, SearchConfig, SpecialIds, SummariesTaskConfig
@@ -310,7 +310,7 @@ def make_start(section: SummariesTaskConfig, train: Path) -> tuple[TextStart, Su
 
 def open_summarizer(
     directory: Path, compatibility: Compatibility = "huggingface", tokenizer: str | None = None
-) -> Model:
+) -> LoadedModel:
     """A summarizer's model directory, or a checkpoint of BigBird-Pegasus.
 
     `compatibility` and `tokenizer` are for a checkpoint: see `import_pegasus`, and a tokenizer file to use

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.model.batching import pad
-from bigbird_dna.model.model import Model
+from bigbird_dna.model.model import LoadedModel
 from bigbird_dna.papers.nlp.generated import generate_facts
 from bigbird_dna.papers.nlp.initialization import TextStart
 from bigbird_dna.papers.nlp.loading import extra
@@ -270,13 +270,13 @@ class Summarization(TextTask[SummariesTaskConfig, SummaryRecord, Summary]):
         """The training of a summarizer."""
         return SummariesTraining(self, train, valid)
 
-    def open(self, directory: Path) -> Model:
+    def open(self, directory: Path) -> LoadedModel:
         """A summarizer's model directory, or a checkpoint of BigBird-Pegasus."""
         return open_summarizer(directory, self.section.start.compatibility, self.section.start.tokenizer)
 
     def predictions(
         self,
-        model: Model,
+        model: LoadedModel,
         records: Sequence[SummaryRecord],
         source: Path,
         device: torch.device,
