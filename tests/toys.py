@@ -32,7 +32,7 @@ def random_model(
     *,
     seed: int = 0,
     scale: float = 1.0,
-) -> "Model":
+) -> "LoadedModel":
     """A model of random weights; fresh ones answer 0.5 to almost everything, which `scale` changes."""
     import torch
 
