@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bigbird_dna.config import EncoderConfig
+    from bigbird_dna.model.model import LoadedModel
     from bigbird_dna.model.settings import Settings
     from bigbird_dna.tokens.dna import DnaTokenizer
     from bigbird_dna.tokens.interface import Tokenizer
