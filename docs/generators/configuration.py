@@ -75,6 +75,8 @@ def _left_out(name: str) -> list[str]:
 
 def _rows(kind: type[Section]) -> Iterator[list[str]]:
     schema = kind.model_json_schema()
+    # What may be a text as well is a choice of that and of the section.
+    schema = next(one for one in [schema, *schema.get("anyOf", ())] if "properties" in one)
     for key, field in kind.model_fields.items():
         if section_of(field) is not None:
             continue
