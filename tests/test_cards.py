@@ -25,7 +25,7 @@ from tests.conftest import REPOSITORY
 # A command of its own: says which of so many cards it has, and keeps it until it is ended.
 COMMAND = """
 import sys, time
-from bigbird_dna import cards
+from bigbird_dna import gpus as cards
 cards._PAUSE = 0.1
 cards.lease_cards()
 print(cards.take_card(int(sys.argv[1])), flush=True)

@@ -35,7 +35,7 @@ def test_data_files_are_installed(project: dict[str, Any]) -> None:
     resources = REPOSITORY / "resources"
     patterns = project["tool"]["setuptools"]["package-data"]["bigbird_dna.resources"]
     packed = {path for pattern in patterns for path in resources.glob(pattern)}
-    data = {path for path in resources.rglob("*") if path.suffix in (".yaml", ".tsv")}
+    data = {path for path in resources.rglob("*") if path.suffix in (".yaml", ".json", ".tsv")}
     data |= {path for path in (resources / "models").rglob("*") if path.is_file()}
     assert packed == data
     assert files("bigbird_dna.resources").joinpath("sources.yaml").is_file()

@@ -65,7 +65,7 @@ def test_cells_that_will_not_do_are_named(tmp_path: Path, name: str, values: obj
 def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": pa.array(np.zeros(5_000_000, np.int8))}), path)
-    monkeypatch.setattr(parquet, "_SMALLEST", 100)
+    monkeypatch.setattr(parquet, "_LARGEST_RATIO", 100)
     assert path.stat().st_size < 50_000
     with pytest.raises(DataError, match="5,000,000 rows are more than a file of"):
         read_frame(path)

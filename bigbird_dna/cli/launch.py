@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             nodes=given.nodes,
             cpus=given.cpus,
             meeting=f"{os.uname().nodename}:{_free_port()}" if given.nodes > 1 else "",
-            inside=_split(given.inside),
+            inside=_split(given.container_command),
         )
         os.execvp(line[0], line)
     except UsageError as error:
