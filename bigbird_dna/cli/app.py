@@ -19,7 +19,7 @@ TOP: Mapping[str, Mapping[str, str]] = {
         "predict-tracks": "cli.predict.predict_tracks",
         "score-variants": "cli.predict.score_variants",
         "generate": "cli.predict.generate",
-        "merge-shards": "cli.predict.merge_pieces",
+        "merge-shards": "cli.predict.merge_shards",
     },
     TRAIN: {
         "check-config": "cli.prepare.check_config",

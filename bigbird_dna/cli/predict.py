@@ -274,7 +274,7 @@ def choose_threshold(
     choose(model_dir, output, rates=fdr or RATES, prior=prior, predictions=predictions)
 
 
-def merge_pieces(
+def merge_shards(
     pieces: Annotated[list[Path], argument("All pieces of a job, in any order.", "PIECE...")],
     output: Annotated[
         Path | None, result("FILE|DIR", "What the job would have written.", "standard output")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bigbird_dna.disk.atomic import atomic_path, quiet_htslib
 from bigbird_dna.disk.outputs import (
@@ -25,7 +25,9 @@ from bigbird_dna.disk.outputs import (
     text_destination,
 )
 from bigbird_dna.errors import DataError, UsageError, check_choice
-from bigbird_dna.genome.sequence import Strand
+
+if TYPE_CHECKING:  # the help is light
+    from bigbird_dna.genome.sequence import Strand
 
 R = TypeVar("R")
 
@@ -47,7 +49,7 @@ _BROWSERS_FORMATS = ("bed", "bedgraph")
 # Of lines there. UCSC reads the words `track` and `browser`, htsjdk (and so IGV) also `track_7`.
 _HEADERS = ("#", "track", "browser")
 
-STRANDS: Mapping[str, tuple[Strand, ...]] = {"both": ("+", "-"), "+": ("+",), "-": ("-",)}
+STRANDS: Mapping[str, tuple["Strand", ...]] = {"both": ("+", "-"), "+": ("+",), "-": ("-",)}
 
 TBI_REACH = 2**29  # bp, the furthest position a `.tbi` index can hold
 
