@@ -189,7 +189,11 @@ def test_what_no_mechanism_has_is_refused_in_one_line(encoder: dict[str, object]
 def test_a_command_names_an_unknown_mechanism(tmp_path: Path, run: Run) -> None:
     (tmp_path / "run.yaml").write_text("encoder: {attention: performed}\n")
     result = run("report plot-attention", tmp_path / "run.yaml", "-o", tmp_path / "a.svg")
-    refused(result, 2, "run.yaml: encoder.attention: 'performed' is not one of bigbird, bigbird_etc, random")
+    refused(
+        result,
+        2,
+        "run.yaml: line 1: encoder.attention: 'performed' is not one of bigbird, bigbird_etc, random",
+    )
 
 
 @pytest.mark.parametrize("name", ["full", "Mine", "my-own", "", "1st", "x" * 41])

@@ -145,7 +145,7 @@ def test_what_would_take_too_long_is_left_out() -> None:
 
 def test_what_would_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "_measure", lambda _, case: Alone(case.length, 1 << 20, 1e-3))
-    monkeypatch.setattr(alone.memory, "available", lambda device: 10 << 20)
+    monkeypatch.setattr(alone, "available_memory", lambda device: 10 << 20)
     rows = run(attention("blocked,dense", passes="forward", lengths="1024"))["results"]
     assert [row["status"] for row in rows] == ["measured", "skipped"]  # 4 MiB, and 16 MiB
     assert "GiB are free" in rows[1]["reason"]

@@ -1,4 +1,4 @@
-"""`fetch`, `prepare deepsea` and `prepare chromatin` with a small bundle of DeepSEA's format."""
+"""`prepare fetch`, `prepare deepsea` and `prepare chromatin` with a small bundle of DeepSEA's format."""
 
 import functools
 import shutil
@@ -30,6 +30,7 @@ FILES = {
     "DeepSEA.bins": "allTFs.pos.bed.tar.gz",
     "DeepSEA.tracks": "deepsea_metadata.tsv",
 }
+OPTIONS = {"deepsea-bundle": "bundle", "deepsea-bins": "bins", "tracks": "tracks"}
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ def test_mistakes_take_one_line(
     given: list[str] = []
     for argument in arguments:
         if argument == "{all}":
-            for option, place in {"bundle": "bundle", "bed": "bins", "tracks": "tracks"}.items():
+            for option, place in OPTIONS.items():
                 if f"--{option}" not in arguments:
                     given += [f"--{option}", str(places[place])]
         else:

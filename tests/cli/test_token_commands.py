@@ -1,4 +1,4 @@
-"""prepare tokenizer, tokenize and prepare token-stats as a user runs them."""
+"""prepare tokenizer, prepare tokens and prepare token-stats as a user runs them."""
 
 import json
 import sys

@@ -29,7 +29,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from bigbird_dna.cli import main
-from bigbird_dna.genome.sources import public
+from bigbird_dna.genome.sources import inputs as public
 from bigbird_dna.genome.sources.catalogue import Source
 url, checksum, output = sys.argv[1:]
 source = Source("one", "file.txt", "demo", (url,), checksum or None, 1, "free", "us")

@@ -38,7 +38,7 @@ def output(home: Path, name: str) -> Path:
 
 
 def _ending(name: str) -> str:
-    if name.startswith("draw-"):
+    if name.startswith("report plot-"):
         return ".svg"
     if name == "experiment profile-training":
         return ".json"
@@ -52,6 +52,12 @@ def files(home: Path) -> dict[str, str]:
         for one in home.rglob("*")
         if one.name not in TIMED
     }
+
+
+def _but_emptied(found: dict[str, str]) -> dict[str, str]:
+    """Without the directory of checkpoints itself: the run that made it removes it when it is empty, and one
+    that goes on with an earlier run's checkpoints, which it deletes, leaves it."""
+    return {one: checksum for one, checksum in found.items() if one != "checkpoints"}
 
 
 def litter(home: Path) -> list[str]:
@@ -88,7 +94,7 @@ def _kill(nursery: Nursery, world: World, name: str, home: Path, seed: int, kill
         again = nursery.run(words, here)
         assert again.code == 0, (about, again.err)
         assert not litter(here), about
-        assert files(here) == expected, about
+        assert _but_emptied(files(here)) == _but_emptied(expected), about
 
 
 @pytest.mark.parametrize("name", QUICK)

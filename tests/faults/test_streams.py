@@ -34,7 +34,7 @@ def shell(line: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     [(">&-", "standard output is closed"), (">/dev/full", "No space left on device")],
 )
 def test_output_that_goes_nowhere(redirection: str, reason: str, world: World) -> None:
-    for words in ("--version", "summarize --pretraining $1"):
+    for words in ("--version", "report summary --pretraining $1"):
         result = shell(f"$BB {words} {redirection}", world / "models/pretrained/metrics.json")
         assert result.returncode == 1, result
         assert result.stderr.startswith("bigbird-dna: error: ") and reason in result.stderr

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from bigbird_dna.disk.atomic import remove_left
 from bigbird_dna.registry.publishing import unpack
 from bigbird_dna.simulate.writing import simulate
 from tests.calibration.sources import write_predictions
@@ -138,6 +139,7 @@ def make_world(home: Path) -> World:
     write_list(world / "shelf/models.yaml", {"toy": entry})
     for command in ("nlp prepare", "nlp finetune", "nlp predict", "nlp evaluate"):
         run(world, command)
+    remove_left()  # as at the end of each command: the next one to end in this process would do it
     return world
 
 

@@ -34,7 +34,7 @@ COMMON = {
     "score_promoters": 2,
     "stage_config": 7,
     "summary": 1,
-    "prepare tokens": 1,
+    "tokenize": 1,
     "tokenizer_statistics": 1,
     "train_tokenizer": 1,
 }
@@ -64,10 +64,10 @@ CHROMATIN_ALONE = {
 SOURCE_JOBS = {
     "demo": {"simulate": 1},
     # A fourth negative set, intergenic, with the annotation that it needs.
-    "yeast": {"prepare fetch": 3, "finetune_promoter": 5, "promoter_baseline": 8},
+    "yeast": {"fetch": 3, "finetune_promoter": 5, "promoter_baseline": 8},
     # With DeepSEA's data, two models of one window, and no variants.
     "chr22": {},
-    "grch37": {"prepare fetch": 6, "unpack_deepsea": 1, "stage_config": 11}
+    "grch37": {"fetch": 6, "unpack_deepsea": 1, "stage_config": 11}
     | CHROMATIN
     | {"chromatin_predictions": 1, "combine_chromatin": 1},
 }
@@ -91,7 +91,7 @@ def snakemake(directory: Path, *arguments: str | Path) -> subprocess.CompletedPr
 
 def dry_run(directory: Path, *arguments: str | Path) -> str:
     """What a run would do; fails the test where Snakemake doesn't like it."""
-    outcome = snakemake(directory, "--dry-run", *arguments)
+    outcome = snakemake(directory, "--dry-run", "--printshellcmds", *arguments)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     return outcome.stdout + outcome.stderr
 

@@ -72,7 +72,7 @@ def test_sequences_with_negatives_splits_and_a_genome_to_pretrain_on(tmp_path: P
             },
         ),
     )
-    pretraining = {"prepare_reference": 1, "prepare tokens": 1, "tokenizer_statistics": 1, "pretrain": 1}
+    pretraining = {"prepare_reference": 1, "tokenize": 1, "tokenizer_statistics": 1, "pretrain": 1}
     pretraining |= {"pretraining_baseline": 1, "evaluate_pretraining": 1}
     pretraining |= {"pretraining_report": 1, "stage_config": 6}
     # Sequences that are trimmed around their middle are not aligned at the start site.
@@ -129,7 +129,13 @@ def test_a_genome_that_no_table_knows(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(changes))
     minimal = REPOSITORY / "workflow/config/minimal.yaml"
     text = dry_run(tmp_path, "--configfile", minimal, path)
-    commands = dict(re.findall(r"^Shell command: .*?bigbird-dna ([a-z-]+) (.*)$", text, re.MULTILINE))
+    commands = dict(
+        re.findall(
+            r"^Shell command: .*?bigbird-dna ((?:(?:prepare|train|evaluate|report|model) )?[a-z-]+) (.*)$",
+            text,
+            re.MULTILINE,
+        )
+    )
     assert text.count("my-genome") == 7  # in the files of the stages that read the genome's section
     aliases = f"--aliases '{local}/names.tsv'"
     named = {name for name, words in commands.items() if aliases in words}

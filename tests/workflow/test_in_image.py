@@ -33,7 +33,7 @@ def test_trainings_enter_the_image_by_themselves_with_the_words_of_other_rules(
     study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
     tables = {"models": [{"name": "longer", "tokens": 256}]}
     config = overlay(home, {"processes": 2, "study": study, "tables": tables})
-    text = dry_run(home, "--printshellcmds", *DEPLOYED, *config, "--", "all", "table5", "ablation")
+    text = dry_run(home, *DEPLOYED, *config, "--", "all", "table5", "ablation")
     monkeypatch.chdir(home)
     Singularity().check()
     expected = shlex.split(shellcmd(IMAGE, "true", args="--nv"))[:-3]
@@ -74,7 +74,7 @@ def test_a_run_in_the_image_ends_in_the_same_model(
         found.append(files(home / "out/models/pretrained"))
         lines = told.read_text().splitlines() if told.exists() else []
         entered = [line for line in lines if line.startswith(f"exec\t--home\t{home}\t--nv\t")]
-        trained = [line for line in lines if "\tpretrain\t" in line and "\t--checkpoints\t" in line]
+        trained = [line for line in lines if "\tpretrain\t" in line and "\t--checkpoint-dir\t" in line]
         assert len(trained) == len(words[:1]) and (not words or len(entered) > 4)
         assert all(f"\t{IMAGE}\t" in line for line in entered)
         assert all(

@@ -26,7 +26,7 @@ def test_chromatin_of_the_simulation(demo_run: str) -> None:
     assert "evaluate variants results/demo/chromatin/variants.vcf.gz -o results/demo/report" in demo_run
     report = "results/demo/report"
     assert (
-        f"--groups={report}/chromatin/groups.tsv --tracks={report}/chromatin/tracks.tsv"
+        f"--groups={report}/chromatin/groups.tsv --track-table={report}/chromatin/tracks.tsv"
         f" --variants={report}/variants.tsv"
     ) in demo_run
 
@@ -67,10 +67,10 @@ def test_chromatin_alone_can_start_from_a_pretrained_encoder(tmp_path: Path) -> 
     }
     text = dry_run(tmp_path, *own_genome(tmp_path, **changes))
     assert stage_configs(text)["tokens"]["chromatin"] == {"data": regions}
-    pretraining = {"prepare tokens": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
+    pretraining = {"tokenize": 1, "pretrain": 1, "evaluate_pretraining": 1, "pretraining_report": 1}
     pretraining |= {"pretraining_baseline": 1, "stage_config": 8}
     assert jobs(text) == CHROMATIN_ALONE | {"score_variants": 1} | pretraining
-    assert "summarize --pretraining=results/chr22/models/pretrained/metrics.json " in text
+    assert "report summary --pretraining=results/chr22/models/pretrained/metrics.json " in text
 
 
 def test_chromatin_of_deepseas_bundle(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_deepseas_data_are_fetched_and_built(tmp_path: Path) -> None:
         tmp_path,
         *("--configfile", REPOSITORY / "workflow/config/grch37.yaml"),
         *("--config", f"local_data={local}", f"results={results}"),
-        *("--allowed-rules", "prepare fetch", "stage_config", "unpack_deepsea", "chromatin_data"),
+        *("--allowed-rules", "fetch", "stage_config", "unpack_deepsea", "chromatin_data"),
         *("--", results / "chromatin/data/bins.parquet"),
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

@@ -158,7 +158,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     assert jobs(text) == COMMON | SOURCE_JOBS[name] | more
     assert (
         len(re.findall(rf"bigbird-dna prepare fetch .* --local-data={tmp_path} ", text))
-        == SOURCE_JOBS[name]["prepare fetch"]
+        == SOURCE_JOBS[name]["fetch"]
     )
     assert ("--from-assembly GRCh38" in text) == name.startswith("grch37")
     assert list(tmp_path.glob("results")) == []

@@ -120,7 +120,7 @@ def test_the_table_of_the_documentation_is_the_plan(paper: Asked) -> None:
 
 def test_a_job_that_failed_gets_more_and_a_training_no_more_time(tmp_path: Path, paper: Asked) -> None:
     again = planned(tmp_path, filled_in(), *configured("grch37"), "--attempt", "2")
-    for rule in ("train_tokenizer", "prepare tokens", "promoter_windows", "chromatin_baseline", "summary"):
+    for rule in ("train_tokenizer", "tokenize", "promoter_windows", "chromatin_baseline", "summary"):
         for resource in ("mem_mb", "runtime"):
             assert int(again[rule][resource]) == round(1.5 * int(paper[rule][resource])), rule
     for rule in site_keys()["trainings"]:

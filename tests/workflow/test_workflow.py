@@ -18,7 +18,7 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
     study = {**STUDY, "shares": [1], "seeds": [1], "starts": ["random"], "longer_steps": None}
     changes = {"promoters": {"processes": 3}, "chromatin": {"processes": 4}, "study": study}
     resources = ("--workflow-profile", "none", "--resources", "gpu=9")
-    text = dry_run(tmp_path, "--printshellcmds", *resources, *overlay(tmp_path, {"processes": 2, **changes}))
+    text = dry_run(tmp_path, *resources, *overlay(tmp_path, {"processes": 2, **changes}))
     found = {}
     for job in re.split(r"^(?:local)?rule ", text, flags=re.MULTILINE):
         if launched := re.search(
@@ -38,7 +38,7 @@ def test_several_processes_go_through_the_launcher(tmp_path: Path) -> None:
         "study_chromatin": ("finetune-chromatin", "4", "1", "4", "4", "4", "64"),
     }
     nodes = ("--set-resources", "pretrain:nodes=2", "--set-threads", "pretrain=6", "--cores", "6")
-    spread = dry_run(tmp_path, "--printshellcmds", *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
+    spread = dry_run(tmp_path, *resources, *nodes, *overlay(tmp_path, {"processes": 4}))
     words = "--processes=4 --nodes=2 --cpus=6 -- pretrain "
     assert re.search(rf"python -m bigbird_dna\.cli\.launch {words}.* --threads 3 +--device cuda ", spread)
     single = dry_run(tmp_path, *overlay(tmp_path, {"processes": 1}))
@@ -67,7 +67,7 @@ def test_another_version_does_not_make_again_what_took_a_gpu_days(demo_run: str,
     }
     while more := {maker for maker, reader in before if reader in slow} - slow:
         slow |= more
-    assert {"simulate", "train_tokenizer", "prepare tokens", "chromatin_data", "promoter_windows"} < slow
+    assert {"simulate", "train_tokenizer", "tokenize", "chromatin_data", "promoter_windows"} < slow
     assert {name for name in slow if "VERSION" in rules[name]} == set()
     assert "VERSION" in rules["promoter_report"] and "promoter_report" not in slow
 
@@ -99,7 +99,10 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"encoder": {"laers": 4}}, "configuration: unknown key 'encoder.laers'"),
+        (
+            {"encoder": {"laers": 4}},
+            r"/changed\.yaml: line 2: unknown key 'encoder\.laers'; did you mean 'encoder\.layers'\?$",
+        ),
         ({"encoder": {"layers": "four"}}, "encoder.layers: .* valid integer .*'four'"),
         ({"genome": {"test": []}}, "genome.test: name at least one contig or region"),
         ({"genome": {"test": ["demo6:1-9"]}}, "genome.test: 'demo6:1-9' is a region, but effects of sim"),
@@ -121,7 +124,8 @@ def test_without_control_and_pretraining(tmp_path: Path) -> None:
         ),
         (
             {"promoters": {"steps": 3}},
-            "configuration: unknown key 'promoters.steps'; did you mean 'promoters.training.steps'",
+            r"/changed\.yaml: line 2: unknown key 'promoters\.steps';"
+            r" did you mean 'promoters\.training\.steps'\?$",
         ),
         (
             {

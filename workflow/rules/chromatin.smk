@@ -49,7 +49,9 @@ rule chromatin_data:
         runtime=growing(240),
     params:
         bundle=lambda wildcards, input: (
-            ["--deepsea-bundle", *input.bundle, "--deepsea-bins", input.bins] if input.bundle else []
+            ["--deepsea-bundle", *input.bundle, "--deepsea-bins", input.bins]
+            if input.bundle
+            else []
         ),
         blacklist=lambda wildcards, input: (
             ["--blacklist", input.blacklist] if input.blacklist else []

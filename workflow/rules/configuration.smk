@@ -114,7 +114,7 @@ def sequence_options():
     named = {
         "length": SEQUENCES.length,
         "upstream": windows.upstream,
-        "derived": windows.negatives,
+        "negatives-per-positive": windows.negatives,
         "similarity": SEQUENCES.similarity,
         "seed": CONFIG.seed,
     }

@@ -203,6 +203,17 @@ rule attention_figure:
         "bigbird-dna report plot-attention {input:q} -o {output:q} > {log:q} 2>&1"
 
 
+# Options of the command; the rule's inputs have the same names.
+SUMMARY_TABLES = [
+    "promoter-counts",
+    "promoters",
+    "calibration",
+    "groups",
+    "track-table",
+    "variants",
+]
+
+
 rule summary:
     input:
         pretrained=rules.pretrain.output if CONFIG.has_pretraining else [],
@@ -210,11 +221,11 @@ rule summary:
         promoters=rules.promoter_report.output.table if CONFIG.has_promoters else [],
         calibration=(rules.promoter_report.output.calibration_table if CONFIG.has_promoters else []),
         statistics=rules.tokenizer_statistics.output[0] if CONFIG.has_genome else [],
-        loci=(
+        promoter_counts=(
             rules.prepare_promoters.output.counts if CONFIG.has_promoters and not SEQUENCES else []
         ),
         groups=rules.auc_report.output.groups if CONFIG.has_chromatin else [],
-        tracks=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
+        track_table=rules.auc_report.output.tracks if CONFIG.has_chromatin else [],
         variants=rules.variant_report.output.table if KNOWN_EFFECTS else [],
     output:
         table=report(
@@ -240,9 +251,9 @@ rule summary:
             ["--statistics", input.statistics] if input.statistics else []
         ),
         tables=lambda wildcards, input: [
-            f"--{name}={input[name]}"
-            for name in ("loci", "promoters", "calibration", "groups", "tracks", "variants")
-            if input.get(name)
+            f"--{option}={input[option.replace('-', '_')]}"
+            for option in SUMMARY_TABLES
+            if input.get(option.replace("-", "_"))
         ],
         report=str(PATHS.report_page),
         version=VERSION,
