@@ -93,7 +93,7 @@ class ComparatorOptions:
             raise UsageError(f"{name}: reads a language model, name its directory with --model")
         if self.weights not in (None, *TABLE_STARTS):
             raise UsageError(f"--weights {self.weights!r}: choose {' or '.join(TABLE_STARTS)}")
-        check_at_least_one({"steps": self.steps, "step-windows": self.step_windows})
+        check_at_least_one({"steps": self.steps, "training-batch-size": self.step_windows})
         if self.learning_rate is not None and not 0 < self.learning_rate <= 1:
             raise UsageError(f"--learning-rate {self.learning_rate:g}: must be above 0 and at most 1")
         if self.motifs is not None and self.taxon is not None:

@@ -213,7 +213,7 @@ def test_known_motifs_of_bins(run: Run, chromatin: Path, tmp_path: Path) -> None
         ("gc", ("--steps", 3), "--steps 3: is an option of networks, which gc is not"),
         ("gc", ("--learning-rate", 0.1), "--learning-rate 0.1: is an option of networks"),
         ("danq", ("--steps", 0), "steps 0: must be at least 1"),
-        ("danq", ("--training-batch-size", -1), "step-windows -1: must be at least 1"),
+        ("danq", ("--training-batch-size", -1), "training-batch-size -1: must be at least 1"),
         ("danq", ("--learning-rate", 0), "--learning-rate 0: must be above 0 and at most 1"),
         ("danq", ("--learning-rate", "nan"), "--learning-rate nan: must be above 0 and at most 1"),
         ("danq", ("--device", "tpu"), "device 'tpu': choose auto, cpu or cuda"),
