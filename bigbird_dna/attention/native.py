@@ -1,7 +1,7 @@
 """The compiled route: BigBird's attention and its gradients on a CPU, in C++ built where it runs.
 
 `kernel.cpp` is compiled on first use (some seconds), compared with dense attention in value and gradient,
-and kept (`native_build`). Inputs are float32, bfloat16 or float16, all arithmetic is float32, and results
+and kept (`disk.native`). Inputs are float32, bfloat16 or float16, all arithmetic is float32, and results
 don't depend on the number of threads. Without a compiler the other routes do the same work.
 
 Environment: BIGBIRD_DNA_NATIVE=0 switches the route off, BIGBIRD_DNA_CACHE names where libraries are kept,

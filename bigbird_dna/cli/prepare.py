@@ -1,9 +1,4 @@
-"""Commands that bring a genome, its promoters and its tokens into the form that all later steps read.
-
-Commands that bring a genome and its promoters into the form that all later steps read.
-
-Commands of the tokens layer: train the tokenizer, tokenize the genome, describe the tokens.
-"""
+"""Commands that bring a genome, its promoters and its tokens into the form that all later steps read."""
 
 import json
 from pathlib import Path

@@ -149,7 +149,7 @@ def read_values(path: Path) -> dict[str, Any]:
     ------
     ConfigError
         Names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not YAML, or
-        YAML that is more than data (`plain_yaml`).
+        YAML that is more than data (`safe_yaml`).
     """
     return _values_and_lines(Path(path))[0]
 

@@ -91,7 +91,7 @@ class Reference:
     """The sequence of any interval of a FASTA file, plain or bgzip.
 
     Where the bases are is found by reading and checking the whole file, once: it is remembered in the
-    user's cache for as long as nothing about the file changes (see `proofs`). An index beside the file
+    user's cache for as long as nothing about the file changes (see `fasta_index`). An index beside the file
     (`.fai`, for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made
     for other programs, if that directory can be written to.
 

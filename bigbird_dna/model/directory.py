@@ -129,7 +129,7 @@ def save(
     The tensors named `half` are stored in float16. `calibration` becomes `calibration.json`, bound to these
     weights.
 
-    `provenance.json` gets the checksums of all that `load` reads, see `checksums`.
+    `provenance.json` gets the checksums of all that `load` reads, see `weights`.
     """
     with atomic_directory(path) as directory:
         write_model(directory, model, provenance, metrics, extra, half=half, calibration=calibration)

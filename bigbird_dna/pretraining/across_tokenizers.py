@@ -55,7 +55,7 @@ def compare_pretraining(
 ) -> "pd.DataFrame":
     """Write bits per base of models and of Markov models on the same spans, as TSV; returns the table.
 
-    How a model is asked is told in `tasks.pretraining.spans`; spans are read on the forward strand. Markov
+    How a model is asked is told in `pretraining.spans`; spans are read on the forward strand. Markov
     models learn from both strands of the contigs that are neither compared on nor excluded, and are chosen
     there too. These contigs are held in memory, a byte a base.
 

@@ -13,7 +13,7 @@ gives it back. Other letters, lower case included, are refused: clean the sequen
 
 Byte-pair encoding in C++, compiled where it runs: SentencePiece's own ids in a fraction of its time.
 
-`bpe.cpp` says why its pieces are the same. It is compiled on first use and kept (`native_build`); what it
+`bpe.cpp` says why its pieces are the same. It is compiled on first use and kept (`disk.native`); what it
 gives for a vocabulary is compared with SentencePiece before it serves. Without a compiler SentencePiece does
 the work.
 
