@@ -68,10 +68,5 @@ def key_lines(text: str) -> Mapping[str, int]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file, with which editors complete keys and mark wrong ones."""
-    return {"$schema": _SCHEMA, "title": "Configuration of bigbird-dna", **_without_title(Config)}
-
-
-def _without_title(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema()
-    schema.pop("title", None)
-    return schema
+    title = {"title": "Configuration of bigbird-dna"}
+    return {"$schema": _SCHEMA, **title, **Config.model_json_schema(), **title}

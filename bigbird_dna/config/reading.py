@@ -25,13 +25,11 @@ LARGEST_FILE = 250_000
 """Bytes: twice what a stage's file can have, and a second of reading."""
 
 
-def parse_config(
-    values: Mapping[str, Any], source: str = "configuration", lines: Mapping[str, int] | None = None
-) -> Config:
+def parse_config(values: Mapping[str, Any], source: str = "configuration", text: str = "") -> Config:
     """Check a mapping of sections.
 
     Sections are checked against each other as far as they are given: a stage's file has some of them.
-    `lines` are those of the keys in the file that `source` is.
+    `text` is that of the file that `source` is, whose lines are looked up for a fault alone.
 
     Raises
     ------
@@ -45,7 +43,7 @@ def parse_config(
         faults = error.errors()
     first = faults[0]
     key = _key(first)
-    source = _at_line(source, key, lines or {})
+    source = _at_line(source, key, text)
     if first["type"] == "extra_forbidden":
         raise ConfigError(f"{source}: {_unknown(key)}")
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
@@ -62,7 +60,7 @@ def check_keys(path: Path) -> None:
     ConfigError
         As `read_values`; or names the file, and the line of the first unknown key and the nearest valid one.
     """
-    values, lines = _values_and_lines(Path(path))
+    values, text = _values_and_text(Path(path))
     if "tasks" in values:
         return
     try:
@@ -71,15 +69,16 @@ def check_keys(path: Path) -> None:
         for fault in error.errors():
             if fault["type"] == "extra_forbidden":
                 key = _key(fault)
-                raise ConfigError(f"{_at_line(named(path), key, lines)}: {_unknown(key)}") from None
+                raise ConfigError(f"{_at_line(named(path), key, text)}: {_unknown(key)}") from None
 
 
 def _key(fault: Mapping[str, Any]) -> str:
     return ".".join(str(part) for part in fault["loc"]) or "(top level)"
 
 
-def _at_line(source: str, key: str, lines: Mapping[str, int]) -> str:
-    return f"{source}: line {lines[key]}" if key in lines else source
+def _at_line(source: str, key: str, text: str) -> str:
+    line = key_lines(text).get(key)
+    return source if line is None else f"{source}: line {line}"
 
 
 def _unknown(key: str) -> str:
@@ -106,10 +105,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     ConfigError
         As `read_values` and `parse_config`; of an override, names it.
     """
-    values, lines = _values_and_lines(Path(path))
+    values, text = _values_and_text(Path(path))
     for override in overrides:
         apply_override(values, override)
-    return parse_config(values, named(path), lines)
+    return parse_config(values, named(path), text)
 
 
 def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Config:
@@ -122,10 +121,10 @@ def check_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Config
     """
     whole: dict[str, Any] = {}
     for path in paths:
-        values, lines = _values_and_lines(path)
+        values, text = _values_and_text(path)
         # A file that others complete may lack what its keys need; its own keys and values must be valid.
         _overlay(whole, values)
-        parse_config(copy.deepcopy(whole), named(path), lines)
+        parse_config(copy.deepcopy(whole), named(path), text)
     for override in overrides:
         apply_override(whole, override)
     config = complete(parse_config(whole, ", ".join(map(named, paths))))
@@ -151,21 +150,21 @@ def read_values(path: Path) -> dict[str, Any]:
         Names the file, and the line where there is one: it is not a file of UTF-8 below 250 kB, not YAML, or
         YAML that is more than data (`safe_yaml`).
     """
-    return _values_and_lines(Path(path))[0]
+    return _values_and_text(Path(path))[0]
 
 
-def _values_and_lines(path: Path) -> tuple[dict[str, Any], Mapping[str, int]]:
+def _values_and_text(path: Path) -> tuple[dict[str, Any], str]:
     name = named(path)
     text = _text(path, name)
     values = read_yaml(text, name)
     if values is None:
-        return {}, {}
+        return {}, text
     if not isinstance(values, dict):
         raise ConfigError(f"{name}: a configuration is a mapping of sections, not {shown(values)}")
     if "__use_yte__" in values:
         raise ConfigError(f"{name}: the key '__use_yte__' makes a program of it: a configuration is data")
     # A copy: an override of a value that aliases repeat changes it in one place.
-    return plain(values, name), key_lines(text)
+    return plain(values, name), text
 
 
 def named(path: Path) -> str:
