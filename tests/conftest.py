@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pysam
 import pytest
@@ -17,6 +18,7 @@ from bigbird_dna.genome.reference import Reference, write_fasta
 from bigbird_dna.simulate.writing import simulate
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Result, Run, words_of_command
+from tests.golden import messages
 from tests.toys import MEGABASES, Demo, lines, random_dna
 
 # What a shell starts in the background ignores Ctrl-C, and so do its children: those of tests shall hear it.
@@ -24,6 +26,38 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+RECORDED = pytest.StashKey[list[tuple[list[str], dict[str, list[str]]]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-messages", action="store_true", help="write tests/golden/messages.txt anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    messages.RECORDER.recording = config.getoption("--record-messages")
+    config.stash[RECORDED] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    messages.RECORDER.collected = [item.nodeid for item in items]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """What a process of the tests recorded comes with its end."""
+    if recorded := getattr(node, "workeroutput", {}).get("messages"):
+        node.config.stash[RECORDED].append(recorded)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not messages.RECORDER.recording:
+        return
+    own = (messages.RECORDER.collected, messages.RECORDER.recorded)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["messages"] = own
+    else:
+        messages.write([*session.config.stash[RECORDED], own])
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 from bigbird_dna.disk.atomic import reading
 from bigbird_dna.disk.foreign import open_npz, read_header
 from bigbird_dna.errors import DataError
+from tests.golden.messages import fails
 
 SHAPES = [(), (0,), (5,), (3, 4), (2, 0, 3), (2, 3, 4)]
 DTYPES = ["u1", "<f4", ">f8", "i8", "?", "<U7", "S3"]
@@ -76,11 +77,11 @@ def test_headers_that_are_none_are_refused(text: str) -> None:
 
 
 def test_a_header_is_not_read_beyond_what_is_sensible() -> None:
-    with pytest.raises(ValueError, match="4,000,000,000 bytes"):
+    with fails(ValueError):
         read_header(header_of(GOOD, (2, 0), 4_000_000_000))
     with pytest.raises(EOFError):
         read_header(header_of(GOOD, (2, 0), 5000))
-    with pytest.raises(ValueError, match="version"):
+    with fails(ValueError):
         read_header(header_of(GOOD, (9, 0)))
 
 
@@ -92,7 +93,7 @@ def packed(path: Path, member: bytes, name: str = "a.npy", method: int = zipfile
 
 def refused(path: Path, text: str) -> None:
     named = f"a.npz: damaged: .*{text}" if text != "damaged" else "a.npz: damaged: "
-    with pytest.raises(DataError, match=named), reading(path, "damaged", Exception), open_npz(path) as stored:
+    with fails(DataError), reading(path, "damaged", Exception), open_npz(path) as stored:
         stored.read("a")
 
 

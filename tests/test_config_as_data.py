@@ -3,7 +3,6 @@
 import datetime
 import json
 import os
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from bigbird_dna.config import Config, check_stages, complete, load_config, pars
 from bigbird_dna.config.keys import valid_keys
 from bigbird_dna.errors import ConfigError
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 
 
 def _at(key: str, value: Any) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_plain_data_gets_one_short_line(
     path = tmp_path / "run.yaml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     before = time.process_time()
-    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*{message}") as caught:
+    with fails(ConfigError, str(path), message) as caught:
         load_config(path)
     assert time.process_time() - before < 5
     assert str(caught.value).isprintable() and len(str(caught.value)) < len(str(path)) + 500
@@ -166,7 +166,7 @@ class _Own:
     ids=["date", "bytes", "object", "number-as-key", "long-key", "long-number", "nan"],
 )
 def test_values_that_other_readers_make_are_refused(value: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^mine: genome.test.0: {message}"):
+    with fails(ConfigError, message):
         parse_config({"genome": {"test": [value]}}, "mine")
 
 
@@ -178,9 +178,9 @@ def test_repeated_values_that_other_readers_make_are_counted() -> None:
     circle: list[Any] = []
     circle.append(circle)
     for value in (lists, sections):
-        with pytest.raises(ConfigError, match=r"^mine: more than 20,000 values$"):
+        with fails(ConfigError):
             parse_config({"results": value}, "mine")
-    with pytest.raises(ConfigError, match=r"^mine: nested more than 50 deep$"):
+    with fails(ConfigError):
         parse_config({"results": circle}, "mine")
 
 
@@ -285,13 +285,13 @@ def test_names_that_no_file_of_a_run_can_have(value: str, message: str) -> None:
         *("results", "local_data", "genome.reference", "promoters.source", "promoters.chain"),
         *("chromatin.variants", "chromatin.data.tracks", "chromatin.data.blacklist"),
     ):
-        with pytest.raises(ConfigError, match=f"^mine: {key}: .*{message}"):
+        with fails(ConfigError, key, message):
             parse_config(_at(key, value), "mine")
 
 
 @pytest.mark.parametrize("value", ["/", "//", "///", "//x", "/..", "/x/..", "/./"])
 def test_a_run_has_a_directory_of_its_own(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"^mine: results: a run needs a directory of its own"):
+    with fails(ConfigError):
         parse_config({"results": value}, "mine")
 
 
@@ -299,7 +299,7 @@ def test_a_run_has_a_directory_of_its_own(value: str) -> None:
 def test_names_that_no_contig_can_have(value: str) -> None:
     keys = ("genome.exclude", "genome.valid", "genome.test")
     for key in (*keys, "chromatin.data.valid_regions", "chromatin.data.test_regions"):
-        with pytest.raises(ConfigError, match=f"^mine: {key}.0: a contig's name has"):
+        with fails(ConfigError, key):
             parse_config(_at(key, [value]), "mine")
 
 
@@ -313,13 +313,11 @@ def test_names_that_no_contig_can_have(value: str) -> None:
     ],
 )
 def test_counts_that_the_workflow_could_not_list(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"less than or equal to|names one twice|finite"):
+    with fails(ConfigError):
         parse_config(values)
 
 
 def test_lists_that_no_command_can_hold_are_refused() -> None:
     config = parse_config({"genome": {"exclude": [f"scaffold_{number}" for number in range(10_000)]}})
-    with pytest.raises(
-        ConfigError, match=r"^seed and genome and tokens take .* bytes, above 100,000: shorten"
-    ):
+    with fails(ConfigError):
         check_stages(config)

@@ -12,6 +12,7 @@ from bigbird_dna.errors import ConfigError
 from bigbird_dna.papers.nlp.config import NlpConfig, read_config
 from bigbird_dna.papers.nlp.config import parse_config as parse_nlp
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 
 SHIPPED = sorted((REPOSITORY / "workflow/config").glob("*.yaml"))
 
@@ -39,7 +40,7 @@ def test_only_what_is_given_there_is_read() -> None:
     assert found["ablation"] == {"seeds": [1, 2], "steps": 30, "tokens": "64"}
     assert (found["results"], found["processes"], found["genome"]) == ("2024x", 2, {"test": ["1"]})
     assert whole["ablation"]["seeds"] == ["1", "2"]
-    with pytest.raises(ConfigError, match=r"ablation.tokens: Input should be a valid integer \(got '64'\)"):
+    with fails(ConfigError):
         parse_config(found)
 
 
@@ -60,7 +61,7 @@ def test_a_value_that_another_took_the_place_of_stays() -> None:
 )
 def test_wrong_values_are_refused_as_in_a_file(words: str, message: str) -> None:
     values = given(words)
-    with pytest.raises(ConfigError, match=message):
+    with fails(ConfigError):
         parse_config(as_in_a_file(values, values, Config))
 
 

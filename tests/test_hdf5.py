@@ -5,10 +5,10 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pytest
 
 from bigbird_dna.disk.foreign import check_array, open_hdf5, own_arrays, read_text
 from bigbird_dna.errors import DataError
+from tests.golden.messages import fails
 
 
 def names(path: Path) -> list[str]:
@@ -17,7 +17,7 @@ def names(path: Path) -> list[str]:
 
 
 def refused(path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=text), open_hdf5(path) as stored:
+    with fails(DataError), open_hdf5(path) as stored:
         for name, data in own_arrays(stored):
             check_array(path, name, data)
             read_text(path, data, "tracks")

@@ -12,6 +12,7 @@ import pytest
 from bigbird_dna.disk import foreign as parquet
 from bigbird_dna.disk.foreign import check_cells, read_frame
 from bigbird_dna.errors import DataError
+from tests.golden.messages import fails
 
 
 def table() -> pd.DataFrame:
@@ -58,7 +59,7 @@ def test_what_pandas_says_in_a_file_is_left_alone(tmp_path: Path) -> None:
 def test_cells_that_will_not_do_are_named(tmp_path: Path, name: str, values: object, text: str) -> None:
     path = tmp_path / "a.parquet"
     table().assign(**{name: values}).to_parquet(path, index=False)
-    with pytest.raises(DataError, match=text):
+    with fails(DataError):
         check_cells(path, read_frame(path), ["contig", "name"], ["start"])
 
 
@@ -67,7 +68,7 @@ def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch:
     pq.write_table(pa.table({"a": pa.array(np.zeros(5_000_000, np.int8))}), path)
     monkeypatch.setattr(parquet, "_LARGEST_RATIO", 100)
     assert path.stat().st_size < 50_000
-    with pytest.raises(DataError, match="5,000,000 rows are more than a file of"):
+    with fails(DataError):
         read_frame(path)
 
 
@@ -77,7 +78,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(0, len(whole), 97):
         path.write_bytes(whole[:size])
-        with pytest.raises(DataError, match="not readable as Parquet"):
+        with fails(DataError):
             read_frame(path)
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         read_frame(tmp_path / "b.parquet")

@@ -18,6 +18,7 @@ from tests.attention import reference_implementations as reference
 from tests.attention.problems import inputs
 from tests.attention.reference_implementations import FIRST, PLANS, SECOND, quick
 from tests.attention.sizes import Largest
+from tests.golden.messages import fails
 
 POOLINGS = ("max", "mean", "deepsets_max", "deepsets_mean")
 HEADS, WIDTH = 2, 3
@@ -270,9 +271,9 @@ def test_directions_follow_their_tokens_only_between_passes() -> None:
 def test_refusals_name_what_is_wrong() -> None:
     module = build("fixed")
     q, k, v, _ = inputs(1, HEADS, 5, WIDTH)
-    with pytest.raises(ValueError, match="lengths must be 1 integers from 1 to 5"):
+    with fails(ValueError):
         module(q, k, v, lengths=[6])
-    with pytest.raises(ValueError, match="q, k, v must have one shape"):
+    with fails(ValueError):
         module(q, k[:, :, :3], v)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.baselines.kmers import KmerLogistic, kmer_frequencies
+from tests.golden.messages import fails
 
 SEQUENCE = st.text("ACGTN", max_size=40)
 
@@ -43,7 +44,7 @@ def test_strands_are_told_apart():
 
 @pytest.mark.parametrize("k", [0, 13])
 def test_bad_k(k):
-    with pytest.raises(ValueError, match="k must be from 1 to 12"):
+    with fails(ValueError):
         kmer_frequencies(["ACGT"], k)
 
 
@@ -92,11 +93,11 @@ def test_a_prediction_does_not_depend_on_its_neighbours(windows):
 
 def test_bad_training_data(windows):
     sequences, labels = windows
-    with pytest.raises(ValueError, match="300 sequences but 299 labels"):
+    with fails(ValueError):
         KmerLogistic(3, 1).fit(sequences, labels[1:])
-    with pytest.raises(ValueError, match="both 0 and 1"):
+    with fails(ValueError):
         KmerLogistic(3, 1).fit(sequences, np.ones(300))
-    with pytest.raises(ValueError, match="not been fitted"):
+    with fails(ValueError):
         KmerLogistic(3, 1).predict(sequences)
 
 

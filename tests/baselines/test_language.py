@@ -20,6 +20,7 @@ from bigbird_dna.baselines.ngram import KneserNey, affordable_tokens
 from bigbird_dna.baselines.tokens import MaskedTokens, PieceBases
 from bigbird_dna.data.bits_per_base import ONE_AT_A_TIME, UNIFORM
 from tests.baselines.sources import Source
+from tests.golden.messages import fails
 from tests.toys import encode, random_dna
 
 
@@ -211,7 +212,7 @@ def test_a_longer_order_isnt_tried_in_vain(tokenizer):
 def test_what_is_refused(tokenizer):
     _, training = documents_of(tokenizer, [400], 1)
     none = MaskedTokens(training, [np.zeros(0, np.int64)])
-    with pytest.raises(ValueError, match="chosen on hidden validation tokens, and there are none"):
+    with fails(ValueError):
         fit_language_baselines(training, none, tokenizer)
     held_out = hide(training, tokenizer, 0.3, 0)
     fitted = fit_language_baselines(training, held_out, tokenizer, token_order=2, base_order=2)
@@ -219,7 +220,7 @@ def test_what_is_refused(tokenizer):
     assert all(bits.shape == (0,) for bits in judged.bits.values()) and judged.bases.shape == (0,)
     with_n = tokenizer.encode("ACGTNACGT")
     place = np.array([tokenizer.decode([i]) for i in with_n]).tolist().index("N")
-    with pytest.raises(ValueError, match="is hidden, but not among the candidates"):
+    with fails(ValueError):
         fitted.judge(MaskedTokens([with_n], [np.array([place])]))
 
 

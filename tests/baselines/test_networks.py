@@ -20,6 +20,7 @@ from bigbird_dna.papers.comparators.networks import (
     count_products,
     one_hot,
 )
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 TEXTS = [random_dna(180, seed) for seed in range(48)]
@@ -224,24 +225,24 @@ def test_held_out_windows_of_one_class_still_choose(make: Make) -> None:
 
 def test_what_cannot_be_learnt_from(make: Make) -> None:
     none = TextWindows([], np.zeros((0, 2)))
-    with pytest.raises(DataError, match="small: there are no training windows"):
+    with fails(DataError):
         make().fit(none, WINDOWS[1])
-    with pytest.raises(DataError, match="small: there are no held-out windows"):
+    with fails(DataError):
         make().fit(WINDOWS[0], none)
     short = TextWindows(["ACGT"] * 4, LABELS[:4])
-    with pytest.raises(DataError, match="windows of 4 bp are shorter than the 21 bp it needs"):
+    with fails(DataError):
         make().fit(short, short)
-    with pytest.raises(ValueError, match="of one length"):
+    with fails(ValueError):
         TextWindows(["ACGT", "AC"], LABELS[:2])
-    with pytest.raises(ValueError, match="2 sequences but labels of 3"):
+    with fails(ValueError):
         TextWindows(["ACGT", "ACGG"], LABELS[:3])
-    with pytest.raises(ValueError, match="has not been fitted"):
+    with fails(ValueError):
         make().predict(TEXTS)
 
 
 def test_a_training_that_runs_is_not_begun_again(make: Make) -> None:
     first = make().fit(*WINDOWS)
-    with pytest.raises(ModelError, match="this training is running already"):
+    with fails(ModelError):
         make().fit(*WINDOWS)
     first.finish()
 
@@ -251,5 +252,5 @@ def test_damaged_weights_are_told(make: Make, tmp_path: Path) -> None:
     (best,) = tmp_path.rglob("best.pt")
     model.trained.store.lock.release()
     best.write_bytes(b"rubbish")
-    with pytest.raises(ModelError, match=r"best\.pt: damaged.*; delete .* to train from the start"):
+    with fails(ModelError):
         make().fit(*WINDOWS)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bigbird_dna.baselines import ngram_product
 from bigbird_dna.baselines.ngram import KneserNey
 from bigbird_dna.baselines.ngram_product import Product, fit_backward
+from tests.golden.messages import fails
 
 VOCABULARY = 6
 CANDIDATES = np.array([1, 2, 4, 5])
@@ -126,5 +127,5 @@ def test_nothing_hidden_and_strange_tokens():
     document = text(40, 1)
     asked = model.ask([document, document], [np.zeros(0, np.int64)] * 2)
     assert len(model.bits(asked)) == 0
-    with pytest.raises(ValueError, match="token 3 is hidden, but not among the candidates"):
+    with fails(ValueError):
         model.ask([np.array([1, 3])], [np.array([1])])

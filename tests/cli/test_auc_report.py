@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from bigbird_dna.cli.app import app
 from bigbird_dna.errors import DataError, UsageError
+from tests.golden.messages import fails
 
 
 def run(*arguments: object) -> str:
@@ -67,7 +68,7 @@ def test_report(files, tmp_path):
     ],
 )
 def test_refused(files, tmp_path, arguments, error, message):
-    with pytest.raises(error, match=message):
+    with fails(error):
         run(*[argument.format(**files) for argument in arguments], "-o", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

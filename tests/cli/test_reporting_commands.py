@@ -15,6 +15,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.disk.directories import MARKER
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from tests.cli.command import words_of_command
+from tests.golden.messages import fails
 from tests.toys import predictions
 
 STATISTICS = {
@@ -148,7 +149,7 @@ def test_single_class_has_empty_figures_and_a_note(files, tmp_path):
 )
 def test_promoter_report_refuses(files, tmp_path, arguments, error, message):
     arguments = [argument.format(**files) for argument in arguments]
-    with pytest.raises(error, match=message):
+    with fails(error):
         run("evaluate promoters", *arguments, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
@@ -176,7 +177,7 @@ def test_pretraining_report(model_dir, bits, tmp_path):
 
 def test_pretraining_report_refuses_a_table_without_the_model(model_dir, bits, tmp_path):
     bits.write_text(bits.read_text().replace("\tmodel\t", "\tanother\t"))
-    with pytest.raises(DataError, match=r"bits\.tsv: split 'test' has no row 'model'"):
+    with fails(DataError):
         run("report pretraining", model_dir, "--bits-per-base", bits, "-o", tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
@@ -195,7 +196,7 @@ def test_loss_figure(model_dir, tmp_path):
     log = model_dir / "training.jsonl"
     run("report plot-loss", f"first={log}", f"second={log}", "-o", tmp_path / "loss.svg")
     assert (tmp_path / "loss.svg").stat().st_size > 1000
-    with pytest.raises(UsageError, match="expected NAME=FILE"):
+    with fails(UsageError):
         run("report plot-loss", log, "-o", tmp_path / "loss.svg")
 
 
@@ -224,9 +225,9 @@ def test_score_figure(tmp_path):
         tmp_path / "b.svg",
     )
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
-    with pytest.raises(UsageError, match="--end 5 is not above --start 10"):
+    with fails(UsageError):
         run("report plot-scores", scores, "--start", 10, "--end", 5, "-o", tmp_path / "c.svg")
-    with pytest.raises(DataError, match="no contig 'X'"):
+    with fails(DataError):
         run("report plot-scores", scores, "--contig", "X", "-o", tmp_path / "c.svg")
     assert not (tmp_path / "c.svg").exists()
 
@@ -242,11 +243,11 @@ def test_attention_figure(tmp_path, attention):
         run("report plot-attention", config, "--layer", layer, "-o", tmp_path / f"{name}.svg")
     a, b, c = ((tmp_path / f"{name}.svg").read_bytes() for name in "abc")
     assert a == b != c
-    with pytest.raises(UsageError, match="layer 2: the encoder has layers 0 to 1"):
+    with fails(UsageError):
         run("report plot-attention", config, "--layer", 2, "-o", tmp_path / "d.svg")
-    with pytest.raises(UsageError, match=r"d\.txt: a figure ends in"):
+    with fails(UsageError):
         run("report plot-attention", config, "-o", tmp_path / "d.txt")
-    with pytest.raises(ConfigError, match="no such file"):
+    with fails(ConfigError):
         run("report plot-attention", tmp_path / "none.yaml", "-o", tmp_path / "d.svg")
     assert not list(tmp_path.glob("*d.*"))
 
@@ -269,7 +270,7 @@ def test_the_attention_graph_of_a_model_as_a_matrix(tmp_path):
     graph = np.load(tmp_path / "b.npy")
     np.testing.assert_array_equal(graph[:, 2:, 2:], expected)
     assert (graph[:, :2] == 1).all() and (graph[:, :, :2] == 1).all()
-    with pytest.raises(UsageError, match=r"--matrix .*c\.txt: its name must end in \.npy"):
+    with fails(UsageError):
         run("report plot-attention", config, "-o", tmp_path / "c.svg", "--matrix", tmp_path / "c.txt")
 
 
@@ -327,10 +328,10 @@ def test_summary_of_what_there_is(model_dir):
 def test_summary_refuses(tmp_path, option, content, message):
     path = tmp_path / "input"
     path.write_text(content)
-    with pytest.raises(DataError, match=message):
+    with fails(DataError):
         run("report summary", option, path, "-o", tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         run("report summary", option, tmp_path / "none")
-    with pytest.raises(UsageError, match="nothing to sum up"):
+    with fails(UsageError):
         run("report summary")

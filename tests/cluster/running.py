@@ -70,6 +70,11 @@ def begin(home: Path, profile: Path, *words: str | Path) -> subprocess.Popen[str
     )
 
 
+def snakemake_log(home: Path) -> str:
+    """What Snakemake wrote of its runs in a directory, with every command; the terminal has a line per job."""
+    return "".join(path.read_text() for path in sorted((home / ".snakemake" / "log").glob("*.log")))
+
+
 def slurm(*words: str) -> str:
     """What a command of Slurm prints; nothing where it fails, as for a job that has just ended."""
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout

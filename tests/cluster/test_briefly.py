@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests import tiny_run
-from tests.cluster.running import begin, preempt, profiles, slurm, snakemake
+from tests.cluster.running import begin, preempt, profiles, slurm, snakemake, snakemake_log
 from tests.cluster.site import write
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
@@ -55,6 +55,6 @@ def test_a_preempted_training_of_two_processes_goes_on_to_the_same_model(
     assert process.returncode == 0, out + err
     log = (homes["cluster"] / "results/logs/pretrain.log").read_text()
     assert "resuming at step" in log, log
-    assert "bigbird_dna.cli.launch --processes=2 --nodes=1" in out + err
+    assert "bigbird_dna.cli.launch --processes=2 --nodes=1" in snakemake_log(homes["cluster"])
     assert files(homes["cluster"] / PRETRAINED) == files(model)
     assert len(files(model)) > 3

@@ -18,7 +18,7 @@ import yaml
 
 from bigbird_dna.disk.directories import MARKER
 from tests import tiny_run
-from tests.cluster.running import QUICK, SITE, preempt, profiles, slurm, snakemake
+from tests.cluster.running import QUICK, SITE, preempt, profiles, slurm, snakemake, snakemake_log
 from tests.cluster.site import filled_in, write
 from tests.conftest import REPOSITORY
 from tests.faults.test_kills import files
@@ -128,7 +128,7 @@ def test_a_demo_whose_jobs_are_preempted_and_cancelled_ends_in_the_same_files(
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("preempt", "pretrain") in disturber.done and ("cancel", "finetune_chromatin") in disturber.done
     assert "resuming at step" in (homes["cluster"] / "results/logs/pretrain.log").read_text()
-    assert "bigbird_dna.cli.launch --processes=2" in done.stdout + done.stderr
+    assert "bigbird_dna.cli.launch --processes=2" in snakemake_log(homes["cluster"])
     expected, found = results(homes["alone"]), results(homes["cluster"])
     assert {name for name in expected if found.get(name) != expected[name]} == set()
     assert set(found) == set(expected) and len(found) > 50

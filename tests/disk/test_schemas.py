@@ -20,6 +20,7 @@ from bigbird_dna.disk.tables import (
 )
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.result import ResultTable, write_result
+from tests.golden.messages import fails
 
 SCHEMA = Schema(
     [
@@ -60,7 +61,7 @@ def test_other_columns_stay_text(tmp_path):
 
 def test_columns_that_are_not_declared_are_not_written(tmp_path):
     for table in (FRAME.drop(columns="n"), FRAME.assign(more=1), FRAME[FRAME.columns[::-1]]):
-        with pytest.raises(ValueError, match="fraction"):
+        with fails(ValueError):
             write_table(tmp_path / "t.tsv", table, SCHEMA)
     assert not (tmp_path / "t.tsv").exists()
 
@@ -90,9 +91,9 @@ def test_cells_without_a_value(tmp_path, cell):
 
 def test_a_row_that_stands_twice_and_a_column_that_is_missing(tmp_path):
     write_table(tmp_path / "t.tsv", FRAME.assign(model="a"), SCHEMA)
-    with pytest.raises(DataError, match=r"t.tsv: row 2: model a"):
+    with fails(DataError):
         read_table(tmp_path / "t.tsv", SCHEMA)
-    with pytest.raises(DataError, match=r"t.tsv: no column 'more'"):
+    with fails(DataError):
         read_table(tmp_path / "t.tsv", Schema(text_columns("more")))
 
 
@@ -102,10 +103,10 @@ def test_lines_of_a_table(tmp_path):
     where, header, rows = open_lines(path)
     assert (where, header) == (f"{path}: line 2", ["a", "b"])
     assert [next(rows), next(rows)] == [(f"{path}: line 3", ["1", "2"]), (f"{path}: line 5", ["3", "4"])]
-    with pytest.raises(DataError, match="line 6: 1 columns, the header has 2"):
+    with fails(DataError):
         next(rows)
     path.write_text("a\ta\n")
-    with pytest.raises(DataError, match="line 1: 2 columns called 'a'"):
+    with fails(DataError):
         open_lines(path)
     path.write_text("##\n")
     assert open_lines(path).header == [""]

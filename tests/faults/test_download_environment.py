@@ -23,6 +23,7 @@ from tests.faults.downloads import CONTENT
 from tests.faults.exchange import Exchange, Site
 from tests.faults.server import FaultyServer
 from tests.faults.wrong_answers import FAULTS
+from tests.golden.messages import fails
 
 LIMITS = Limits(silence=1, answer=2, window=1, futile=1, seconds=5, pause=0.001)
 SCRIPT = """
@@ -95,7 +96,7 @@ def test_a_download_that_is_killed_goes_on(
 def test_two_at_once_do_not_mix(source: Source, slow: Site, tmp_path: Path) -> None:
     process = start(source, tmp_path / "out")
     wait_for_bytes(tmp_path / f"out{SUFFIX}", 5000)
-    with pytest.raises(DataError, match="another process is fetching this file") as caught:
+    with fails(DataError) as caught:
         fetch("one", tmp_path / "out", limits=LIMITS)
     one_line(caught)
     assert len(slow.asked) == 1
@@ -132,15 +133,15 @@ def test_a_disk_that_is_too_small_is_noticed_first(
     server: FaultyServer, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 9999, 9999))
-    with pytest.raises(DataError, match=r"0\.1 MB are to come, and its disk has 0\.0 MB free"):
+    with fails(DataError):
         fetch("one", tmp_path / "out", limits=LIMITS)
     # Without a length, by what is expected.
     server.sites["one"].scripts = [["without_length"]]
-    with pytest.raises(DataError, match=r"1\.0 MB are to come"):
+    with fails(DataError):
         fetch("one", tmp_path / "out", limits=LIMITS)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/file.txt").write_bytes(CONTENT)
-    with pytest.raises(DataError, match=r"out: 0\.1 MB are to come"):
+    with fails(DataError):
         fetch("one", tmp_path / "out", tmp_path / "data", limits=LIMITS)
     assert names(tmp_path) == ["data"]
 
@@ -150,7 +151,7 @@ def test_a_disk_that_fills_up(source: Source, tmp_path: Path) -> None:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limit[1]))
     try:
-        with pytest.raises(DataError, match=r"can't be written: .*; the 30,000 bytes in it stay") as caught:
+        with fails(DataError) as caught:
             fetch("one", tmp_path / "out", limits=LIMITS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
@@ -174,7 +175,7 @@ def test_what_is_no_part_is_left_alone(source: Source, tmp_path: Path, kind: str
         case "pipe":
             os.mkfifo(part)
     before = names(tmp_path)
-    with pytest.raises(UsageError, match="is not a file that an earlier fetch left; move it away"):
+    with fails(UsageError):
         fetch("one", tmp_path / "out", limits=LIMITS)
     assert names(tmp_path) == before and other.read_bytes() == b"somebody's"
 
@@ -186,7 +187,7 @@ def test_outputs_that_are_no_files(source: Source, tmp_path: Path, kind: str) ->
         output.mkdir()
     if kind == "pipe":
         os.mkfifo(output)
-    with pytest.raises(UsageError, match="is not a file that can be replaced"):
+    with fails(UsageError):
         fetch("one", output, limits=LIMITS)
     assert output.exists() and not output.is_file()
 
@@ -217,16 +218,13 @@ def test_damaged_marks_count_as_none(
 
 def test_marks_that_are_a_directory(source: Source, tmp_path: Path) -> None:
     (tmp_path / f"out{SUFFIX}.json").mkdir()
-    with pytest.raises(UsageError, match=r"out\.fetch\.part\.json: is a directory"):
+    with fails(UsageError):
         fetch("one", tmp_path / "out", limits=LIMITS)
     assert names(tmp_path) == [f"out{SUFFIX}.json"]
 
 
 def test_a_part_that_is_removed_meanwhile(tmp_path: Path) -> None:
-    with (
-        pytest.raises(DataError, match="was removed or replaced while it was written"),
-        open_part(tmp_path / "out", "one") as part,
-    ):
+    with fails(DataError), open_part(tmp_path / "out", "one") as part:
         part.write(b"some")
         part.path.unlink()
         part.path.write_bytes(b"another's")

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import open_assembly
+from tests.golden.messages import fails
 
 REPORT = (
     "# Assembly name:  R64\n"
@@ -48,7 +49,7 @@ def test_ncbi_s_report_tells_names_and_lengths(tmp_path):
     assert assembly.names_of("s1") == {"s1", "NW_1.1"}
     assert assembly.names_of("s2") == {"s2", "KB2.1"}
     assert assembly.lengths["NC_001133.9"] == 230_218 and assembly.lengths["s2"] == 78
-    with pytest.raises(DataError, match="contig 'chrI' has 230,219 bp, in custom 230,218: the reference is"):
+    with fails(DataError):
         assembly.check_lengths({"chrI": 230_219})
 
 
@@ -82,7 +83,7 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, case):
     text, message = BROKEN[case]
     path = tmp_path / "aliases.tsv"
     path.write_text(text)
-    with pytest.raises(DataError, match=message) as caught:
+    with fails(DataError) as caught:
         open_assembly("custom", path)
     assert str(caught.value).startswith(str(path))
 
@@ -90,14 +91,12 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, case):
 def test_one_line_for_two_contigs_of_a_known_assembly_is_refused(tmp_path):
     path = tmp_path / "aliases.tsv"
     path.write_text("chrI\tchrII\n")
-    with pytest.raises(DataError, match="line 1: I and II are different contigs of sacCer3"):
+    with fails(DataError):
         open_assembly("sacCer3", path)
 
 
 def test_a_table_of_other_contigs_is_refused(tmp_path):
     path = tmp_path / "aliases.tsv"
     path.write_text("chrI\tone\n")
-    with pytest.raises(
-        DataError, match=r"x\.fa: no contig \(scaffold\) is known to mine \(chrI\); a file of"
-    ):
+    with fails(DataError):
         open_assembly("custom", path, "mine").check_lengths({"scaffold": 5}, "x.fa")

@@ -8,6 +8,7 @@ import pytest
 
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, naming_assemblies, open_assembly, shown
+from tests.golden.messages import fails
 
 
 @pytest.mark.parametrize("name", ASSEMBLIES)
@@ -68,7 +69,7 @@ def test_other_names_find_nothing(assembly, name, contigs):
 
 
 def test_two_names_of_one_contig_in_a_reference_are_an_error():
-    with pytest.raises(DataError, match="'1' and 'chr1' are the same contig"):
+    with fails(DataError):
         load_assembly("GRCh38").match("NC_000001.11", ["1", "chr1"])
 
 
@@ -98,12 +99,12 @@ def test_a_shorter_contig_is_taken_for_a_piece_with_a_warning(capsys):
     ],
 )
 def test_another_assembly_is_an_error(contigs, message):
-    with pytest.raises(DataError, match=message):
+    with fails(DataError):
         load_assembly("GRCh37").check_lengths(contigs, "x.fa")
 
 
 def test_an_unknown_assembly_is_an_error_that_lists_the_known():
-    with pytest.raises(ConfigError, match="unknown assembly 'hg99'; known are sacCer3, GRCh37"):
+    with fails(ConfigError):
         load_assembly("hg99")
 
 
@@ -126,7 +127,7 @@ def test_an_assembly_by_another_name_is_that_assembly(other, name):
 )
 def test_no_mitochondrion_is_taken_for_the_other(assembly, contig, length, message):
     table = load_assembly(assembly)
-    with pytest.raises(DataError, match=message) if message else nullcontext():
+    with fails(DataError) if message else nullcontext():
         table.check_lengths({contig: length})
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from bigbird_dna.disk.compression import compression, open_bytes, read_lines
 from bigbird_dna.errors import DataError
+from tests.golden.messages import fails
 
 TEXT = "".join(f"line {number}\n" for number in range(20_000))
 
@@ -42,14 +43,14 @@ def test_a_cut_file_is_truncated(tmp_path, kind, kept):
     path = write(tmp_path / "x.gz", kind)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept)])
-    with pytest.raises(DataError, match=r"x\.gz: truncated"), open_bytes(path) as stream:
+    with fails(DataError), open_bytes(path) as stream:
         stream.read()
 
 
 def test_bgzip_cut_between_two_blocks_is_truncated(tmp_path):
     path = write(tmp_path / "x.gz", "bgzip")
     path.write_bytes(path.read_bytes()[:-28])
-    with pytest.raises(DataError, match="end-of-file block is missing"), open_bytes(path):
+    with fails(DataError), open_bytes(path):
         pass
 
 
@@ -58,7 +59,7 @@ def test_a_flipped_byte_is_damage(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.gz: (damaged|truncated)"), open_bytes(path) as stream:
+    with fails(DataError), open_bytes(path) as stream:
         stream.read()
 
 
@@ -73,19 +74,19 @@ def test_a_flipped_byte_is_damage(tmp_path):
 def test_other_content_is_named(tmp_path, content, message):
     path = tmp_path / "x"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=message):
+    with fails(DataError):
         compression(path)
 
 
 def test_a_missing_file_and_a_directory(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         compression(tmp_path / "absent")
-    with pytest.raises(DataError, match="is a directory"):
+    with fails(DataError):
         compression(tmp_path)
 
 
 def test_lines_have_to_be_text(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"fine\n\xff\xfe\n")
-    with pytest.raises(DataError, match="not a text file"):
+    with fails(DataError):
         list(read_lines(path))

@@ -24,6 +24,7 @@ from bigbird_dna.genome.promoters import read_loci, read_promoters
 from bigbird_dna.genome.regions import parse_named_region
 from bigbird_dna.genome.vcf import scan_vcf
 from bigbird_dna.scoring.region_scores import read_regions
+from tests.golden.messages import fails
 from tests.toys import texts
 
 NO_NUMBERS = [
@@ -117,19 +118,19 @@ def test_every_reader_of_lines_refuses_what_would_break_a_table(tmp_path, read, 
 
     read(written("c", "5", "n"))
     for wrong in NO_NUMBERS:
-        with pytest.raises(DataError, match="line ") as caught:
+        with fails(DataError) as caught:
             read(written("c", wrong, "n"))
         assert len(str(caught.value)) < 400
     for mark in ("\0", "\x0b", "\x0c", "\r", "\x1c", "\x1e", "\x85", "\x7f", "\u2028", "\u2029"):
         for fields in ((f"c{mark}", "5", "n"), ("c", "5", f"n{mark}n")):
-            with pytest.raises(DataError, match=r"line \d+: .*control character"):
+            with fails(DataError):
                 read(written(*fields))
 
 
 def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
     fasta, table = tmp_path / "x.fa", tmp_path / "x.tsv"
     fasta.write_text(">#c\nACGT\n")
-    with pytest.raises(DataError, match=r"line 1: the record '#c' begins with '#'"):
+    with fails(DataError):
         scan_fasta(fasta)
     for mark in ("\0", "\x0b", "\x85", "\u2028"):
         fasta.write_text(f">c{mark}x\nACGT\n")
@@ -138,30 +139,30 @@ def test_a_contig_that_would_be_a_comment_is_refused(tmp_path):
         except DataError as error:
             assert "control character" in str(error)
     table.write_text("contig\tposition\tstrand\tname\n#c\t5\t+\tn\n")
-    with pytest.raises(DataError, match="line 2: contig '#c' begins with '#'"):
+    with fails(DataError):
         read_loci(table)
     table = tmp_path / "x.fps"
     table.write_text(f"FP   {'n':20}:+S  EU:{'#c':18} 1+{5:10d}; 00000.000\n")
-    with pytest.raises(DataError, match="line 1: contig '#c' begins with '#'"):
+    with fails(DataError):
         read_promoters(table)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\tb", "#a", "a\rb", "a\u2028b", "a\x00b", "a" * 1001])
 def test_tracks_that_would_break_a_table_are_refused(tmp_path, name):
-    with pytest.raises(DataError, match=r"control character|begins with '#'|more than 1,000"):
+    with fails(DataError):
         write_tracks(tmp_path / "t.tsv", [Track(name, "TF")])
     assert not (tmp_path / "t.tsv").exists()
     if len(name) < 200 and "\0" not in name:
         (tmp_path / "peaks").mkdir()
         (tmp_path / "peaks" / f"{name}.bed").write_text("c\t1\t2\n")
-        with pytest.raises(DataError, match=r"control character|begins with '#'"):
+        with fails(DataError):
             tracks_from_folder(tmp_path / "peaks", "TF")
 
 
 def test_a_group_that_would_break_a_table_is_refused(tmp_path):
-    with pytest.raises(DataError, match="control character"):
+    with fails(DataError):
         write_tracks(tmp_path / "t.tsv", [Track("a", "T\nF")])
-    with pytest.raises(DataError, match="control character"):
+    with fails(DataError):
         write_tracks(tmp_path / "t.tsv", [Track("a", "TF", extra={"note": "x\ty"})])
 
 
@@ -169,14 +170,14 @@ def test_a_group_that_would_break_a_table_is_refused(tmp_path):
 def test_a_published_figure_is_a_number(tmp_path, figure):
     path = tmp_path / "t.tsv"
     path.write_text(f"track\tgroup\tpublished_auroc\na\tTF\t{figure}\n")
-    with pytest.raises(DataError, match="line 2: published AUROC") as caught:
+    with fails(DataError) as caught:
         read_tracks(path)
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["c:٣-5", "c:1_0-20", f"c:{'9' * 5000}", f"c:1-{'9' * 5000}"])
 def test_a_named_region_has_plain_numbers(text):
-    with pytest.raises(ConfigError, match="is not a contig or region"):
+    with fails(ConfigError):
         parse_named_region(text, {"c": 100}, load_assembly("demo"))
 
 
@@ -209,7 +210,7 @@ def test_lines_up_to_the_longest_are_read(lengths, block, ends):
             assert len(list(reading)) == len(lengths) - (not ends and not lengths[-1])
         else:
             first = next(n for n, length in enumerate(lengths, start=1) if length > 15)
-            with pytest.raises(DataError, match=rf"x: line {first}: a line of more than 15 bytes"):
+            with fails(DataError, first):
                 list(reading)
 
 
@@ -241,7 +242,7 @@ def test_a_line_without_an_end_takes_little_memory(tmp_path, monkeypatch, read, 
         for _ in range(80):
             stream.write(letter * (1 << 20))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(DataError, match=r"line \d+: "):
+    with fails(DataError):
         read(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KB
 
@@ -250,7 +251,7 @@ def test_a_pipe_is_refused_at_once(tmp_path):
     import os
 
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="is a pipe or a device, not a file"):
+    with fails(DataError):
         next(read_lines(tmp_path / "pipe"))
 
 

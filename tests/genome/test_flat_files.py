@@ -14,6 +14,7 @@ from Bio.SeqRecord import SeqRecord
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.flat_files import flat_format, stream_flat_file
 from bigbird_dna.genome.reference import Prepared, Reference, prepare_reference
+from tests.golden.messages import fails
 
 SEQUENCES = {"NC_001133.9": "acgttgcaRYn" * 31, "CM000664.2": "GATTACA" * 60, "X5.1": "n"}
 
@@ -217,14 +218,14 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, text, message):
 def test_a_cut_stream_is_refused(tmp_path):
     path = tmp_path / "x.gb.gz"
     path.write_bytes(gzip.compress(GENBANK.encode())[:-20])
-    with pytest.raises(DataError, match="truncated"):
+    with fails(DataError):
         prepare_reference(path, tmp_path / "x.fa.gz")
 
 
 def test_random_access_asks_for_a_prepared_copy(tmp_path):
     path = tmp_path / "x.embl"
     path.write_text(EMBL)
-    with pytest.raises(DataError, match=r"x\.embl: EMBL has no random access; .*prepare reference"):
+    with fails(DataError):
         Reference(path)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from bigbird_dna.genome.sequence import Interval, Locus
+from tests.golden.messages import fails
 
 
 def test_an_interval_has_its_half_open_length_and_may_reach_beyond_the_contig():
@@ -18,12 +19,12 @@ def test_intervals_order_by_contig_and_position():
 
 @pytest.mark.parametrize("strand", ["", ".", "plus"])
 def test_a_strand_is_plus_or_minus(strand):
-    with pytest.raises(ValueError, match="strand"):
+    with fails(ValueError):
         Interval("1", 0, 1, strand)
-    with pytest.raises(ValueError, match="strand"):
+    with fails(ValueError):
         Locus("1", 0, strand, "x")
 
 
 def test_an_interval_does_not_end_before_it_starts():
-    with pytest.raises(ValueError, match="1:5-4"):
+    with fails(ValueError):
         Interval("1", 5, 4)

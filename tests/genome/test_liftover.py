@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.liftover import lift
 from bigbird_dna.genome.sequence import Locus
+from tests.golden.messages import fails
 
 # Blocks of (size, gap in the source, gap in the target); the last has no gaps.
 blocks = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4)
@@ -78,7 +79,7 @@ def test_contigs_are_renamed_to_the_chains(tmp_path):
     lifted = lift(loci, path, lambda name, names: names[0] if name == "alias" else None)
     assert lifted.loci == [Locus("t", 1, "+", "a")]
     assert lifted.unmapped == [loci[1]]
-    with pytest.raises(DataError, match="the contigs are other, the chain's s"):
+    with fails(DataError):
         lift([loci[1]], path, same)
 
 
@@ -94,13 +95,13 @@ def test_contigs_are_renamed_to_the_chains(tmp_path):
 def test_a_broken_chain_gives_one_clear_line(tmp_path, content, message):
     path = tmp_path / "x.chain.gz"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
+    with fails(DataError) as caught:
         lift([Locus("s", 1, "+", "a")], path, same)
     assert str(caught.value).startswith(str(path))
 
 
 def test_a_missing_chain(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         lift([], tmp_path / "absent.chain", same)
 
 
@@ -142,7 +143,7 @@ def test_a_malformed_chain_is_an_error_and_no_place(tmp_path, change, message):
     path.write_text(GOOD)
     assert lift([Locus("s", 12, "+", "a")], path, same).loci == [Locus("t", 292, "-", "a")]
     path.write_text(GOOD.replace(*change))
-    with pytest.raises(DataError, match=message) as caught:
+    with fails(DataError) as caught:
         lift([Locus("s", position, "+", "a") for position in range(200)], path, same)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value)) < 500
@@ -151,7 +152,7 @@ def test_a_malformed_chain_is_an_error_and_no_place(tmp_path, change, message):
 def test_a_contig_of_two_lengths_is_an_error(tmp_path):
     path = tmp_path / "x.chain"
     path.write_text(GOOD + GOOD.replace("t 300", "t 301"))
-    with pytest.raises(DataError, match=r"line 5: .* contig 't' has 301 bp, in a line before 300"):
+    with fails(DataError):
         lift([Locus("s", 12, "+", "a")], path, same)
 
 

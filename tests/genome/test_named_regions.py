@@ -16,6 +16,7 @@ from bigbird_dna.genome.regions import (
     read_named_region,
 )
 from bigbird_dna.genome.sequence import Interval
+from tests.golden.messages import fails
 
 HUMAN = load_assembly("GRCh37")
 CONTIGS = {"22": 51_304_566, "21": 48_129_895, "odd:1-5": 100}
@@ -42,7 +43,7 @@ def test_regions_are_read_as_samtools_does(text, region):
 
 @pytest.mark.parametrize("text", ["22", "22:5", "22:5-", "22:0-3", "22:5-4", "22:1,000-2,000", ":1-2", ""])
 def test_what_was_not_written_is_not_read_back(text):
-    with pytest.raises(ValueError, match="is not a region as 22:1001-2000"):
+    with fails(ValueError):
         read_named_region(text)
 
 

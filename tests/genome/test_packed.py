@@ -13,6 +13,7 @@ from bigbird_dna.genome import packed
 from bigbird_dna.genome.packed import PackedReference, texts, turn
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Interval
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 
@@ -81,7 +82,7 @@ def test_threads_share_it(reference: Reference, monkeypatch: pytest.MonkeyPatch)
 def test_another_contig_is_refused(reference: Reference) -> None:
     bases = PackedReference(reference)
     for read in (lambda: bases.fetch(Interval("e", 0, 10)), lambda: bases.windows(["a", "e"], [0, 0], 10)):
-        with pytest.raises(DataError, match="no contig 'e' in the reference"):
+        with fails(DataError):
             read()
 
 

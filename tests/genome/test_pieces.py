@@ -15,6 +15,7 @@ from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.promoters import place
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval, Locus
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 DEMO = load_assembly("demo")
@@ -119,7 +120,7 @@ def test_pieces_that_do_not_go_together_are_refused(tmp_path, records, message):
     source, output = tmp_path / "x.fa", tmp_path / "out" / "x.fa.gz"
     output.parent.mkdir()
     source.write_text(as_fasta(records))
-    with pytest.raises(DataError, match=message) as caught:
+    with fails(DataError) as caught:
         prepare_reference(source, output)
     assert str(caught.value).startswith(str(source)) and not list(output.parent.iterdir())
 
@@ -128,7 +129,7 @@ def test_a_piece_has_to_lie_inside_its_contig_and_is_no_start_of_it(tmp_path, ca
     source, output = tmp_path / "x.fa", tmp_path / "x.fa.gz"
     yeast = load_assembly("sacCer3")  # chromosome I has 230,218 bp
     source.write_text(as_fasta([named("chrI", 230_000, "ACGT" * 60)]))
-    with pytest.raises(DataError, match="contig 'chrI' has 230,240 bp, in sacCer3 230,218: the reference is"):
+    with fails(DataError):
         prepare_reference(source, output, yeast)
     source.write_text(as_fasta([named("chrI", 230_000, "ACGT" * 50)]))
     prepare_reference(source, output, yeast)

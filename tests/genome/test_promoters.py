@@ -10,6 +10,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.promoters import place, read_loci, read_promoters, write_loci
 from bigbird_dna.genome.sequence import Locus
+from tests.golden.messages import fails
 
 names = st.text("ABCXYZ019._-", min_size=1, max_size=20)
 loci_lists = st.lists(
@@ -108,7 +109,7 @@ def test_a_bed_interval_of_one_base_is_the_site(tmp_path):
 def test_an_fps_line_without_end_is_refused_at_once(tmp_path):
     path = tmp_path / "x.fps"
     path.write_text("FP   A_1                 :+S  EU:" + "chU:" * 500_000)
-    with pytest.raises(DataError, match="line 1: not an FPS entry"):
+    with fails(DataError):
         read_promoters(path)
 
 
@@ -141,7 +142,7 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, name):
     text, message = BROKEN[name]
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(DataError, match=message) as caught:
+    with fails(DataError) as caught:
         read_promoters(path)
     assert str(caught.value).startswith(str(path))
 
@@ -156,7 +157,7 @@ def test_a_broken_file_gives_one_clear_line(tmp_path, name):
 )
 def test_a_broken_table_gives_one_clear_line(tmp_path, text, message):
     (tmp_path / "x.tsv").write_text(text)
-    with pytest.raises(DataError, match=message):
+    with fails(DataError):
         read_loci(tmp_path / "x.tsv")
 
 

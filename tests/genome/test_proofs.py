@@ -20,6 +20,7 @@ from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.fasta import stream_fasta
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 Genome = dict[str, str]
@@ -280,10 +281,10 @@ def test_no_base_of_a_replaced_reference_is_wrong(tmp_path, monkeypatch, way, na
             if path.read_bytes() == before:
                 check(reference, A)
                 continue
-            with pytest.raises(DataError, match=r"x\.fa(\.gz)?: (was changed|truncated)"):
+            with fails(DataError):
                 reference.fetch(Interval("one", 100, 120))
     if way is truncated and path.suffix == ".gz":
-        with pytest.raises(DataError, match="truncated"):
+        with fails(DataError):
             Reference(path)
         return
     for _ in range(2):
@@ -319,7 +320,7 @@ def test_a_changed_mode_costs_another_reading_and_no_error(tmp_path):
         path.chmod(0o600)
         check(reference, A)
         path.rename(tmp_path / "away.fa")
-        with pytest.raises(DataError, match="no such file"):
+        with fails(DataError):
             reference.fetch(Interval("one", 0, 5))
         shutil.copy2(tmp_path / "away.fa", path)
         check(reference, A)
@@ -384,7 +385,7 @@ def test_a_block_that_rots_unseen_is_refused_every_time(tmp_path, monkeypatch):
         content[middle : middle + 10] = bytes(10)
         path.write_bytes(content)
         for _ in range(2):
-            with pytest.raises(DataError, match=r"x\.fa\.gz: can't read one:0-400000: "):
+            with fails(DataError):
                 reference.fetch(Interval("one", 0, 400_000))
             assert reference.fetch(Interval("one", 0, 8)) == bases[:8]
 
@@ -462,7 +463,7 @@ def test_an_index_that_lists_empty_blocks_is_right_too(tmp_path):
 def test_line_ends_of_both_kinds_in_one_record_are_refused(tmp_path):
     path = tmp_path / "x.fa"
     path.write_bytes(b">a\nACGT\r\nACGT\nAC\n")
-    with pytest.raises(DataError, match="record 'a': lines end now with LF, now with CRLF"):
+    with fails(DataError):
         Reference(path)
     prepare_reference(path, tmp_path / "y.fa.gz")
     with Reference(tmp_path / "y.fa.gz") as reference:

@@ -17,6 +17,7 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
 from bigbird_dna.genome.reference import Reference, prepare_reference, write_fasta
 from bigbird_dna.genome.sequence import Interval, reverse_complement
+from tests.golden.messages import fails
 
 GENOME = {"c1": "ACGTTGCAGGATCCATTAGCN" * 17, "c2": "G" * 59 + "ATTA", "c3": "T"}
 
@@ -102,7 +103,7 @@ def test_contigs_keep_names_order_and_lengths(reference):
 
 
 def test_an_unknown_contig_is_an_error(reference):
-    with pytest.raises(DataError, match=r"genome\.fa\.gz: no contig 'chr1'"):
+    with fails(DataError):
         reference.fetch(Interval("chr1", 0, 1))
 
 
@@ -175,7 +176,7 @@ def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, mon
 def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content, message):
     path = tmp_path / "x.fa"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=message):
+    with fails(DataError):
         Reference(path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -185,7 +186,7 @@ def test_a_truncated_reference_is_refused_in_spite_of_its_index(tmp_path):
     write_fasta(path, [("a", "ACGT" * 1000)])
     content = path.read_bytes()
     path.write_bytes(content[:-30])
-    with pytest.raises(DataError, match="truncated"):
+    with fails(DataError):
         Reference(path)
 
 

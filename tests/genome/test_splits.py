@@ -13,6 +13,7 @@ from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.genome.splits import Split, Splits, Stretch, fitting_contigs
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 
 YEAST = load_assembly("sacCer3")
 DEMO = load_assembly("demo")
@@ -45,22 +46,20 @@ def test_contigs_that_are_not_named_are_for_training():
     ],
 )
 def test_a_wrong_division_is_refused(values, message):
-    with pytest.raises(ConfigError, match=message):
+    with fails(ConfigError):
         Splits.from_config(GenomeConfig(**values), CONTIGS, YEAST)
 
 
 def test_without_a_table_names_stand_for_themselves():
     contigs = {"c1": 5, "c2": 6}
     assert Splits.from_config(GenomeConfig(test=("c2",)), contigs, DEMO).contigs("test") == ["c2"]
-    with pytest.raises(ConfigError, match="chrc2"):
+    with fails(ConfigError):
         Splits.from_config(GenomeConfig(test=("chrc2",)), contigs, DEMO)
 
 
 def test_patterns_fit_any_name_and_a_written_name_wins_over_them(capsys):
     config = GenomeConfig(exclude=("chr?", "*_random"), valid=("NC_00113[56]*",), test=("chrII",))
-    with pytest.raises(
-        ConfigError, match=r"contig 'III' fits 'chr\?' of exclude and 'NC_00113\[56\]\*' of valid"
-    ):
+    with fails(ConfigError):
         Splits.from_config(config, CONTIGS, YEAST)
     config = GenomeConfig(exclude=("chrM", "*_random"), valid=("NC_00113[56]*",), test=("chrII", "IV"))
     splits = Splits.from_config(config, CONTIGS, YEAST)
@@ -70,7 +69,7 @@ def test_patterns_fit_any_name_and_a_written_name_wins_over_them(capsys):
 
 @pytest.mark.parametrize("key", ["valid", "test"])
 def test_a_held_out_pattern_that_fits_nothing_is_refused(key):
-    with pytest.raises(ConfigError, match=rf"genome\.{key}: 'scaffold_\*' fits no contig.*I, II, III"):
+    with fails(ConfigError, key):
         Splits.from_config(GenomeConfig(**{key: ("scaffold_*",)}), CONTIGS, YEAST)
 
 
@@ -180,7 +179,7 @@ def test_stretches_are_what_each_base_is_for(drawn):
     ],
 )
 def test_wrong_regions_are_refused(values, message):
-    with pytest.raises(ConfigError, match=message):
+    with fails(ConfigError):
         Splits.from_config(GenomeConfig(**values), CONTIGS, YEAST)
 
 
@@ -199,5 +198,5 @@ def test_wrong_regions_are_refused(values, message):
     ],
 )
 def test_wrong_regions_of_bins_are_refused(regions, message):
-    with pytest.raises(ConfigError, match=message):
+    with fails(ConfigError):
         Splits.from_config(GenomeConfig(valid=("I",)), CONTIGS, YEAST, **regions)

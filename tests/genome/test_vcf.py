@@ -8,6 +8,7 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.vcf import VcfRecord, VcfSummary, open_vcf, scan_vcf
+from tests.golden.messages import fails
 
 HEADER = (
     "##fileformat=VCFv4.2\n"
@@ -120,14 +121,14 @@ def test_bcf_is_refused(tmp_path: Path) -> None:
     source, path = write(tmp_path / "x.vcf", vcf_text(GOOD)), tmp_path / "x.bcf"
     with pysam.VariantFile(str(source)) as vcf, pysam.VariantFile(str(path), "wb", header=vcf.header):
         pass
-    with pytest.raises(DataError, match="BCF isn't read"):
+    with fails(DataError):
         scan_vcf(path)
 
 
 def test_truncated_gzip_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.vcf.gz"
     path.write_bytes(gzip.compress(vcf_text(*[GOOD] * 1000).encode())[:-20])
-    with pytest.raises(DataError, match="truncated"):
+    with fails(DataError):
         scan_vcf(path)
 
 

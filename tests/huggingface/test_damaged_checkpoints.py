@@ -27,6 +27,7 @@ from bigbird_dna.model.directory import build_network, save
 from bigbird_dna.model.settings import PretrainingSettings, PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.initialization import read_provenance
+from tests.golden.messages import fails
 from tests.toys import random_model
 
 Change = Callable[[dict[str, Any]], object]
@@ -51,7 +52,7 @@ def change(path: Path, **values: Any) -> None:
 
 
 def refused(checkpoint: Path, message: str) -> None:
-    with pytest.raises(BigBirdDnaError, match=message) as caught:
+    with fails(BigBirdDnaError) as caught:
         import_huggingface(checkpoint, checkpoint / "../ours")
     assert str(caught.value).isprintable() and len(str(caught.value)) < 500
     assert not (checkpoint / "../ours").exists()
@@ -126,7 +127,7 @@ def test_other_json_is_refused(checkpoint: Path, content: str) -> None:
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "config.json").open("wb") as stream:
         stream.truncate(1 << 30)
-    with pytest.raises(ModelError, match="larger than 16 MB"):
+    with fails(ModelError):
         read_mapping(tmp_path / "config.json")
 
 
@@ -244,7 +245,7 @@ def test_pickles_are_read_as_torch_reads_them(tmp_path: Path, options: dict[str,
 def test_pickles_of_other_things_are_refused(
     tmp_path: Path, options: dict[str, Any], values: object, message: str
 ) -> None:
-    with pytest.raises(ModelError, match=message) as caught:
+    with fails(ModelError) as caught:
         read(tmp_path / "pytorch_model.bin", pickled(values, **options))
     assert str(caught.value).isprintable()
 
@@ -261,7 +262,7 @@ def rezipped(content: bytes, pickle_: Callable[[bytes], bytes] = bytes, compress
 def test_an_archive_that_swells_is_refused(tmp_path: Path) -> None:
     content = rezipped(pickled({"a": torch.zeros(10**6)}), compression=zipfile.ZIP_DEFLATED)
     assert len(content) < 10**5
-    with pytest.raises(ModelError, match=r"damaged: compressed"):
+    with fails(ModelError):
         read(tmp_path / "pytorch_model.bin", content)
 
 
@@ -290,7 +291,7 @@ def test_a_pickle_that_lies_is_refused(tmp_path: Path, old: bytes, new: bytes) -
     if new == b"}r\xff\xff\xff\xff":  # a place in memory for each remembered value, however it is numbered
         assert read(tmp_path / "pytorch_model.bin", content)["a"].shape == (7,)
         return
-    with pytest.raises(ModelError, match=r"damaged|holds other things"):
+    with fails(ModelError):
         read(tmp_path / "pytorch_model.bin", content)
 
 
@@ -304,10 +305,10 @@ def test_files_that_are_cut_off_are_refused(tmp_path: Path) -> None:
     for options in FORMS[:2]:
         content = pickled({"a": torch.ones(7), "b": torch.zeros(3)}, **options)
         for end in range(0, len(content) - 1, 7):
-            with pytest.raises(ModelError, match=r"pytorch_model\.bin: "):
+            with fails(ModelError):
                 read(tmp_path / "pytorch_model.bin", content[:end])
     for other in (b"", b"hello", pickle.dumps({"a": 1}), b"\x80\x02" + b"(" * 10**5 + b"."):
-        with pytest.raises(ModelError, match=r"pytorch_model\.bin: "):
+        with fails(ModelError):
             read(tmp_path / "pytorch_model.bin", other)
 
 
@@ -333,7 +334,7 @@ def test_what_a_model_remembers_is_checked_when_it_is_exported(
     change(values["settings"]["huggingface"])
     path.write_text(json.dumps(values))
     (tmp_path / "ours/provenance.json").unlink()  # its checksums would tell
-    with pytest.raises(ModelError, match=message) as caught:
+    with fails(ModelError) as caught:
         export_huggingface(tmp_path / "ours", tmp_path / "back")
     assert str(caught.value).isprintable() and not (tmp_path / "back").exists()
 
@@ -347,7 +348,7 @@ def test_weights_that_no_head_reads_are_those_of_the_architecture(
     import_huggingface(tmp_path / "hf", tmp_path / "ours")
     (tmp_path / "ours/provenance.json").unlink()
     save_file({"bert.pooler.weight": torch.zeros(10**6, 0)}, tmp_path / "ours/huggingface.safetensors")
-    with pytest.raises(ModelError, match=r"'bert\.pooler\.weight' is not one of BigBirdForMaskedLM's"):
+    with fails(ModelError):
         export_huggingface(tmp_path / "ours", tmp_path / "back")
 
 
@@ -355,5 +356,5 @@ def test_weights_that_no_head_reads_are_those_of_the_architecture(
 def test_damaged_provenance_is_refused(tmp_path: Path, content: str) -> None:
     assert read_provenance(tmp_path) == {}
     (tmp_path / "provenance.json").write_text(content)
-    with pytest.raises(BigBirdDnaError, match=r"provenance\.json: "):
+    with fails(BigBirdDnaError):
         read_provenance(tmp_path)

@@ -14,6 +14,7 @@ from bigbird_dna.model.heads import PretrainingNetwork
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from tests.attention.reference_implementations import SMALL
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 from tests.model.test_neighbours import logits, made, watched
 from tests.toys import random_model, small_tokenizer
 
@@ -127,7 +128,7 @@ def test_the_same_encoder_without_the_key_does_see_what_follows() -> None:
     ],
 )
 def test_what_has_no_causal_form_is_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with fails(ConfigError):
         parse_config({"encoder": {"causal": True, **values}})
 
 
@@ -140,7 +141,7 @@ def test_what_has_no_causal_form_is_refused(values: dict[str, Any], message: str
     ],
 )
 def test_pretraining_refuses_what_it_has_no_use_for(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with fails(ConfigError):
         parse_config({"encoder": {"causal": True}, "pretraining": values})
     parse_config({"encoder": {"causal": False}, "pretraining": values})
 
@@ -151,7 +152,7 @@ def test_heads_begin_at_tokens_before(position: str) -> None:
 
 
 def test_huggingface_has_no_counterpart() -> None:
-    with pytest.raises(ModelError, match=r"model: encoder\.causal: HuggingFace's BigBird sees both sides"):
+    with fails(ModelError):
         huggingface_config(encoder("full"), None, "model")
 
 
@@ -160,7 +161,7 @@ def test_the_first_token_alone_says_nothing_of_a_sequence() -> None:
     config = encoder("full", vocabulary=tokenizer.vocabulary)
     model = random_model(tokenizer, config, Settings())
     assert model.embed(["ACGTACGTTT", "GGGTTTA"]).shape == (2, 16)
-    with pytest.raises(UsageError, match="pooling 'cls': the model is causal, and its first token sees no"):
+    with fails(UsageError):
         model.embed(["ACGT"], pooling="cls")
 
 
@@ -174,9 +175,7 @@ def test_models_of_a_task_don_t_look_at_it_either(task: str, other: str) -> None
             *(("chromatin.training.neighbours=1",) if other == "bin" else ("promoters.model.head=dense",)),
         ],
     )
-    with pytest.raises(
-        ConfigError, match=rf"{task}\.model\.pooling: 'cls' is the first token.*; say {other}"
-    ):
+    with fails(ConfigError, task, other):
         config.check_targets()
 
 

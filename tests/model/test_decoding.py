@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.config.mechanisms import OF_PATTERNS
 from bigbird_dna.model.decoding import CachedDecoder, RecomputingDecoder, keeps_keys, make_decoder
+from tests.golden.messages import fails
 from tests.model.test_causal import CAUSAL, VOCABULARY, encoder, network
 
 PATTERNS = sorted(OF_PATTERNS.keys() - {"bigbird_etc"})
@@ -83,7 +84,7 @@ def test_more_than_there_is_room_for_is_refused() -> None:
     decoder = CachedDecoder(network(encoder("full")), 8)
     with torch.inference_mode():
         decoder.read(torch.zeros(1, 5, dtype=torch.long))
-        with pytest.raises(ValueError, match="4 tokens behind 5, at most 8"):
+        with fails(ValueError):
             decoder.read(torch.zeros(1, 4, dtype=torch.long))
-        with pytest.raises(ValueError, match="only the first call"):
+        with fails(ValueError):
             decoder.read(torch.zeros(1, 2, dtype=torch.long))

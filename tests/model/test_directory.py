@@ -29,6 +29,7 @@ from bigbird_dna.model.directory import (
 )
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.tokens.dna import DnaTokenizer
+from tests.golden.messages import fails
 
 SETTINGS = PromoterSettings(upstream=30, downstream=10, pooling="mean", jitter=4, views=2)
 CHECKED = ("config.json", "model.safetensors", "tokenizer.model")
@@ -113,7 +114,7 @@ def test_a_damaged_file_is_named(saved: Path, name: str, damage: str, signed: bo
         path.write_bytes({"empty": b"", "cut": content[: len(content) // 2], "noise": b"\xff" * 99}[damage])
         if signed:
             sign(saved)
-    with pytest.raises(ModelError, match=name) as caught:
+    with fails(ModelError) as caught:
         load(saved)
     assert "\n" not in str(caught.value)
 
@@ -126,7 +127,7 @@ def test_a_changed_bit_is_always_found(saved: Path, capsys: pytest.CaptureFixtur
         for _ in range(flips):
             place, bit = draw.randrange(len(content)), draw.randrange(8)
             path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
-            with pytest.raises(ModelError, match=f"{name}: damaged, or changed since it was saved"):
+            with fails(ModelError, name):
                 load(saved)
         path.write_bytes(content)
     load(saved)
@@ -147,7 +148,7 @@ def test_what_was_imported_beside_the_weights_is_looked_at_too(
     (tmp_path / "other/log").write_text("changed")
     load(tmp_path / "other")
     (tmp_path / "other/more.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"more\.safetensors: is missing, though provenance\.json names it"):
+    with fails(ModelError):
         load(tmp_path / "other")
 
 
@@ -193,7 +194,7 @@ def test_a_model_without_checksums_loads_and_the_log_says_so(
 def test_a_damaged_record_is_refused(saved: Path, content: bytes) -> None:
     (saved / "provenance.json").write_bytes(content)
     for read in (load, read_encoder_config):
-        with pytest.raises(ModelError, match=r"provenance\.json: damaged") as caught:
+        with fails(ModelError) as caught:
             read(saved)
         assert str(caught.value).isprintable()
 
@@ -203,9 +204,7 @@ def test_a_description_changed_by_hand_is_refused_until_its_checksum_is_taken_aw
 ) -> None:
     edit(saved / "config.json", encoder_route="dense")
     for read in (load, read_encoder_config):
-        with pytest.raises(
-            ModelError, match=r"config\.json: .* if the change is meant, delete its line under"
-        ):
+        with fails(ModelError):
             read(saved)
     values = json.loads((saved / "provenance.json").read_text())
     del values["files"]["config.json"]
@@ -215,13 +214,13 @@ def test_a_description_changed_by_hand_is_refused_until_its_checksum_is_taken_aw
 
 
 def test_no_directory_a_file_and_another_task_are_refused(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no such model directory"):
+    with fails(ModelError):
         load(tmp_path / "nowhere")
-    with pytest.raises(ModelError, match="no such model directory"):
+    with fails(ModelError):
         load(saved / "config.json")
-    with pytest.raises(ModelError, match=r"not a model directory: config\.json is missing"):
+    with fails(ModelError):
         load(tmp_path)
-    with pytest.raises(ModelError, match="a chromatin model is needed, this is a promoter model"):
+    with fails(ModelError):
         load_chromatin_model(saved)
 
 
@@ -243,7 +242,7 @@ def test_no_directory_a_file_and_another_task_are_refused(saved: Path, tmp_path:
 )
 def test_a_description_that_makes_no_sense_is_refused(saved: Path, key: str, value: object) -> None:
     describe(saved, **{key: value})
-    with pytest.raises(ModelError, match=r"config\.json") as caught:
+    with fails(ModelError) as caught:
         load(saved)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
 
@@ -265,7 +264,7 @@ def test_json_that_leaves_a_doubt_is_refused(saved: Path, old: str, new: str, re
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     sign(saved)
-    with pytest.raises(ModelError, match=rf"config\.json: .*{reason}"):
+    with fails(ModelError, reason):
         load(saved)
 
 
@@ -273,7 +272,7 @@ def test_random_blocks_that_are_drawn_otherwise_are_refused(saved: Path) -> None
     """The checkpoint holds the seed and a checksum of what it stands for."""
     assert len(json.loads((saved / "config.json").read_text())["random_blocks_sha256"]) == 64
     describe(saved, random_blocks_sha256="0" * 64)
-    with pytest.raises(ModelError, match="trained with other random blocks"):
+    with fails(ModelError):
         load(saved)
 
 
@@ -297,7 +296,7 @@ def test_a_description_of_any_size_costs_nothing(saved: Path, name: str) -> None
 def test_an_ensemble_of_any_size_costs_nothing(saved: Path, keys: dict[str, int]) -> None:
     settings = {"window": 40, "bin": 10, "pooling": "bin", "bin_layers": 0, "members": 1, "tracks": []}
     describe(saved, task="chromatin", settings=settings | keys)
-    with pytest.raises(ModelError, match="layers are asked for, there are"):
+    with fails(ModelError):
         load(saved)
 
 
@@ -306,7 +305,7 @@ def test_settings_that_would_take_all_memory_are_refused(saved: Path, key: str) 
     """They size what is computed of each window, whatever the weights: no shape gives them away."""
     for value in (10**7, 10**9, 10**18):
         describe(saved, settings=SETTINGS.as_json() | {key: value})
-        with pytest.raises(ModelError, match=rf"config\.json: .*{key}"):
+        with fails(ModelError, key):
             load(saved)
 
 
@@ -318,7 +317,7 @@ def test_weights_of_other_shapes_are_refused(saved: Path) -> None:
     ):
         describe(saved, encoder_layers=1, **{k: v for k, v in change.items() if k != "encoder_layers"})
         describe(saved, **change)
-        with pytest.raises(ModelError, match=rf"weights don't fit config\.json: .*{reason}"):
+        with fails(ModelError, reason):
             load(saved)
 
 
@@ -361,7 +360,7 @@ def test_a_header_that_lies_is_refused(saved: Path, lie: Callable[[bytes], bytes
     path = saved / "model.safetensors"
     path.write_bytes(lie(path.read_bytes()))
     sign(saved)
-    with pytest.raises(ModelError, match=r"model\.safetensors") as caught:
+    with fails(ModelError) as caught:
         load(saved)
     assert str(caught.value).isprintable()
 
@@ -387,7 +386,7 @@ def test_weights_that_are_no_numbers_are_refused(
     weights[name].view(-1)[-1] = value
     save_file(weights | {name: weights[name].to(kind)}, path)
     sign(saved)
-    with pytest.raises(ModelError, match=rf"model\.safetensors: tensor '{name}' holds what is not a finite"):
+    with fails(ModelError, name):
         load(saved)
 
 
@@ -402,5 +401,5 @@ def test_weights_of_the_largest_and_smallest_numbers_are_loaded(saved: Path) -> 
     assert torch.equal(load(saved).network.state_dict()[BIAS], weights[BIAS])
     save_file(weights | {BIAS: weights[BIAS].double() * 2}, path)
     sign(saved)
-    with pytest.raises(ModelError, match=f"tensor '{BIAS}' holds what is not a finite number"):
+    with fails(ModelError, BIAS):
         load(saved)

@@ -13,6 +13,7 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.heads import Classifier, PretrainingNetwork
 from bigbird_dna.model.kernels import INNER_ELEMENTS
+from tests.golden.messages import fails
 from tests.toys import uneven_loss
 
 SMALL = EncoderConfig(
@@ -215,7 +216,7 @@ def test_full_attention_sees_what_a_sparse_pattern_does_not() -> None:
 
 
 def test_too_many_tokens_are_refused() -> None:
-    with pytest.raises(ValueError, match="97 tokens are more than the encoder's 96 positions"):
+    with fails(ValueError):
         Encoder(SMALL)(torch.zeros(1, 97, dtype=torch.long))
 
 

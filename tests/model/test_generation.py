@@ -17,6 +17,7 @@ from bigbird_dna.model.generation import LEAST_HIDDEN, Gap, _Filler, _State, hid
 from bigbird_dna.model.model import LoadedModel as LoadedModel
 from bigbird_dna.model.settings import PretrainingSettings, Settings
 from bigbird_dna.scoring.models import Model
+from tests.golden.messages import fails
 from tests.toys import random_dna, random_model, small_tokenizer
 
 LEFT, RIGHT = random_dna(90, 5), random_dna(70, 6)
@@ -221,15 +222,13 @@ def test_a_model_reads_as_far_as_it_has_learnt() -> None:
 def test_what_can_t_be_asked_for(
     model: Model, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
+    with fails(error):
         model.generate(**{"length": 20, "device": "cpu", **arguments})
 
 
 def test_other_models_don_t_generate() -> None:
     bare = public(random_model(small_tokenizer(), CAUSAL.config, Settings()))
-    with pytest.raises(
-        ModelError, match="was made for embeddings alone; `generate` needs a pretrained model"
-    ):
+    with fails(ModelError):
         bare.generate()
 
 
@@ -237,5 +236,5 @@ def test_other_models_don_t_generate() -> None:
 def test_scores_that_are_no_numbers_are_told(model: Model) -> None:
     with torch.no_grad():
         next(model.network.parameters()).fill_(torch.nan)
-    with pytest.raises(ModelError, match="its predictions are not finite"):
+    with fails(ModelError):
         model.generate(1, 20, device="cpu")

@@ -22,6 +22,7 @@ from bigbird_dna.papers.nlp.records import (
 )
 from bigbird_dna.papers.nlp.sections import HubConfig
 from bigbird_dna.papers.nlp.task import TextTask, find_task
+from tests.golden.messages import fails
 
 
 def task_of(kind: Kind, **data: Any) -> TextTask[Any, Any, Any]:
@@ -67,16 +68,16 @@ def test_a_faulty_file_is_told_by_line_and_key(tmp_path: Path, content: str, sai
 
 def test_what_is_no_text_or_too_long_or_broken_off_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         [*read_records(path, TextRecord)]
     path.write_bytes(b'{"text": "\xff"}\n')
-    with pytest.raises(DataError, match="line 1: not JSON: 'utf-8'"):
+    with fails(DataError):
         [*read_records(path, TextRecord)]
     path.write_bytes(b"x" * (LONGEST_LINE + 1))
-    with pytest.raises(DataError, match="line 1: more than 32 MB"):
+    with fails(DataError):
         [*read_records(path, TextRecord)]
     path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-20])
-    with pytest.raises(DataError, match="not readable as lines of JSON"):
+    with fails(DataError):
         [*read_records(path, TextRecord)]
 
 
@@ -100,7 +101,7 @@ def test_places_of_answers_are_checked(tmp_path: Path, change: dict[str, Any], s
     good = {**QUESTION, "answers": [{"text": "Ada", "paragraph": 0, "start": 11}]}
     (record,) = read_records(lines(tmp_path / "a.jsonl", good), QuestionRecord)
     assert record.answers[0].text == "Ada"
-    with pytest.raises(DataError, match="line 1") as caught:
+    with fails(DataError) as caught:
         [*read_records(lines(tmp_path / "b.jsonl", {**QUESTION, **change}), QuestionRecord)]
     assert said in str(caught.value)
 
@@ -119,7 +120,7 @@ def test_files_of_ones_own_become_splits_and_a_fault_leaves_nothing(tmp_path: Pa
     assert found == [{"text": "train", "label": "x", "id": "1"}, {"text": "b", "label": "y", "id": "2"}]
     paths["train"].write_text('{"text": "new"}\n{"txt": 1}\n')
     before = (tmp_path / "data/train.jsonl").read_bytes()
-    with pytest.raises(DataError, match="line 2"):
+    with fails(DataError):
         task.prepare(tmp_path / "data")
     assert (tmp_path / "data/train.jsonl").read_bytes() == before
 
@@ -139,7 +140,7 @@ def test_a_public_data_set_comes_by_its_library_and_says_when_it_cant(
         return datasets.Dataset.from_list(rows)
 
     monkeypatch.setattr(datasets, "load_dataset", loaded)
-    with pytest.raises(DataError, match=r"some/thing \(validation\): can't be had: no network; name files"):
+    with fails(DataError):
         task_of("pretraining", hub={"name": "some/thing", "subset": "en"}).prepare(tmp_path)
     assert asked == [("some/thing", "en", "train"), ("some/thing", "en", "validation")]
     assert not list(tmp_path.glob("*.jsonl"))  # all or none
@@ -179,7 +180,7 @@ def test_parts_of_a_sorted_split_have_all_classes_and_share_no_row(
 
 @pytest.mark.parametrize("name", ["train[:90]%", "train[:90%]+test", "train[10]", "train[:9.5%]", "[:5%]"])
 def test_other_parts_of_splits_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"a part of a split is written as train\[:90%\] or train\[1000:\]"):
+    with fails(ValueError):
         HubConfig(name="x", train=name)
     assert HubConfig(name="x", train="train+validation").train == "train+validation"
 

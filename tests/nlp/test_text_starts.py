@@ -18,6 +18,7 @@ from bigbird_dna.papers.nlp.config import parse_config
 from bigbird_dna.papers.nlp.initialization import TextStart, make_text_start, write_bigbird
 from bigbird_dna.papers.nlp.sections import TextStartConfig
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
+from tests.golden.messages import fails
 from tests.nlp.conftest import TEXT, shuffle_weights
 
 TOLERANCE = 1e-4
@@ -134,7 +135,7 @@ def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_token
     )
     assert (start.config.positions, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
     assert start.sha256 == load(tmp_path / "model").sha256
-    with pytest.raises(ConfigError, match=r"encoder\.hidden 32: .* has 16"):
+    with fails(ConfigError):
         make_text_start(
             TextStartConfig(model=str(tmp_path / "model")), EncoderConfig(hidden=32, heads=2), no_texts
         )
@@ -162,20 +163,18 @@ def test_keys_that_a_model_of_ours_leaves_no_room_for_are_refused(
     directory = own_model(tmp_path, text_tokenizer, encoder)
     values: dict[str, object] = {"tokenizer": "x.json", "vocabulary": 2000, "compatibility": "none"}
     start = TextStartConfig.model_validate({"model": directory, key: values[key]})
-    with pytest.raises(
-        ConfigError, match=rf"^start\.{key} {values[key]} has no effect: .* a model directory, "
-    ):
+    with fails(ConfigError, key, values[key]):
         make_text_start(start, EncoderConfig(), no_texts)
 
 
 def test_keys_without_an_effect_on_other_starts_are_refused(roberta: Callable[..., Path]) -> None:
     theirs = TextStartConfig(model=str(roberta()), vocabulary=500)
-    with pytest.raises(ConfigError, match=r"^start\.vocabulary 500 has no effect: .* has a tokenizer"):
+    with fails(ConfigError):
         make_text_start(theirs, EncoderConfig(positions=512), no_texts)
     both = TextStartConfig(tokenizer="x.json", vocabulary=500)
-    with pytest.raises(ConfigError, match=r"^start\.vocabulary 500 has no effect: start\.tokenizer is taken"):
+    with fails(ConfigError):
         make_text_start(both, EncoderConfig(), no_texts)
-    with pytest.raises(ConfigError, match=r"^start\.compatibility huggingface has no effect: .*start\.model"):
+    with fails(ConfigError):
         make_text_start(TextStartConfig(compatibility="huggingface"), EncoderConfig(), no_texts)
 
 
@@ -223,11 +222,11 @@ def test_faulty_checkpoints_are_told(
     directory = roberta()
     values = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**values, **change}))
-    with pytest.raises(ModelError, match=said) as caught:
+    with fails(ModelError) as caught:
         make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(positions=512), no_texts)
     assert "\n" not in str(caught.value)
 
 
 def test_a_directory_without_a_model_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"config\.json is missing"):
+    with fails(ModelError):
         make_text_start(TextStartConfig(model=str(tmp_path)), EncoderConfig(), no_texts)

@@ -14,6 +14,7 @@ from bigbird_dna.reporting import promoters, score_track, training_log
 from bigbird_dna.reporting.score_track import ScoreTrack
 from bigbird_dna.reporting.style import interval
 from bigbird_dna.reporting.training_log import LogCurve, TrainingCurves
+from tests.golden.messages import fails
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 9))
@@ -91,7 +92,7 @@ def test_sites_elsewhere_are_left_out(tmp_path):
 def test_png_by_suffix_and_others_refused(tmp_path):
     draw_scores(tmp_path / "new" / "bits.png")
     assert (tmp_path / "new" / "bits.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UsageError, match=r"bits.txt: a figure ends in .svg, .png, .pdf"):
+    with fails(UsageError):
         draw_scores(tmp_path / "bits.txt")
     assert not (tmp_path / "bits.txt").exists()
 

@@ -14,6 +14,7 @@ from bigbird_dna.data.predictions import (
     read_predictions,
 )
 from bigbird_dna.errors import DataError
+from tests.golden.messages import fails
 from tests.toys import predictions
 
 
@@ -48,7 +49,7 @@ def test_further_negatives_are_there_for_who_asks_for_them(tmp_path):
     assert CalibrationRows.of(read_predictions(plain, further=True), "test").negative_weight == 1
     odd = further(predictions())
     odd.loc[len(odd) - 1, ["label", "negative_set"]] = [1, "positive"]
-    with pytest.raises(DataError, match=f"row {len(odd)}: label 1 is that of a further negative"):
+    with fails(DataError, len(odd)):
         read_predictions(written(path, odd))
 
 
@@ -96,33 +97,33 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
 )
 def test_bad_files(tmp_path, frame, message):
     path = written(tmp_path / "p.parquet", frame)
-    with pytest.raises(DataError, match=rf"p\.parquet: {message}"):
+    with fails(DataError, message):
         read_predictions(path)
 
 
 def test_missing_and_foreign_files(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         read_predictions(tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("contig\tstart\n")
-    with pytest.raises(DataError, match="not readable as Parquet"):
+    with fails(DataError):
         read_predictions(tmp_path / "text.parquet")
-    with pytest.raises(DataError, match=r"not readable as Parquet|no column"):
+    with fails(DataError):
         read_predictions(tmp_path)
 
 
 def test_other_windows_are_named(tmp_path):
     ours = written(tmp_path / "a.parquet", predictions(pairs=6))
     fewer = written(tmp_path / "b.parquet", predictions(pairs=5))
-    with pytest.raises(DataError, match=r"b\.parquet: has no positive window chr2:5000-5400\(\+\) of pair 5"):
+    with fails(DataError):
         compare("genomic", {"model": ours, "k-mer": fewer})
-    with pytest.raises(DataError, match=r"b\.parquet: has no positive window"):
+    with fails(DataError):
         compare("genomic", {"model": fewer, "k-mer": ours})
-    with pytest.raises(DataError, match=r"a\.parquet: holds negative set 'genomic', not 'permuted'"):
+    with fails(DataError):
         compare("permuted", {"model": ours})
 
 
 def test_positives_alone_have_no_negative_set(tmp_path):
     frame = predictions()
     path = written(tmp_path / "p.parquet", frame[frame["label"] == 1])
-    with pytest.raises(DataError, match="holds no negatives"):
+    with fails(DataError):
         negative_set_of(path)

@@ -11,6 +11,7 @@ from bigbird_dna.config import parse_config
 from bigbird_dna.errors import DataError, UsageError
 from bigbird_dna.reporting.run_page import PARTS, clock, run_report, shown_table
 from tests.cli.command import Run, refused
+from tests.golden.messages import fails
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 SUMMARY = "section\tfigure\tvalue\tlow\thigh\tnote\ntokens\tvocabulary\t1024\t\t\t<b>\n"
@@ -117,13 +118,13 @@ def test_the_longest_steps_come_first(tmp_path: Path, files: list[Path]) -> None
 def test_bad_files(tmp_path: Path, files: list[Path]) -> None:
     config, output = parse_config(CONFIG), tmp_path / "out.html"
     (tmp_path / "else.tsv").write_text("a\n1\n")
-    with pytest.raises(UsageError, match=r"else\.tsv: the page of a run has no place for it"):
+    with fails(UsageError):
         run_report(config, [tmp_path / "else.tsv"], output)
-    with pytest.raises(UsageError, match="has that name too"):
+    with fails(UsageError):
         run_report(config, [files[0], files[0]], output)
-    with pytest.raises(DataError, match=r"roc\.svg: no such file"):
+    with fails(DataError):
         run_report(config, [tmp_path / "roc.svg"], output)
-    with pytest.raises(DataError, match=r"else\.tsv: no column 's'"):
+    with fails(DataError):
         run_report(config, files[:1], output, benchmarks=[tmp_path / "else.tsv"])
     assert not output.exists()
 

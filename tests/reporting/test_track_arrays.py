@@ -11,6 +11,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import PackedLabels
 from bigbird_dna.reporting import track_array
 from bigbird_dna.reporting.arrays import open_array
+from tests.golden.messages import fails
 
 NAMES = ("a", "b", "c d", "e", "f")
 
@@ -121,10 +122,10 @@ def test_a_table_with_notes_and_dots(tmp_path, ending):
 
 def test_a_table_of_dots_and_words_is_refused(tmp_path):
     (tmp_path / "x.tsv").write_text("a\tb\n1\t.\n2\tx\n")
-    with pytest.raises(DataError, match=r"x\.tsv: line 3: column 'b': 'x' is not a number"):
+    with fails(DataError):
         open_array(tmp_path / "x.tsv", "predictions")
     (tmp_path / "y.tsv").write_text("note\tstart\nx\t1\n")
-    with pytest.raises(DataError, match=r"y\.tsv: 1 rows × 0 tracks"):
+    with fails(DataError):
         open_array(tmp_path / "y.tsv", "predictions")
 
 
@@ -144,7 +145,7 @@ def test_hdf5(tmp_path, monkeypatch, values, chunks, where):
         array = open_array(name, "predictions")
         assert array.names == NAMES
         np.testing.assert_array_equal(whole(array, 1, 5), values[:, 1:5])
-    with pytest.raises(DataError, match=r"no array 'x' of numbers \(found: numbers, run/scores\)"):
+    with fails(DataError):
         open_array(f"{path}::x", "predictions")
 
 
@@ -183,14 +184,14 @@ def test_bad_files(tmp_path, name, content, message):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(DataError, match=f"{name}: {message}"):
+    with fails(DataError, name, message):
         open_array(path, "predictions")
 
 
 def test_bad_arrays(tmp_path, values):
     def refused(name, message, **arrays):
         np.savez(tmp_path / name, **arrays)
-        with pytest.raises(DataError, match=message):
+        with fails(DataError):
             open_array(tmp_path / name, "labels")
 
     refused("a.npz", r"2 arrays of rows × tracks \(found: x, y\); name one", x=values, y=values)
@@ -201,10 +202,10 @@ def test_bad_arrays(tmp_path, values):
     refused("d.npz", "bits are set beyond track 5", packed=packed, tracks=np.array(5))
     refused("e.npz", r"of 9 tracks are uint8 \(4, 2\), not uint8 \(4, 1\)", packed=packed, tracks=np.array(9))
     np.save(tmp_path / "text.npy", np.array([["a"]]))
-    with pytest.raises(DataError, match=r"text.npy: holds <U1, not numbers"):
+    with fails(DataError):
         open_array(tmp_path / "text.npy", "labels")
     np.save(tmp_path / "deep.npy", values[None])
-    with pytest.raises(DataError, match=r"deep.npy: an array of shape \(1, 203, 5\), expected rows × tracks"):
+    with fails(DataError):
         open_array(tmp_path / "deep.npy", "labels")
 
 
@@ -213,7 +214,7 @@ def test_truncated(tmp_path, values, suffix):
     path = tmp_path / f"a.{suffix}"
     np.save(path, values) if suffix == "npy" else np.savez_compressed(path, values)
     path.write_bytes(path.read_bytes()[:-60])
-    with pytest.raises(DataError, match=r"truncated|not readable"):
+    with fails(DataError):
         open_array(path, "predictions")
 
 
@@ -222,5 +223,5 @@ def test_truncated_while_read(tmp_path, monkeypatch, values):
     np.save(tmp_path / "a.npy", values)
     array = open_array(tmp_path / "a.npy", "predictions")
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:3000])
-    with pytest.raises(DataError, match=r"truncated in row 101 or after it"):
+    with fails(DataError):
         whole(array)

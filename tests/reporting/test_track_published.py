@@ -7,6 +7,7 @@ import pytest
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.reporting.tracks import read_published
+from tests.golden.messages import fails
 
 
 def published(path: Path, text: str, names=("a", "b")) -> list[float]:
@@ -40,5 +41,5 @@ def test_published_by_name_or_order(tmp_path):
     ],
 )
 def test_bad_published_tables(tmp_path, text, message):
-    with pytest.raises(DataError, match=f"p.tsv: {message}"):
+    with fails(DataError, message):
         published(tmp_path / "p.tsv", text)

@@ -7,6 +7,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.reporting import track_evaluation
 from bigbird_dna.reporting.arrays import open_array
 from bigbird_dna.reporting.track_evaluation import read_slice, score_type, slice_bounds
+from tests.golden.messages import fails
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -48,7 +49,7 @@ def test_other_labels_are_refused(value, dtype):
     labels = np.zeros((9, 3), dtype)
     labels[6, 2] = value
     scores = open_array(np.zeros((9, 3)), "predictions")
-    with pytest.raises(DataError, match=r"labels: row 7, track 'c': label .* is not one of 0, 1 and -1"):
+    with fails(DataError):
         read_slice([scores], open_array(labels, "labels"), 1, 3, ("a", "b", "c"))
 
 
@@ -65,10 +66,10 @@ def test_a_missing_prediction_matters_where_the_label_was_measured():
         bad[row, track] = np.nan
         name = "ab"[track]
         said = rf"predictions: row {row + 1}, track '{name}': the prediction is NaN or missing"
-        with pytest.raises(DataError, match=said):
+        with fails(DataError):
             read_slice([scores, open_array(bad, "predictions")], truth, 0, 2, ("a", "b"))
     bad = open_array(np.full((4, 2), np.nan), "predictions")
-    with pytest.raises(DataError, match="row 1, track 'a'"):
+    with fails(DataError):
         read_slice([bad], truth, 0, 2, ("a", "b"))
-    with pytest.raises(DataError, match="row 1, track 'b'"):
+    with fails(DataError):
         read_slice([bad], truth, 1, 2, ("a", "b"))

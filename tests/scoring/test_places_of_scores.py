@@ -13,6 +13,7 @@ from bigbird_dna.genome.region_filter import find_places
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.command import Run, refused
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 RECORDS = {"chr1": random_dna(1500, 1), "chr2": random_dna(40, 2), "chr3": random_dna(700, 3)}
@@ -145,5 +146,5 @@ def test_contigs_under_their_other_names(tmp_path: Path) -> None:
     assert places.overlaps("21", 8, 9) and not places.overlaps("21", 9, 10)
     assert not places.overlaps("chr22", 30, 31) and places.overlaps("chr22", 29, 31)
     assert find_places([], None, known, "x.fa", None) is None
-    with pytest.raises(DataError, match="none of the contigs 1; it has chr21, chr22"):
+    with fails(DataError):
         find_places(["1"], None, known, "x.fa", None)

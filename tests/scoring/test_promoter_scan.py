@@ -18,6 +18,7 @@ from bigbird_dna.scoring import scan as scan_module
 from bigbird_dna.scoring.promoters import WRITERS
 from bigbird_dna.scoring.scan import ScoredWindow, SignalSpan, expected_windows, scan_promoters, signal_spans
 from bigbird_dna.scoring.scorer import OutputHeader
+from tests.golden.messages import fails
 
 
 def toy(sequences: Sequence[str]) -> np.ndarray:
@@ -217,13 +218,13 @@ def test_windows_full_of_n_are_listed_without_a_score() -> None:
 @pytest.mark.parametrize("contigs", [{"other": 12}, {"c": 13}])
 def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path, contigs: dict[str, int]) -> None:
     path = write(tmp_path / "x.fa", {"c": "ACGTACGTACGT"})
-    with pytest.raises(DataError, match=r"x\.fa: changed while it was read: record 'c'"):
+    with fails(DataError):
         list(scan_promoters(path, contigs, window=13, stride=1, predict=toy))
 
 
 @pytest.mark.parametrize("wrong", [{"window": 0}, {"stride": 0}, {"max_n": 1.5}])
 def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="out of its range"):
+    with fails(ValueError):
         scan({"c": "ACGT"}, **wrong)
 
 
@@ -430,7 +431,7 @@ def test_same_rows_give_the_same_bytes(tmp_path: Path, name: str) -> None:
 
 
 def test_a_bigwig_without_any_score_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(DataError, match="no window has a score"):
+    with fails(DataError):
         WRITERS["bigwig"](tmp_path / "x.bw", ROWS[2:4], INFO)
     assert not (tmp_path / "x.bw").exists()
     assert capfd.readouterr() == ("", "")

@@ -26,6 +26,7 @@ from bigbird_dna.model.settings import ChromatinSettings, NamedTrack, PromoterSe
 from bigbird_dna.scoring.scan import count_windows, scan_promoters
 from bigbird_dna.tokens.dna import DnaTokenizer
 from tests.cli.command import Run, refused
+from tests.golden.messages import fails
 from tests.toys import random_dna, random_model
 
 WINDOW, STRIDE = 60, 25
@@ -132,7 +133,7 @@ WRONG = ("", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.0/2", "1/10000
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_piece_is_one_of_some(text: str) -> None:
-    with pytest.raises(UsageError, match="which one of how many, as 3/8"):
+    with fails(UsageError):
         Shard.parse(text)
     assert Shard.parse("3/8") == (3, 8)
 

@@ -21,6 +21,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.model.promoter import LoadedPromoterModel
 from bigbird_dna.model.settings import PromoterSettings
 from tests.cli.test_score_variants import HEADER, hashed_model, line
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 SEQUENCE = random_dna(13_000, 1)
@@ -154,7 +155,7 @@ def test_what_was_written_stays_after_an_error(scorer: Scorer, output: Output, t
 
     output.truncate(0), output.seek(0)
     scorer.predict.calls, scorer.predict.before = 0, fail
-    with pytest.raises(DataError, match="no more"):
+    with fails(DataError):
         scorer()
     part = output.getvalue()
     assert whole.startswith(part) and part.endswith(b"\n")
@@ -162,7 +163,7 @@ def test_what_was_written_stays_after_an_error(scorer: Scorer, output: Output, t
     output.truncate(0), output.seek(0)
     scorer.predict.calls = 0
     (tmp_path / "old").write_text("former")
-    with pytest.raises(DataError, match="no more"):
+    with fails(DataError):
         scorer(output=tmp_path / "old")
     assert (tmp_path / "old").read_text() == "former" and not output.getvalue()
 
@@ -172,7 +173,7 @@ def test_an_error_before_the_first_result_leaves_nothing(scorer: Scorer, output:
         raise DataError("nothing of that")
 
     scorer.predict.before = fail
-    with pytest.raises(DataError, match="nothing"):
+    with fails(DataError):
         scorer()
     assert all(text.startswith("#") for text in output.lines)
     scorer.input.write_text(scorer.input.read_text()[:2] + "\n")
@@ -223,11 +224,11 @@ def test_the_first_contig_is_scored_before_the_second_is_read(
     with scorer.genome.open("a") as stream:
         # Longer than what is read at a time.
         stream.write(f">chr2\n{'ACGTTGCATT' * 1_000_000}\n>chr3\nACGT\nAXGT\n")
-    with pytest.raises(DataError, match="record 'chr3', line 7"):
+    with fails(DataError):
         scorer()
     part = [text for text in output.lines if "command" not in text]
     assert len(part) > 100 and whole[: len(part)] == part
-    with pytest.raises(DataError, match="record 'chr3', line 7"):
+    with fails(DataError):
         scorer(output=tmp_path / "x.tsv")
     assert not (tmp_path / "x.tsv").exists()
 
@@ -258,7 +259,7 @@ def test_no_row_of_a_browsers_format_reads_as_a_header(
                         (tmp_path / "x").unlink(missing_ok=True)
                         continue
                     where = "standard input" if source else str(scorer.input)
-                    with pytest.raises(DataError, match=f"^{where}: .*'{name}' can't be written as {format}"):
+                    with fails(DataError, where, name, format):
                         scorer(source, format=format, **options)
                 assert not (tmp_path / "x").exists()
                 assert not any(text.startswith(name) for text in output.lines)

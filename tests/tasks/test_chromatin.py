@@ -33,6 +33,7 @@ from bigbird_dna.scoring.region_scores import Region, bins_of, predict_regions, 
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import world
 from bigbird_dna.training.task import train
+from tests.golden.messages import fails
 from tests.toys import MOTIFS, write_motif_genome
 
 SETTINGS: dict[str, Any] = {
@@ -158,7 +159,7 @@ def test_probabilities_of_a_weighted_training_hold_after_calibration(
         assert after.mean_probability == pytest.approx(after.share_positive, rel=0.35)
         assert after.ece < 0.5 * before.ece and after.brier < before.brier
     few = settings(calibration={"bins": 12})
-    with pytest.raises(DataError, match="positives in 12 validation bins and all tracks are too few"):
+    with fails(DataError):
         calibrate_chromatin(few.chromatin, model_dir, tmp_path / "few", **files)
     assert not (tmp_path / "few").exists()
 
@@ -179,7 +180,7 @@ def test_predictions_depend_on_neither_batch_nor_strand(made: Path, model_dir: P
     np.testing.assert_allclose(several[:, 2:3], together, atol=1e-5)
     turned = model.predict([reverse_complement(one) for one in sequences], middle=1)
     np.testing.assert_allclose(turned[:, ::-1], several, atol=1e-5)
-    with pytest.raises(ValueError, match="a window of 3 bp, the model's are 200 bp"):
+    with fails(ValueError):
         model.window_probabilities(["ACG"])
 
 
@@ -223,10 +224,10 @@ def test_an_ensemble_predicts_the_mean(made: Path, model_dir: Path, tmp_path: Pa
     )
     # The ensemble averages its members on each strand, this the strands of each member.
     np.testing.assert_allclose(both, mean, atol=2e-6)
-    with pytest.raises(UsageError, match="at least two"):
+    with fails(UsageError):
         combine_models([model_dir], tmp_path / "one")
     train_model(made, tmp_path / "narrow", settings(training={"steps": 2, "neighbours": 1}), window=80)
-    with pytest.raises(ModelError, match="narrow: is a model of another kind"):
+    with fails(ModelError):
         combine_models([model_dir, tmp_path / "narrow"], tmp_path / "x")
 
 
@@ -241,9 +242,9 @@ def test_the_paper_s_head_on_the_first_token(made: Path, tmp_path: Path) -> None
         data.labels.rows(rows),
     )
     assert min(auroc(labels[:, t], values[:, t]).value for t in range(2)) > 0.85
-    with pytest.raises(ConfigError, match="pooling cls predicts one bin a window"):
+    with fails(ConfigError):
         settings(model={"pooling": "cls"})
-    with pytest.raises(ConfigError, match="window 201 doesn't hold the bin of 40"):
+    with fails(ConfigError):
         settings(data={"window": 201})
 
 
@@ -388,9 +389,9 @@ def test_bin_layers_train_and_predict(made: Path, tmp_path: Path) -> None:
         [reverse_complement(reference.fetch(w)) for w in data.windows(200, rows)]
     )
     np.testing.assert_allclose(values, turned[:, 0], atol=1e-5)
-    with pytest.raises(ConfigError, match="bin_layers must be 0"):
+    with fails(ConfigError):
         settings(model={"pooling": "cls", "bin_layers": 1}, training={"neighbours": 1})
-    with pytest.raises(ConfigError, match="middle must be 0"):
+    with fails(ConfigError):
         settings(model={"pooling": "cls"}, training={"neighbours": 1}, evaluation={"middle": 0.5})
 
 
@@ -422,7 +423,7 @@ def test_regions_are_predicted_by_their_bins(made: Path, model_dir: Path, tmp_pa
 def test_other_tracks_are_refused(made: Path, model_dir: Path) -> None:
     data = read_dataset(made / "data")
     other = ChromatinData(data.bins, data.labels, data.tracks[::-1], data.info)
-    with pytest.raises(ModelError, match="its tracks are not those of the data set"):
+    with fails(ModelError):
         predict_bins(
             [load_chromatin_model(model_dir)], other, Reference(made / "reference.fa.gz"), data.rows("test")
         )

@@ -24,6 +24,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
 from tests.cli.command import Run
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 
 LENGTH = 120
 spans = st.lists(
@@ -128,9 +129,7 @@ def test_an_annotation_is_placed_by_any_names_of_its_contigs(
 def test_an_annotation_of_other_contigs_is_refused_and_aliases_help(tmp_path: Path) -> None:
     path, aliases = tmp_path / "x.gtf", tmp_path / "names.tsv"
     path.write_text(gtf(("other", "CDS", 1, 5, "+")))
-    with pytest.raises(
-        DataError, match=r"x\.gtf: no CDS lies on the reference: .* other, .* one .*--aliases"
-    ):
+    with fails(DataError):
         open_coding(path, {"one": 9}, load_assembly("custom"))
     aliases.write_text("one\tother\n")
     assert open_coding(path, {"one": 9}, open_assembly("custom", aliases)).of("one").starts.tolist() == [1]
@@ -146,9 +145,9 @@ def test_an_annotation_of_other_contigs_is_refused_and_aliases_help(tmp_path: Pa
     ],
 )
 def test_what_is_no_fraction_is_refused(value: float, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with fails(DataError):
         check_fractions(Path("x"), pd.DataFrame({"coding": [1.0, value]}))
-    with pytest.raises(DataError, match="column 'coding' holds int64, not a fraction in every row"):
+    with fails(DataError):
         check_fractions(Path("x"), pd.DataFrame({"coding": [0, 1]}))
 
 
@@ -279,11 +278,9 @@ def test_promoters_without_an_intergenic_negative_are_counted(
 
 def test_intergenic_negatives_need_an_annotation(tiny_config: Path, tmp_path: Path, run: Run) -> None:
     config = load_config(tiny_config, [SETS])
-    with pytest.raises(
-        ConfigError, match="'intergenic' needs the coding sequences of the genome: name a GFF3"
-    ):
+    with fails(ConfigError):
         make(config, tmp_path / "windows", None)
-    with pytest.raises(ConfigError, match=r"negative_sets: 'intergenic' needs .* promoters\.annotation"):
+    with fails(ConfigError):
         config.check_targets()
     outcome = run("prepare promoter-windows", tiny_config, "--set", SETS, "-o", tmp_path / "windows")
     assert outcome.code != 0 and "--annotation FILE" in outcome.err and not (tmp_path / "windows").exists()
@@ -310,10 +307,10 @@ def test_a_wrong_column_of_fractions_is_refused(tiny_config: Path, tmp_path: Pat
     rows.assign(coding=np.float32(0.5)).to_parquet(tmp_path / "windows.parquet")
     assert (read_windows(tmp_path, "genomic").rows["coding"] == 0.5).all()
     rows.assign(coding=np.float32(2)).to_parquet(tmp_path / "windows.parquet")
-    with pytest.raises(DataError, match=r"windows\.parquet: row 1: coding 2\.0 is not a fraction"):
+    with fails(DataError):
         read_windows(tmp_path, "genomic")
     rows.assign(other=np.float32(0.5)).to_parquet(tmp_path / "windows.parquet")
-    with pytest.raises(DataError, match="not a file of promoter windows"):
+    with fails(DataError):
         read_windows(tmp_path, "genomic")
 
 

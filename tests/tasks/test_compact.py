@@ -19,6 +19,7 @@ from bigbird_dna.model import weights as checksums
 from bigbird_dna.model.directory import load, save
 from bigbird_dna.model.weights import HALF_LOSS, fits_half
 from bigbird_dna.registry.change import compact_model
+from tests.golden.messages import fails
 from tests.registry.shelf import make_toy
 from tests.toys import random_dna
 
@@ -115,9 +116,9 @@ def test_tensors_that_lose_too_much_stay(tmp_path: Path) -> None:
 
 def test_a_model_that_is_compact_already(tmp_path: Path) -> None:
     compact_model(make_toy(tmp_path / "toy"), tmp_path / "small")
-    with pytest.raises(UsageError, match="small: nothing is left to store in float16"):
+    with fails(UsageError):
         compact_model(tmp_path / "small", tmp_path / "smaller")
-    with pytest.raises(UsageError, match="is the input"):
+    with fails(UsageError):
         compact_model(tmp_path / "small", tmp_path / "small")
     assert not (tmp_path / "smaller").exists()
 
@@ -129,7 +130,7 @@ def test_a_changed_bit_is_always_found(tmp_path: Path) -> None:
     for _ in range(300):
         place, bit = draw.randrange(len(content)), draw.randrange(8)
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
-        with pytest.raises(ModelError, match=r"model\.safetensors: damaged, or changed since it was saved"):
+        with fails(ModelError):
             checksums.verify(tmp_path / "small", ())
     path.write_bytes(content)
     load(tmp_path / "small")

@@ -16,6 +16,7 @@ from bigbird_dna.pretraining.held_out import HeldOut
 from bigbird_dna.pretraining.task import PretrainingObjective
 from bigbird_dna.tokens.dna import DnaTokenizer
 from bigbird_dna.training.distributed import World
+from tests.golden.messages import fails
 
 ALONE = World(0, 1, torch.device("cpu"))
 TOKENS = 18  # of an input, 16 of them the store's
@@ -79,7 +80,7 @@ def test_inputs_of_n_alone_give_way_to_the_nearest_of_bases(
 
 def test_a_causal_model_needs_bases_in_the_second_half(make: Make, tokenizer: DnaTokenizer) -> None:
     assert chosen(make("lnbbbbbbl"), tokenizer, 3, causal=True) == [2, 4, 7]
-    with pytest.raises(DataError, match="has anything to predict"):
+    with fails(DataError):
         chosen(make("lnnl"), tokenizer, 3, causal=True)
 
 
@@ -90,7 +91,7 @@ def test_a_store_of_n_alone_is_refused_before_the_training(
     config = PretrainingConfig(sequence_tokens=TOKENS + pairs, next_sentence=pairs)
     sentence = rf"^held-out: no input of {TOKENS + pairs} tokens has anything to predict: "
     train = make("bbbb")._replace(sentences=np.array([0, 32, 64]), documents=np.array([0, 1, 2]))
-    with pytest.raises(DataError, match=sentence):
+    with fails(DataError):
         PretrainingObjective(tokenizer, train, make("nnnn"), config, ALONE)
 
 

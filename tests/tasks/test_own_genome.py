@@ -20,6 +20,7 @@ from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Interval
 from bigbird_dna.tokens.encode import tokenize, train_tokenizer
 from bigbird_dna.tokens.store import TokenStore
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 STARTS = {"NC_1.1": 3_000_000, "NC_2.1": 500_000, "NC_3.1": 0, "NC_9.1": 0}
@@ -151,8 +152,5 @@ def test_peaks_find_their_contigs_and_the_name_is_kept(
 
 def test_without_the_alias_file_one_sentence_names_it(config: Config, prepared: Path) -> None:
     genome = config.genome.model_copy(update={"aliases": None})
-    with pytest.raises(
-        ConfigError,
-        match=r"genome\.test: no contig of the reference is 'chrIII' \(my-yeast; .*genome.aliases",
-    ):
+    with fails(ConfigError):
         tokenize(config.model_copy(update={"genome": genome}), prepared, config.paths.tokenizer, Path("x"))

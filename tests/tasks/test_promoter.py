@@ -24,6 +24,7 @@ from bigbird_dna.model.promoter import view_cuts
 from bigbird_dna.model.settings import PromoterSettings
 from bigbird_dna.training.distributed import World
 from tests.cli.command import invoke
+from tests.golden.messages import fails
 
 ALONE = World(0, 1, torch.device("cpu"))
 SCRATCH = ["--set", "promoters.model.initial=random"]
@@ -208,7 +209,7 @@ def test_shuffled_labels_and_kmers_are_told_apart(tiny_config: Path, tmp_path: P
 def test_mistakes_are_named(
     tiny_config: Path, tmp_path: Path, arguments: list[str], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
+    with fails(error):
         invoke("finetune-promoter", tiny_config, *arguments, "-o", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -216,7 +217,7 @@ def test_mistakes_are_named(
 def test_a_pretrained_encoder_of_other_shapes_is_refused(
     tiny_config: Path, model: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ModelError, match="a pretraining model is needed"):
+    with fails(ModelError):
         invoke(
             *("finetune-promoter", tiny_config, "--negative-set", "genomic"),
             *("--pretrained", model, "-o", tmp_path / "model"),
@@ -252,7 +253,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_training(
 ) -> None:
     (tmp_path / "model").write_text("a file")
     places = ("-o", tmp_path / "model", "--checkpoint-dir", tmp_path / "checkpoints")
-    with pytest.raises(UsageError, match="is a file, a directory is to be written"):
+    with fails(UsageError):
         invoke(command[0], tiny_config, *command[1:], *SCRATCH, *places)
     assert not (tmp_path / "checkpoints").exists()
 
@@ -268,7 +269,7 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
         *("--set", "promoters.training.steps=1"),
     )
     for positions, method in ((160, "null"), (100, "tile")):
-        with pytest.raises(ConfigError, match=f"has 128 positions, encoder.positions is {positions}"):
+        with fails(ConfigError, positions):
             invoke(
                 *(*command, "--set", f"encoder.positions={positions}"),
                 *("--set", f"promoters.model.extend_positions={method}"),

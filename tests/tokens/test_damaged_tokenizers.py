@@ -23,6 +23,7 @@ from bigbird_dna.tokens.piece_model import (
 )
 from bigbird_dna.tokens.sentence_pieces import open_model
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
+from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna
 
@@ -48,7 +49,7 @@ def replaced(content: bytes, number: int, value: bytes) -> bytes:
 
 
 def refused(content: bytes, message: str, kind: type = TextTokenizer) -> None:
-    with pytest.raises(ModelError, match=f"^here: .*{message}") as caught:
+    with fails(ModelError, message) as caught:
         kind(content, source="here")
     assert str(caught.value).isprintable()
 
@@ -57,7 +58,7 @@ def test_numbers_of_the_wire_format() -> None:
     for number in (0, 1, 127, 128, 300, 2**32, 2**64 - 1):
         assert read_number(write_number(number), 0) == (number, len(write_number(number)))
     for damaged in (b"", b"\x80", b"\xff" * 9 + b"\x02", b"\xff" * 20):
-        with pytest.raises(ValueError, match="without an end"):
+        with fails(ValueError):
             read_number(damaged, 0)
 
 
@@ -89,7 +90,7 @@ def test_pieces_are_the_same_read_fast_or_one_by_one(tokenizer: DnaTokenizer) ->
 def test_a_model_that_is_cut_off_is_refused_wherever_it_is_cut(tokenizer: DnaTokenizer) -> None:
     content = tokenizer._content
     for end in range(0, len(content) - 1, 3):
-        with pytest.raises(ModelError, match=r"^here: "):
+        with fails(ModelError):
             DnaTokenizer(content[:end], "here")
 
 
@@ -164,7 +165,7 @@ for place in range(256):
 def test_rules_of_normalisation_are_followed_before_the_library_does(
     texts: bytes, content: bytes, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with fails(ValueError):
         check_character_map(content)
     refused(replaced(texts, 3, write_field(2, content)), message)
 
@@ -196,7 +197,7 @@ def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
     for name in ("tokenizer.model", "tokenizer.json"):
         with (tmp_path / name).open("wb") as stream:
             stream.truncate(LARGEST_FILE + 1)
-        with pytest.raises(ModelError, match="larger than 32 MB"):
+        with fails(ModelError):
             load_tokenizer(tmp_path / name)
 
 
@@ -215,7 +216,7 @@ def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
 def test_damaged_descriptions_are_refused(texts: bytes, tmp_path: Path, change: dict[str, Any]) -> None:
     (tmp_path / "tokenizer.model").write_bytes(texts)
     described = TextTokenizer(texts).description()
-    with pytest.raises(ModelError, match=r"tokenizer\.model: "):
+    with fails(ModelError):
         load_tokenizer(tmp_path / "tokenizer.model", described | change)
 
 
@@ -291,7 +292,7 @@ def test_steps_without_end_are_refused_when_it_first_encodes(changes: dict[str, 
     if not message:  # the library falls back on what it has
         assert tokenizer.decode(tokenizer.encode("ACGTN")) == "ACGTN"
         return
-    with pytest.raises(ModelError, match=f"^here: .*{message}"):
+    with fails(ModelError, message):
         tokenizer.encode("ACGTN")
 
 

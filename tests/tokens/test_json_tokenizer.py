@@ -16,6 +16,7 @@ from bigbird_dna.tokens.interface import Tokenizer, require_dna
 from bigbird_dna.tokens.json_tokenizer import JsonTokenizer
 from bigbird_dna.tokens.masking import NOT_MASKED, mask_tokens
 from bigbird_dna.tokens.text import load_tokenizer
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'bigbird-dna[hf]'")
@@ -115,11 +116,11 @@ def test_members(full: JsonTokenizer, without_n: JsonTokenizer) -> None:
     lengths = dict(zip(full.pieces, full.piece_lengths.tolist(), strict=True))
     assert [lengths[name] for name in ("[UNK]", "[CLS]", GAP, "N", "R")] == [1, 0, 0, 1, 1]
     assert without_n.encode("ANNC").tolist()[1:3] == [0, 0]
-    with pytest.raises(DataError, match="run of N whose length"):
+    with fails(DataError):
         full.offsets(full.encode("A" + "N" * 12))
-    with pytest.raises(DataError, match="'x' at position 3"):
+    with fails(DataError):
         full.encode("ACx")
-    with pytest.raises(DataError, match="outside the vocabulary of 120"):
+    with fails(DataError):
         full.decode([120])
     assert full.encode_batch([]) == [] and full.encode("").tolist() == []
 
@@ -141,7 +142,7 @@ def test_a_model_may_have_more_ids_than_pieces(full: JsonTokenizer) -> None:
     wide = JsonTokenizer(content(), None, 128)
     assert len(wide.piece_lengths) == wide.vocabulary == 128
     assert wide.base_ids.tolist() == full.base_ids.tolist() and wide.piece_lengths[120:].sum() == 0
-    with pytest.raises(ModelError, match="has id 119, the model has 100 ids"):
+    with fails(ModelError):
         JsonTokenizer(content(), None, 100)
 
 
@@ -178,10 +179,10 @@ def test_truncation_padding_and_dropout_of_the_file_are_off() -> None:
 def test_other_files_are_refused(tmp_path: Path, damaged: bytes, message: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(damaged)
-    with pytest.raises(ModelError, match=message) as caught:
+    with fails(ModelError) as caught:
         load_tokenizer(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-    with pytest.raises(ModelError, match="no such tokenizer file"):
+    with fails(ModelError):
         load_tokenizer(tmp_path / "other.json")
 
 
@@ -200,9 +201,9 @@ def test_a_tokenizer_of_text_has_no_bases() -> None:
     ids = tokenizer.encode("the genes")
     assert ids.tolist() == [5, 6, 7] and tokenizer.decode(ids) == "the genes"
     for attribute in ("piece_lengths", "base_ids"):
-        with pytest.raises(ModelError, match="not of DNA"):
+        with fails(ModelError):
             getattr(tokenizer, attribute)
-    with pytest.raises(ModelError, match="not of DNA"):
+    with fails(ModelError):
         require_dna(tokenizer)
-    with pytest.raises(ModelError, match="not of DNA"):
+    with fails(ModelError):
         window_rows(tokenizer, ["ACGT"], 16, 0.5)

@@ -22,6 +22,7 @@ from bigbird_dna.tokens import dna as tokenizer
 from bigbird_dna.tokens.dna import DnaTokenizer, NativePieces
 from bigbird_dna.tokens.sentence_pieces import encode_rows, open_model
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 from tests.toys import random_dna
 
 Rows = list[list[int]]
@@ -198,7 +199,7 @@ def test_without_it_sentencepiece_encodes(
     assert again._native is None or why == "library says so"
     assert [row.tolist() for row in again.encode_batch(texts)] == expected
     assert again.encode(texts[0]).tolist() == expected[0]
-    with pytest.raises(DataError, match="sequence 2: letter 'x' at position 3"):
+    with fails(DataError):
         again.encode_batch(["A", "ACx"])
 
 
@@ -208,9 +209,9 @@ def test_a_tokenizer_uses_it_and_says_which_letter_is_wrong(tokenizer: DnaTokeni
     texts = [random_dna(3000, 5), "ANNNNNNNC", ""]
     assert again._native is not None
     assert [row.tolist() for row in again.encode_batch(texts, 2)] == [again.encode(t).tolist() for t in texts]
-    with pytest.raises(DataError, match="sequence 2: letter 'x' at position 3"):
+    with fails(DataError):
         again.encode_batch(["A", "ACx"])
-    with pytest.raises(DataError, match="letter 'é' at position 1"):
+    with fails(DataError):
         again.encode("é")
 
 
@@ -219,7 +220,7 @@ def test_a_library_that_encodes_wrongly_is_not_kept(monkeypatch: pytest.MonkeyPa
     assert library is not None
     native_pieces._check(Path(library._name))
     monkeypatch.setattr(NativePieces, "encode", lambda *_: [np.array([7, 9, 4, 6, 5, 5])])
-    with pytest.raises(BuildError, match="doesn't find the pieces"):
+    with fails(BuildError):
         native_pieces._check(Path(library._name))
 
 

@@ -9,6 +9,7 @@ import sentencepiece
 from bigbird_dna.errors import DataError, ModelError
 from bigbird_dna.huggingface.tokenizer_files import find_tokenizer
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
+from tests.golden.messages import fails
 from tests.tokens.text_model import text_model
 
 TEXT = "promoters begin where genes begin, and genes end where nothing much begins"
@@ -38,14 +39,14 @@ def test_specials_are_found_and_text_comes_back(model: bytes, tmp_path: Path) ->
 
 def test_it_has_nothing_to_do_with_bases(model: bytes) -> None:
     tokenizer = TextTokenizer(model)
-    with pytest.raises(ModelError, match="ordinary text, not of DNA"):
+    with fails(ModelError):
         tokenizer.encode_with_offsets("ACGT")
-    with pytest.raises(ModelError, match="ordinary text, not of DNA"):
+    with fails(ModelError):
         tokenizer.offsets(tokenizer.encode("ACGT"))
     for name in ("piece_lengths", "base_ids"):
-        with pytest.raises(ModelError, match="ordinary text, not of DNA"):
+        with fails(ModelError):
             getattr(tokenizer, name)
-    with pytest.raises(DataError, match="outside the vocabulary of 30"):
+    with fails(DataError):
         tokenizer.decode([30])
 
 
@@ -53,14 +54,14 @@ def test_damage_is_named(model: bytes, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.model"
     path.write_bytes(model)
     described = TextTokenizer(model).description()
-    with pytest.raises(ModelError, match="30 pieces, the model has 20 ids"):
+    with fails(ModelError):
         load_tokenizer(path, described | {"vocabulary": 20})
-    with pytest.raises(ModelError, match="not described"):
+    with fails(ModelError):
         load_tokenizer(path, {"pad": 0})
-    with pytest.raises(ModelError, match="outside its vocabulary"):
+    with fails(ModelError):
         load_tokenizer(path, described | {"mask": 99})
     path.write_bytes(model[:50])
-    with pytest.raises(ModelError, match="damaged"):
+    with fails(ModelError):
         load_tokenizer(path, described)
 
 
@@ -73,5 +74,5 @@ def test_found_in_a_checkpoint_by_the_names_of_its_settings(model: bytes, tmp_pa
     again = find_tokenizer(tmp_path, 30, tmp_path / "spiece.model")
     assert again.description() == tokenizer.description()
     (tmp_path / "tokenizer_config.json").write_text('{"mask_token": "[NONE]"}')
-    with pytest.raises(ModelError, match=r"spiece\.model: no piece \[NONE\] \(mask\)"):
+    with fails(ModelError):
         find_tokenizer(tmp_path, 30)

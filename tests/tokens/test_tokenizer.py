@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError, ModelError
 from bigbird_dna.tokens.dna import SPECIAL_PIECES, DnaTokenizer
+from tests.golden.messages import fails
 
 # Stretches of one kind of letter, so that runs of Ns of every length are drawn.
 dna = st.lists(st.one_of(st.text("ACGT", max_size=60), st.integers(0, 40).map("N".__mul__)), max_size=8).map(
@@ -137,12 +138,12 @@ def test_no_merge_reaches_over_the_end_of_a_sentence_or_into_n(tmp_path: Path) -
 
 def test_the_largest_possible_vocabulary_is_named_and_right(tmp_path: Path) -> None:
     sentences = ["ACGGT" * 40, "TTTTAACCA" * 30]
-    with pytest.raises(ConfigError, match=r"vocabulary 5000 is too large .* 470 bases") as error:
+    with fails(ConfigError) as error:
         DnaTokenizer.train(sentences, tmp_path / "model", 5000)
     assert not list(tmp_path.iterdir())
     largest = int(str(error.value).split()[-1])
     assert DnaTokenizer.train(sentences, tmp_path / "model", largest).vocabulary == largest
-    with pytest.raises(ConfigError, match=str(largest)):
+    with fails(ConfigError):
         DnaTokenizer.train(sentences, tmp_path / "model", largest + 1)
 
 
@@ -161,7 +162,7 @@ def test_the_largest_possible_vocabulary_is_named_and_right(tmp_path: Path) -> N
 def test_bad_training_input(
     tmp_path: Path, sentences: list[str], vocabulary: int, longest: int, error: type[Exception], text: str
 ) -> None:
-    with pytest.raises(error, match=text):
+    with fails(error):
         DnaTokenizer.train(sentences, tmp_path / "model", vocabulary, longest)
     assert not list(tmp_path.iterdir())
 
@@ -178,27 +179,27 @@ def test_bad_training_input(
     ],
 )
 def test_other_letters_are_refused(tokenizer: DnaTokenizer, sequence: str, text: str) -> None:
-    with pytest.raises(DataError, match=text):
+    with fails(DataError):
         tokenizer.encode(sequence)
-    with pytest.raises(DataError, match=f"sequence 2: .*{text}"):
+    with fails(DataError, text):
         tokenizer.encode_batch(["ACGT", sequence])
 
 
 @pytest.mark.parametrize("index", [-1, 96])
 def test_ids_outside_the_vocabulary_are_refused(tokenizer: DnaTokenizer, index: int) -> None:
-    with pytest.raises(DataError, match=f"token {index} "):
+    with fails(DataError, index):
         tokenizer.decode([5, index])
 
 
 def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with pytest.raises(ModelError, match=f"{path}: no such"):
+    with fails(ModelError, path):
         DnaTokenizer.load(path)
-    with pytest.raises(ModelError, match=f"{tmp_path}: not readable"):
+    with fails(ModelError, tmp_path):
         DnaTokenizer.load(tmp_path)
     for content in (b"", b"hello", b"\x0a\x03abc"):
         path.write_bytes(content)
-        with pytest.raises(ModelError, match=f"{path}: .*not a SentencePiece model"):
+        with fails(ModelError, path):
             DnaTokenizer.load(path)
 
 
@@ -223,5 +224,5 @@ def test_tokenizers_of_something_else_are_refused(tmp_path: Path, names: dict[st
     )
     path = tmp_path / "words.model"
     path.write_bytes(model.getvalue())
-    with pytest.raises(ModelError, match=f"{path}: not a tokenizer of DNA"):
+    with fails(ModelError, path):
         DnaTokenizer.load(path)

@@ -17,6 +17,7 @@ from bigbird_dna.training.batches import Batch
 from bigbird_dna.training.checkpoints import CheckpointStore, fingerprint, read_checkpoint
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.loop import train_network
+from tests.golden.messages import fails
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -41,9 +42,9 @@ def test_a_card_is_taken_only_where_each_process_has_one(
 
 def test_a_missing_card_and_an_unknown_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(UsageError, match="1 GPUs are needed, torch sees 0"):
+    with fails(UsageError):
         choose_device("cuda")
-    with pytest.raises(UsageError, match="choose auto, cpu or cuda"):
+    with fails(UsageError):
         choose_device("tpu")
 
 
@@ -75,7 +76,7 @@ def test_divergence_stops_the_training_and_keeps_the_last_good_checkpoint(tmp_pa
     torch.manual_seed(0)
     network = nn.Linear(1, 1)
     store = CheckpointStore(tmp_path, {"a": 1})
-    with pytest.raises(DataError, match=r"step 7: the loss is (nan|inf): training has diverged"):
+    with fails(DataError):
         train_network(network, Line(), config, store, ALONE)
     # The weights after step 6 gave that loss.
     assert not store.path.exists()

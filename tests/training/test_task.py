@@ -15,6 +15,7 @@ from bigbird_dna.training.batches import Batch, take_rows
 from bigbird_dna.training.checkpoints import Keep
 from bigbird_dna.training.distributed import World, world
 from bigbird_dna.training.task import Task, TrainingResult, fit, train
+from tests.golden.messages import fails
 
 CONFIG = TrainingConfig(
     steps=6,
@@ -129,7 +130,7 @@ def test_a_task_is_asked_in_its_order_and_nothing_but_the_output_is_left(
 
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint_without_initial_weights(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="step that fails"):
+    with fails(DataError):
         trained(LineTask(fails=4, start=3.0), tmp_path)
     assert not (tmp_path / "output").exists() and {"state.pt", "training.jsonl"} <= {*left(tmp_path)}
     task = LineTask(start=3.0)
@@ -147,7 +148,7 @@ def test_what_fails_at_the_end_leaves_checkpoints_and_the_older_output(
     def fails(*_: object) -> dict[str, Any]:
         raise DataError("no space")
 
-    with monkeypatch.context() as patch, pytest.raises(DataError, match="no space"):
+    with monkeypatch.context() as patch, fails(DataError):
         patch.setattr(LineTask, "write", fails)
         trained(LineTask(start=1.0), tmp_path)
     assert (tmp_path / "output/bias").read_text() == str(before["bias"])
@@ -160,7 +161,7 @@ def test_an_output_that_is_somebody_elses_is_refused_before_anything_is_read(tmp
     (tmp_path / "output").mkdir()
     (tmp_path / "output/mine").write_text("")
     task = LineTask()
-    with pytest.raises(UsageError, match="holds 'mine', which no earlier run wrote"):
+    with fails(UsageError):
         trained(task, tmp_path)
     assert task.calls == [] and not (tmp_path / "checkpoints").exists()
 
@@ -172,7 +173,7 @@ def test_damage_is_found_before_the_directory_of_checkpoints_is_made(
         raise DataError("damaged")
 
     monkeypatch.setattr(LineTask, "check", damaged)
-    with pytest.raises(DataError, match="damaged"):
+    with fails(DataError):
         trained(LineTask(), tmp_path)
     assert not (tmp_path / "checkpoints").exists()
 
@@ -209,7 +210,7 @@ def test_fitted_weights_keep_their_checkpoints_and_lock(tmp_path: Path) -> None:
     with world("cpu") as here:
         found = fit(LineTask(), tmp_path / "checkpoints", here)
         assert json.loads(found.log.read_text().splitlines()[-1])["step"] == 6
-        with pytest.raises(ModelError, match="this training is running already"):
+        with fails(ModelError):
             fit(LineTask(), tmp_path / "checkpoints", here)
         found.store.remove()
     assert left(tmp_path) == []

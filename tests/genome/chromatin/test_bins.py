@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.chromatin.peaks import Intervals, merge
 from bigbird_dna.genome.chromatin.regions import Grid, covered_bases, least_bases, positive_bins, window_start
+from tests.golden.messages import fails
 
 LENGTH = 97
 PEAKS = st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)), max_size=10)
@@ -76,7 +77,7 @@ def test_a_rule_says_how_many_bases_are_enough(rule, least):
 
 @pytest.mark.parametrize("rule", [0, 201])
 def test_a_rule_that_no_bin_can_meet_is_refused(rule):
-    with pytest.raises(ConfigError, match="a bin has 200 bp"):
+    with fails(ConfigError):
         least_bases(rule, 200)
-    with pytest.raises(ConfigError, match="no such grid"):
+    with fails(ConfigError):
         Grid(0)

@@ -16,6 +16,7 @@ from bigbird_dna.genome.chromatin.labels import Labelling
 from bigbird_dna.genome.chromatin.regions import RegionSplits
 from bigbird_dna.genome.chromatin.tracks import Track, read_tracks
 from bigbird_dna.genome.reference import Reference, write_fasta
+from tests.golden.messages import fails
 from tests.toys import Demo, lines
 
 DEMO = load_assembly("demo")
@@ -123,7 +124,7 @@ def starts(data: ChromatinData, contig: str = "a") -> list[int]:
 
 def test_one_base_peaks_are_widened(small):
     peaks = small.track("x", "a\t300\t301\na\t1000\t1001\na\t0\t1\nb\t3999\t4000\n")
-    with pytest.raises(DataError, match="no bin is left for training"):
+    with fails(DataError):
         small.build(peaks)  # 1 bp is no half of a bin
     data = small.build(peaks, widen=100)
     # 200–401 covers bin 200 whole; 900–1101 has 100 bp of bin 800 and 101 of bin 1000; 0–101 has 101.
@@ -190,7 +191,7 @@ def test_tracks_with_too_few_positives_are_left_out(small):
         "unseen": "0 positive bins in test, 1 needed",
         "empty": "no peaks in its file",
     }
-    with pytest.raises(DataError, match="no track has 99 positive bins"):
+    with fails(DataError):
         small.build(good, rare, min_positives=99)
 
 
@@ -224,11 +225,11 @@ def test_the_order_of_intervals_does_not_matter(small):
 
 
 def test_peaks_that_lie_nowhere_are_refused(small):
-    with pytest.raises(DataError, match=r"x\.bed: no contig of the peaks is known"):
+    with fails(DataError):
         small.build(small.track("x", "zz\t0\t1000\n"))
-    with pytest.raises(DataError, match="no peak of any track"):
+    with fails(DataError):
         small.build(small.track("x", ""))
-    with pytest.raises(DataError, match="no tracks"):
+    with fails(DataError):
         small.build()
     assert not (small.directory / "data").exists()
 
@@ -249,22 +250,22 @@ def test_incomplete_or_mixed_data_sets_are_refused(small):
     small.build(peaks, negative_fraction=1.0)
     whole = {path.name: path.read_bytes() for path in directory.iterdir()}
     (directory / "labels.npz").write_bytes(labels)
-    with pytest.raises(DataError, match="don't belong together: labels of 9 bins"):
+    with fails(DataError):
         read_dataset(directory)
     (directory / "labels.npz").write_bytes(whole["labels.npz"])
     assert len(read_dataset(directory)) == 70
     (directory / "dataset.json").write_text("{}")
-    with pytest.raises(DataError, match="not the description"):
+    with fails(DataError):
         read_dataset(directory)
     (directory / "dataset.json").write_bytes(whole["dataset.json"])
     pd.DataFrame({"a": [1]}).to_parquet(directory / "bins.parquet")
-    with pytest.raises(DataError, match="not a table of bins"):
+    with fails(DataError):
         read_dataset(directory)
     (directory / "bins.parquet").write_bytes(b"no")
-    with pytest.raises(DataError, match="not readable as Parquet"):
+    with fails(DataError):
         read_dataset(directory)
     (directory / "bins.parquet").unlink()
-    with pytest.raises(DataError, match=r"bins\.parquet: no such file"):
+    with fails(DataError):
         read_dataset(directory)
 
 

@@ -1,12 +1,12 @@
 """Packed labels are the labels."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin.labels import LabelBuilder, PackedLabels
+from tests.golden.messages import fails
 
 
 def random_labels(rows: int, tracks: int, seed: int) -> np.ndarray:
@@ -67,21 +67,21 @@ def test_a_file_holds_the_labels_and_is_the_same_every_time(tmp_path):
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "a.npz"
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         PackedLabels.load(path)
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(DataError, match=r"a\.npz"):
+    with fails(DataError):
         PackedLabels.load(path)
     np.savez(path, packed=np.zeros((3, 1), np.uint8), tracks=np.array(9))
-    with pytest.raises(DataError, match="9 tracks"):
+    with fails(DataError):
         PackedLabels.load(path)
     np.savez(path, labels=np.zeros((3, 1), np.uint8))
-    with pytest.raises(DataError, match="not a file of packed labels"):
+    with fails(DataError):
         PackedLabels.load(path)
     np.savez(path, packed=np.full((3, 1), 128, np.uint8), tracks=np.array(7))
-    with pytest.raises(DataError, match="bits are set beyond track 7"):
+    with fails(DataError):
         PackedLabels.load(path)
     PackedLabels.from_dense(random_labels(1000, 13, 1)).save(path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DataError, match=r"a\.npz"):
+    with fails(DataError):
         PackedLabels.load(path)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.chromatin.peaks import Peaks, merge, place_peaks, read_peaks
+from tests.golden.messages import fails
 
 DEMO = load_assembly("demo")
 HUMAN = load_assembly("GRCh37")
@@ -87,18 +88,18 @@ def test_an_empty_file_has_no_peaks(tmp_path, content):
 )
 def test_a_faulty_interval_is_refused_with_its_line(tmp_path, line, message):
     path = written(tmp_path / "a.bed", f"chr1\t1\t5\n{line}\n")
-    with pytest.raises(DataError, match=message) as error:
+    with fails(DataError) as error:
         read_peaks(path)
     assert f"{path}: line 2: " in str(error.value)
 
 
 def test_missing_and_damaged_files_are_refused(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         read_peaks(tmp_path / "none.bed")
     whole = gzip.compress(b"chr1\t5\t9\n" * 1000)
-    with pytest.raises(DataError, match="truncated"):
+    with fails(DataError):
         read_peaks(written(tmp_path / "cut.bed.gz", whole[:-20]))
-    with pytest.raises(DataError, match="not a text file"):
+    with fails(DataError):
         read_peaks(written(tmp_path / "a.bed", b"\x87\xff\x00\x10"))
 
 
@@ -119,7 +120,7 @@ def test_peaks_are_widened_clipped_and_joined(tmp_path):
 
 def test_a_peak_beyond_its_contig_is_refused(tmp_path):
     path = written(tmp_path / "a.bed", "# x\nc\t5\t6\nc\t100\t101\n")
-    with pytest.raises(DataError, match=r"line 3: the peak at c:100 .* beyond the contig's 100 bp"):
+    with fails(DataError):
         place_peaks(read_peaks(path), {"c": 100}, DEMO)
 
 
@@ -129,13 +130,13 @@ def test_a_piece_of_a_contig_lacks_the_peaks_behind_it(tmp_path):
     assert plain(Peaks(path, placed.contigs)) == {"22": [(5, 6), (999, 1000)]}
     assert placed.counts == {"peaks": 3, "unknown": 0, "absent": 1, "clipped": 1}
     path = written(tmp_path / "b.bed", "chr22\t60000000\t60000001\n")
-    with pytest.raises(DataError, match=r"beyond the contig's 51,304,566 bp"):
+    with fails(DataError):
         place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
 
 
 def test_a_file_of_unknown_contigs_is_refused(tmp_path):
     path = written(tmp_path / "a.bed", "chrIV\t5\t6\nchrII\t7\t8\n")
-    with pytest.raises(DataError, match=r"chrIV, chrII.*the reference has 22.*sacCer3 would know"):
+    with fails(DataError):
         place_peaks(read_peaks(path), {"22": 1000}, HUMAN)
 
 

@@ -12,6 +12,7 @@ from bigbird_dna.genome.chromatin.tracks import (
     tracks_from_folder,
     write_tracks,
 )
+from tests.golden.messages import fails
 
 TABLE = """# a comment
 track\tgroup\tcell\ttarget\tfile\tpublished_auroc\tlab
@@ -79,7 +80,7 @@ def test_what_is_written_is_read_back(tmp_path):
 )
 def test_a_faulty_table_is_refused_with_the_line(tmp_path, text, message):
     path = written(tmp_path / "tracks.tsv", text)
-    with pytest.raises(DataError, match=message) as error:
+    with fails(DataError) as error:
         read_tracks(path)
     assert str(path) in str(error.value)
 
@@ -120,7 +121,7 @@ def test_deepseas_supplementary_table(tmp_path):
     assert tracks[1].extra == {"published_auprc": "0.05", "published_prevalence": "8.79E-06"}
     assert tracks[1].file == tmp_path / "b.narrowPeak"
     bad = SUPPLEMENT.replace("0,98", "9,8")
-    with pytest.raises(DataError, match=r"line 3: published AUROC '9\.8' is not a number from 0 to 1"):
+    with fails(DataError):
         read_tracks(written(tmp_path / "tracks.tsv", bad))
 
 
@@ -182,13 +183,13 @@ def test_tracks_are_chosen_by_name_group_or_pattern(pattern, chosen):
 
 
 def test_what_chooses_nothing_is_refused_with_the_nearest():
-    with pytest.raises(UsageError, match=r"'K562\|DNAse1' is not a track.*'K562\|DNase'"):
+    with fails(UsageError):
         select_tracks(TRACKS, "DHS,K562|DNAse1")
-    with pytest.raises(UsageError, match=r"'CTFC'.*'\*CTCF\*'"):
+    with fails(UsageError):
         select_tracks(TRACKS, "CTFC")
-    with pytest.raises(UsageError, match="groups are DHS, TF, other"):
+    with fails(UsageError):
         select_tracks(TRACKS, "zzzzzz")
-    with pytest.raises(UsageError, match="empty"):
+    with fails(UsageError):
         select_tracks(TRACKS, " , ")
 
 
@@ -207,26 +208,26 @@ def test_names_follow_an_expression(tmp_path):
         (tmp_path / name).touch()
     tracks = tracks_from_folder(tmp_path, "TF", r"\d+_(?P<target>.+)_[xy]")
     assert [(t.name, t.target) for t in tracks] == [("Abf1", "Abf1"), ("Abf1.2", "Abf1"), ("Reb1", "Reb1")]
-    with pytest.raises(DataError, match=r"11_Abf1_x.bed': its name doesn't fit"):
+    with fails(DataError):
         tracks_from_folder(tmp_path, "TF", r"(?P<target>[a-z]+)")
-    with pytest.raises(ConfigError, match="not a regular expression"):
+    with fails(ConfigError):
         tracks_from_folder(tmp_path, "TF", "(")
-    with pytest.raises(ConfigError, match="no group called"):
+    with fails(ConfigError):
         tracks_from_folder(tmp_path, "TF", ".*")
 
 
 def test_an_empty_or_missing_folder_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"no \.bed, \.narrowPeak"):
+    with fails(DataError):
         tracks_from_folder(tmp_path, "TF")
-    with pytest.raises(DataError, match="no such directory"):
+    with fails(DataError):
         tracks_from_folder(tmp_path / "none", "TF")
 
 
 def test_peaks_are_found_with_or_without_gz(tmp_path):
     track = Track("A", "TF", file=tmp_path / "a.bed")
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         track.peak_file()
     (tmp_path / "a.bed.gz").touch()
     assert track.peak_file() == tmp_path / "a.bed.gz"
-    with pytest.raises(DataError, match="names no file"):
+    with fails(DataError):
         Track("B", "TF").peak_file()

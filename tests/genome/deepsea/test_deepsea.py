@@ -26,6 +26,7 @@ from tests.genome.deepsea.small_bundle import (
     write_bundle,
     write_reference,
 )
+from tests.golden.messages import fails
 
 HUMAN = load_assembly("GRCh37")
 TRACKS = tuple(Track(f"t{number}", "TF") for number in range(small_bundle.TRACKS))
@@ -120,7 +121,7 @@ def test_archives_are_unpacked(world, bundle, build, bed, tmp_path):
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
     assert {path.name for path in times} == {"train.mat", "valid.mat", "test.mat"}
     (tmp_path / "kept" / "valid.mat").write_bytes(b"mine")
-    with pytest.raises(UsageError, match=r"valid\.mat: is there, and not of the archive's size"):
+    with fails(UsageError):
         unpack_bundle(archive, tmp_path / "kept")
     assert (tmp_path / "kept" / "valid.mat").read_bytes() == b"mine"
     (tmp_path / "kept" / "valid.mat").unlink()
@@ -134,16 +135,16 @@ def test_archives_that_are_cut_or_lack_a_file_are_refused(bundle, build, tmp_pat
     archive = tmp_path / "bundle.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(bundle / "deepsea_train" / "train.mat", "train.mat")
-    with pytest.raises(DataError, match=r"no valid.mat, test.mat in the archive"):
+    with fails(DataError):
         build(archive)
     raw = archive.read_bytes()
     archive.write_bytes(raw[: len(raw) // 2])
-    with pytest.raises(DataError, match="not a complete tar archive"):
+    with fails(DataError):
         build(archive)
     archive.write_bytes(b"something else" * 100)
-    with pytest.raises(DataError, match="not a complete tar archive"):
+    with fails(DataError):
         build(archive)
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         build(tmp_path / "none.tar.gz")
     assert not (tmp_path / "data").exists()
 
@@ -224,7 +225,7 @@ def alter_value(content: dict[str, np.ndarray]) -> None:
 def test_a_bundle_of_another_form_is_refused(matrices, build, tmp_path, change, message):
     content = dict(matrices)
     change(content)
-    with pytest.raises(DataError, match=message) as error:
+    with fails(DataError) as error:
         build(write_bundle(tmp_path / "bundle", content))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "data").exists()
@@ -238,13 +239,13 @@ def test_missing_truncated_and_other_files_are_refused(bundle, build, tmp_path, 
         (directory / path.name).write_bytes(path.read_bytes())
     raw = (directory / name).read_bytes()
     (directory / name).write_bytes(raw[: len(raw) * 2 // 3])
-    with pytest.raises(DataError, match=f"{name}: truncated or damaged"):
+    with fails(DataError, name):
         build(directory)
     (directory / name).write_bytes(b"<html>" * 99)
-    with pytest.raises(DataError, match=f"{name}: not a MATLAB file"):
+    with fails(DataError, name):
         build(directory)
     (directory / name).unlink()
-    with pytest.raises(DataError, match=f"no {name} in it"):
+    with fails(DataError, name):
         build(directory)
 
 
@@ -263,7 +264,7 @@ def test_shifted_coordinates_are_named(world, matrices, build, tmp_path):
     content = dict(matrices)
     forward = windows(world, world.rows["valid"], shift=25)
     content["validxdata"] = np.concatenate([forward, forward[:, ::-1, ::-1]])
-    with pytest.raises(DataError, match=r"valid.mat.*row 1 \(2:.*lies \+25 bp from there: shifted"):
+    with fails(DataError):
         build(write_bundle(tmp_path / "bundle", content))
 
 
@@ -272,10 +273,7 @@ def test_another_sequence_is_refused(world, bundle, bed, tmp_path):
     base = other["chr8"][500].upper()
     other["chr8"] = other["chr8"][:500] + ("A" if base != "A" else "C") + other["chr8"][501:]
     write_fasta(tmp_path / "other.fa.gz", ((n, s.upper()) for n, s in other.items()))
-    with (
-        Reference(tmp_path / "other.fa.gz") as reference,
-        pytest.raises(DataError, match=r"test.mat: testxdata: row 1 \(chr8:-400-600.*base 901"),
-    ):
+    with Reference(tmp_path / "other.fa.gz") as reference, fails(DataError):
         build_deepsea(tmp_path / "data", bundle, bed, reference, HUMAN, TRACKS)
 
 
@@ -291,7 +289,7 @@ def test_another_sequence_is_refused(world, bundle, bed, tmp_path):
     ],
 )
 def test_other_bins_are_refused(world, bundle, build, tmp_path, change, message):
-    with pytest.raises(DataError, match=message):
+    with fails(DataError):
         build(bundle, write_bed(tmp_path / "other.bed", change(world.bins)))
 
 
@@ -324,6 +322,6 @@ def test_members_that_claim_more_than_their_archive_holds_are_refused(tmp_path):
         info = tarfile.TarInfo("deepsea_train/train.mat")
         info.size = 10**12
         tar.addfile(info)  # its header alone
-    with pytest.raises(DataError, match=r"train\.mat: 1,000,000,000,000 bytes are more than the archive"):
+    with fails(DataError):
         unpack_bundle(archive, tmp_path)
     assert not (tmp_path / "train.mat").exists()

@@ -15,6 +15,7 @@ from bigbird_dna.errors import DataError
 from bigbird_dna.genome.chromatin import matlab
 from bigbird_dna.genome.chromatin.labels import LabelBuilder
 from bigbird_dna.genome.chromatin.matlab import open_mat
+from tests.golden.messages import fails
 
 ROWS, TRACKS = 37, 11
 
@@ -109,7 +110,7 @@ def test_other_values_than_0_and_1_are_refused(tmp_path, kind):
         write_hdf5(path, content)
     else:
         scipy.io.savemat(path, content, do_compression=kind == "packed")
-    with open_mat(path) as found, pytest.raises(DataError, match="data holds other values"):
+    with open_mat(path) as found, fails(DataError):
         found["data"].pick(np.arange(ROWS))
 
 
@@ -123,7 +124,7 @@ def test_truncated_files_are_refused(tmp_path, kind, share):
         scipy.io.savemat(path, arrays(), do_compression=kind == "packed")
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * share)])
-    with pytest.raises(DataError, match=f"^{path}: "), open_mat(path) as found:
+    with fails(DataError, path), open_mat(path) as found:
         found["xdata"].pick(np.arange(ROWS))
         found["data"].pick(np.arange(ROWS))
 
@@ -132,12 +133,12 @@ def test_truncated_files_are_refused(tmp_path, kind, share):
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "a.mat"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"not a MATLAB file of version 5 or 7\.3"), open_mat(path):
+    with fails(DataError), open_mat(path):
         pass
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no such file"), open_mat(tmp_path / "none.mat"):
+    with fails(DataError), open_mat(tmp_path / "none.mat"):
         pass
 
 
@@ -147,7 +148,7 @@ def test_a_damaged_stream_is_refused(tmp_path):
     raw = bytearray(path.read_bytes())
     raw[300:340] = zlib.compress(b"x" * 40)[:40].ljust(40, b"\xff")
     path.write_bytes(bytes(raw))
-    with pytest.raises(DataError, match="truncated or damaged"), open_mat(path) as found:
+    with fails(DataError), open_mat(path) as found:
         for array in found.values():
             array.pick(np.arange(ROWS))
 
@@ -190,14 +191,14 @@ def test_types_that_the_format_has_not_are_refused(tmp_path, kind, compress):
         packed = zlib.compress(raw[128:])
         raw[128:] = struct.pack("<2I", 15, len(packed)) + packed
     path.write_bytes(raw)
-    with pytest.raises(DataError, match=f"damaged MATLAB file: an array of type {kind}$"):
+    with fails(DataError, kind):
         open_mat(path).__enter__()
 
 
 def test_complex_numbers_are_refused(tmp_path):
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"data": arrays()["data"] * 1j})
-    with pytest.raises(DataError, match="with imaginary parts"), open_mat(path):
+    with fails(DataError), open_mat(path):
         pass
 
 
@@ -220,7 +221,7 @@ def test_sizes_that_the_file_cannot_hold_are_refused(tmp_path, place, value, tex
         packed = zlib.compress(raw[128:])
         raw[128:] = struct.pack("<2I", 15, len(packed)) + packed
     path.write_bytes(raw)
-    with pytest.raises(DataError, match=text), open_mat(path):
+    with fails(DataError), open_mat(path):
         pass
 
 
@@ -228,7 +229,7 @@ def test_a_file_that_scipy_takes_for_version_4_is_refused(tmp_path):
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, arrays())
     path.write_bytes(b"\0" + path.read_bytes()[1:])
-    with pytest.raises(DataError, match=r"not a MATLAB file of version 5 or 7\.3"), open_mat(path):
+    with fails(DataError), open_mat(path):
         pass
 
 
@@ -241,7 +242,7 @@ def test_arrays_of_other_files_and_impossible_ones_are_not_read(tmp_path):
         file.create_dataset("huge", (919, 10**9), "u1", chunks=(919, 64))
     with open_mat(path) as found:
         assert sorted(found) == ["data", "huge", "xdata"]
-        with pytest.raises(DataError, match=r"huge: .* is more than a file of"):
+        with fails(DataError):
             next(found["huge"].parts(10**9))
-        with pytest.raises(DataError, match=r"huge: .* is more than a file of"):
+        with fails(DataError):
             found["huge"].pick(np.arange(3))

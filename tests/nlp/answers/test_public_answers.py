@@ -9,6 +9,7 @@ import pytest
 from bigbird_dna.errors import ConfigError, DataError
 from bigbird_dna.papers.nlp.answers.public import public_record, read_public
 from bigbird_dna.papers.nlp.records import QuestionRecord
+from tests.golden.messages import fails
 
 HOTPOT: dict[str, Any] = {
     "_id": "5a8b",
@@ -132,12 +133,10 @@ def test_triviaqa(tmp_path: Path) -> None:
     assert [one.text for one in found.answers] == ["Nile", "The Nile"]
     outside = {**TRIVIA, "EntityPages": [{"Title": "x", "Filename": "../../secret.txt"}]}
     path.write_text(json.dumps({"Data": [TRIVIA, outside]}))
-    with pytest.raises(
-        DataError, match=r"record 2: its document '\.\./\.\./secret\.txt' is not the name of a file"
-    ):
+    with fails(DataError):
         [*read_public("triviaqa", path)]
     path.write_text(json.dumps({"Data": [{**TRIVIA, "EntityPages": [{"Filename": "None.txt"}]}]}))
-    with pytest.raises(DataError, match=r"record 1: .*None\.txt: no such file"):
+    with fails(DataError):
         [*read_public("triviaqa", path)]
 
 
@@ -177,10 +176,10 @@ def test_what_is_no_such_file_is_refused_by_name(form: str, text: str, told: str
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.json: no such file"):
+    with fails(DataError):
         [*read_public("hotpotqa", tmp_path / "none.json")]
     (tmp_path / "binary").write_bytes(b"\xff\xfe[")
-    with pytest.raises(DataError, match="binary: not readable as JSON"):
+    with fails(DataError):
         [*read_public("hotpotqa", tmp_path / "binary")]
-    with pytest.raises(ConfigError, match="span"):
+    with fails(ConfigError):
         public_record("span", {})

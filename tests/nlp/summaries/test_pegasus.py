@@ -13,6 +13,7 @@ from bigbird_dna.papers.nlp.sections import SearchConfig, SpecialIds
 from bigbird_dna.papers.nlp.summaries.initialization import ImportedPegasus, import_pegasus
 from bigbird_dna.papers.nlp.summaries.network import pegasus_positions
 from bigbird_dna.papers.nlp.summaries.search import search_summaries
+from tests.golden.messages import fails
 
 transformers = pytest.importorskip("transformers")
 
@@ -218,7 +219,7 @@ def test_a_checkpoint_whose_logits_have_weights_of_their_own_is_refused(tmp_path
     tensors = {name: value.clone() for name, value in model.state_dict().items()}
     tensors["lm_head.weight"][3] += 1
     torch.save(tensors, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"'lm_head.weight' differs from 'model.shared.weight'"):
+    with fails(ModelError):
         import_pegasus(tmp_path)
 
 

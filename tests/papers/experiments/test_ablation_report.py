@@ -17,6 +17,7 @@ from bigbird_dna.metrics.resampling import bits_per_base
 from bigbird_dna.papers.experiments.ablation import ablation_report
 from bigbird_dna.papers.experiments.ablation_tracks import AblationTracks
 from tests.cli.command import Run, refused
+from tests.golden.messages import fails
 from tests.papers.experiments.costs import write_cost
 
 TOKENS = 600
@@ -195,7 +196,7 @@ def test_tracks_have_an_auroc_for_each_mechanism(files: dict[str, Path], tmp_pat
     seeds = pd.read_csv(tmp_path / "out/ablation_seeds.tsv", sep="\t", index_col=["mechanism", "seed"])
     assert seeds.loc[("full", 1), "auroc_FAR"] == table.loc["full", "auroc_FAR"]
     assert np.isnan(seeds.loc[("full", 2), "auroc_FAR"])
-    with pytest.raises(DataError, match="has no track 'ELSE'; it has: NEAR, FAR"):
+    with fails(DataError):
         ablation_report(
             files["steps"], tmp_path / "out", reference="bigbird", tracks=tracks._replace(names=["ELSE"])
         )
@@ -235,5 +236,5 @@ def test_wrong_reports(files: dict[str, Path], tmp_path: Path, run: Run) -> None
     refused(run(*words, "--length", files["steps"]), 1, "another file is of inputs of 512 tokens too")
     refused(run(*words, "--time", files["2048"]), 1, "is of inputs of 2,048 tokens")
     refused(run(*words, "--time", tmp_path / "gone.npz"), 1, "gone.npz: no such file")
-    with pytest.raises(UsageError, match="no such mechanism"):
+    with fails(UsageError):
         ablation_report(files["steps"], tmp_path / "out", reference="bigbird", costs={"x": files["full"]})

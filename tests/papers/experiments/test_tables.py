@@ -19,6 +19,7 @@ from bigbird_dna.metrics.resampling import gain, resampled_medians
 from bigbird_dna.papers.comparators.registry import NAMES
 from bigbird_dna.papers.experiments.tables import table_report
 from tests.cli.command import Run, refused
+from tests.golden.messages import fails
 from tests.papers.experiments.studies import toy_labels, write_model, write_predictions
 
 TRACK_COLUMNS = ["track", "group", "known_motif", "positives"]
@@ -191,7 +192,7 @@ def test_tracks_with_few_positives_dont_count(
     assert set(each["track"]) == set("abcd")
     counting = int((positives >= least).sum())
     assert f"of {counting} tracks" in (tmp_path / "table7.svg").read_text() and counting < 4
-    with pytest.raises(DataError, match=r"labels\.npz: no predicted track .* 1,000 positive bins"):
+    with fails(DataError):
         table_report("table7", directories, tmp_path / "none", min_positives=1000, **options)
     assert not (tmp_path / "none").exists()
 
@@ -206,7 +207,7 @@ def test_a_probe_is_a_row_of_the_model_that_it_reads(promoters: list[Path], tmp_
     assert rows[-1] == ["bigbird", "random", "probed"] and rows[1] == ["bigbird", "random", "fine-tuned"]
     assert "bigbird, random, probed" in (tmp_path / "report/table6.svg").read_text()
     (probe / "comparator.json").write_text(json.dumps(told))
-    with pytest.raises(DataError, match="not a description of a probe: 'attention' is missing"):
+    with fails(DataError):
         table_report("table6", [probe], tmp_path / "report")
 
 
@@ -364,5 +365,5 @@ def test_bits_per_base_are_of_one_split_which_is_said(tmp_path: Path) -> None:
     drawn = (out / "table5.svg").read_text()
     assert "bits per base, validation" in drawn and "test" not in drawn
     for own, other in (("test", "valid"), ("valid", "test")):
-        with pytest.raises(DataError, match=rf"{other}.tsv: is of split '{other}', .*{own}.tsv of '{own}'"):
+        with fails(DataError, other, other, own, own):
             table_report("table5", [tmp_path / f"{own}.tsv"], out, bits={"b": tmp_path / f"{other}.tsv"})

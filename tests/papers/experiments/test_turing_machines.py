@@ -19,6 +19,7 @@ from bigbird_dna.papers.experiments.turing_machines import (
     simulate,
     written,
 )
+from tests.golden.messages import fails
 
 
 @st.composite
@@ -97,11 +98,11 @@ def test_without_an_edge_the_machine_goes_wrong(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_wrong_machines_are_refused() -> None:
-    with pytest.raises(ValueError, match="'z' is not one of"):
+    with fails(ValueError):
         Machine(("a",), ("_",), {("a", "_"): Action("z", "_", 0)})
-    with pytest.raises(ValueError, match="move 2"):
+    with fails(ValueError):
         Machine(("a",), ("_",), {("a", "_"): Action("a", "_", 2)})
-    with pytest.raises(ValueError, match="none twice"):
+    with fails(ValueError):
         Machine(("a", "a"), ("_",), {})
-    with pytest.raises(ValueError, match="symbol 'x'"):
+    with fails(ValueError):
         run_on_decoder(increment(), "x", 3)

@@ -17,6 +17,7 @@ from bigbird_dna.papers.experiments.byte_lm_files import (
     read_imagenet64,
     read_wiki40b,
 )
+from tests.golden.messages import fails
 from tests.tasks.density import public_files as form
 
 TEXTS = ["\n_START_ARTICLE_\nÉtude\n_START_PARAGRAPH_\nfirst_NEWLINE_second", "", "x" * 3000]
@@ -72,7 +73,7 @@ def test_a_line_of_c4_that_is_too_long(tmp_path: Path) -> None:
     path = put(tmp_path, line % b"a" + line % (b"a" * (LONGEST_LINE - 11)) + line % (b"a" * LONGEST_LINE))
     found = read_c4(path)
     assert [len(next(found)) for _ in range(2)] == [1, LONGEST_LINE - 11]
-    with pytest.raises(DataError, match=f"{path}: line 3: a line of more than 16,777,216 bytes"):
+    with fails(DataError, path):
         next(found)
 
 
@@ -119,22 +120,22 @@ WRONG = [
 @pytest.mark.parametrize(("read", "content", "message"), WRONG, ids=range(len(WRONG)))
 def test_wrong_files(tmp_path: Path, read, content: bytes, message: str) -> None:
     path = put(tmp_path, content)
-    with pytest.raises(DataError, match=f"{path}: .*{message}"):
+    with fails(DataError, path, message):
         [*read(path, 5)] if read in (read_cifar10, read_imagenet64) else [*read(path)]
 
 
 def test_a_record_that_claims_the_whole_memory(tmp_path: Path) -> None:
     length = (1 << 60).to_bytes(8, "little")
     path = put(tmp_path, length + masked_checksum(length).to_bytes(4, "little"))
-    with pytest.raises(DataError, match="record 1: claims 1,152,921,504,606,846,976 bytes"):
+    with fails(DataError):
         [*read_wiki40b(path)]
 
 
 @pytest.mark.parametrize("read", [lambda path: read_cifar10(path, 1), lambda path: [*read_wiki40b(path)]])
 def test_what_is_not_a_file(tmp_path: Path, read) -> None:
-    with pytest.raises(DataError, match="no such file"):
+    with fails(DataError):
         read(tmp_path / "none")
-    with pytest.raises(DataError, match="is a directory, not a file"):
+    with fails(DataError):
         read(tmp_path)
 
 
@@ -146,7 +147,7 @@ def test_documents_are_one_stream_of_bytes(tmp_path: Path) -> None:
     assert (stream.kinds, stream.inputs, stream.starts) == (257, 4, 13)
     assert stream.input(1).tolist() == once[4:] and stream.at(2).tolist() == once[2:6]
     assert read_stream("c4", [path, path], 4, 5).symbols.tolist() == [97, 98, 99, END, 100, 0xC3, END]
-    with pytest.raises(DataError, match="holds no text"):
+    with fails(DataError):
         read_stream("c4", [put(tmp_path, form.c4([""]))], 4, 5)
 
 

@@ -15,6 +15,7 @@ from bigbird_dna.papers.experiments.long_range_sequences import FIRST, OFFSET, P
 from bigbird_dna.papers.experiments.long_range_training import wilson_interval
 from tests.cli.command import Run, refused
 from tests.conftest import REPOSITORY
+from tests.golden.messages import fails
 from tests.workflow.dry_runs import dry_run, jobs, stage_configs
 
 TINY: dict[str, Any] = {
@@ -112,7 +113,7 @@ def test_what_is_refused(run: Run, config: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_sections(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"long_range.*{message}"):
+    with fails(ConfigError, message):
         parse_config({"long_range": changes})
 
 

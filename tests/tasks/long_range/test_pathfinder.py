@@ -21,6 +21,7 @@ from bigbird_dna.papers.experiments.pathfinder import (
     rendered,
     write_pathfinder,
 )
+from tests.golden.messages import fails
 
 SMALL = PathfinderConfig(
     examples=ExamplesConfig(train=400, valid=10, test=200), size=20, dashes=3, distractors=1
@@ -73,7 +74,7 @@ def test_a_distance_that_tells_would_be_noticed(tmp_path: Path) -> None:
 
 
 def test_paths_that_do_not_fit() -> None:
-    with pytest.raises(DataError, match="two paths of 30 dashes don't fit into 20 pixels"):
+    with fails(DataError):
         draw(random.Random(1), PathfinderConfig(size=20, dashes=30))
 
 
@@ -110,7 +111,7 @@ def test_wrong_files(tmp_path: Path, changes: dict[str, np.ndarray | None], mess
     }
     path = tmp_path / "train.npz"
     np.savez(path, **{name: one for name, one in (arrays | changes).items() if one is not None})
-    with pytest.raises(DataError, match=f"{path}: .*{message}"):
+    with fails(DataError, path, message):
         read_pathfinder(path)
 
 
@@ -140,16 +141,16 @@ def test_the_largest_sets_that_can_be_asked_for_are_not_too_large(tmp_path: Path
     published = PathfinderConfig(size=128).examples.train
     for count in (published, 1_000_000):
         path = claiming(tmp_path / "train.npz", count, 128)
-        with pytest.raises(DataError, match="labels and distances are not as many as images"):
+        with fails(DataError):
             read_pathfinder(path)
     path = claiming(tmp_path / "train.npz", 1_000_001, 128)
     message = "1,000,001 images of 128 × 128 pixels: more than 16,384,000,000 pixels are not read"
-    with pytest.raises(DataError, match=f"{path}: {message}"):
+    with fails(DataError, path, message):
         read_pathfinder(path)
 
 
 def test_a_file_that_is_not_an_archive(tmp_path: Path) -> None:
     path = tmp_path / "train.npz"
     path.write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(DataError, match=f"{path}: not readable as .npz"):
+    with fails(DataError, path):
         read_pathfinder(path)
