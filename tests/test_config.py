@@ -253,7 +253,7 @@ def test_shipped_configurations_fit_the_schema_that_they_name(path: Path) -> Non
     assert (path.parent / first.partition("=")[2]).resolve() == SCHEMA
     values = json.loads(json.dumps(read_values(path)))
     jsonschema.validate(values, json_schema())
-    with fails(jsonschema.ValidationError):
+    with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(values | {"seeed": 1}, json_schema())
 
 
