@@ -455,7 +455,7 @@ def test_names_of_a_run_s_files() -> None:
         "nearest_bins": "r/chromatin/nearest.tsv",
         "nearest_bin_predictions": "r/chromatin/nearest.npy",
         "scored_variants": "r/chromatin/variants.vcf.gz",
-        "byte_lm": "r/density",
+        "density": "r/density",
         "report": "r/report",
         "report_page": "r/report.html",
         "checkpoints": "r/checkpoints",
