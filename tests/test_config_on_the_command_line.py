@@ -51,15 +51,15 @@ def test_a_value_that_another_took_the_place_of_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        ("ablation={seeds: [one]}", r"ablation.seeds.0: Input should be a valid integer \(got 'one'\)"),
-        ("ablation={seeds: [1.5]}", r"ablation.seeds.0: Input should be a valid integer"),
-        ("ablation={steps: 010}", r"ablation.steps: Input should be a valid integer \(got '010'\)"),
-        ("ablation={steps: '{a: 1}'}", r"ablation.steps: Input should be a valid integer"),
+        "ablation={seeds: [one]}",
+        "ablation={seeds: [1.5]}",
+        "ablation={steps: 010}",
+        "ablation={steps: '{a: 1}'}",
     ],
 )
-def test_wrong_values_are_refused_as_in_a_file(words: str, message: str) -> None:
+def test_wrong_values_are_refused_as_in_a_file(words: str) -> None:
     values = given(words)
     with fails(ConfigError):
         parse_config(as_in_a_file(values, values, Config))

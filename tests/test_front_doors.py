@@ -42,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("front-doors")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=96, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=96, block_size=8
     )
     ensemble = CHROMATIN.model_copy(update={"members": 2})
     for name, settings in (("promoter", PROMOTER), ("chromatin", CHROMATIN), ("ensemble", ensemble)):

@@ -69,7 +69,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     home = tmp_path_factory.mktemp("same-bytes")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 48)
     sizes = {"vocabulary": tokenizer.vocabulary, "layers": 2, "hidden": 48, "heads": 3}
-    config = EncoderConfig(**sizes, positions=160, block_size=8)
+    config = EncoderConfig(**sizes, max_length=160, block_size=8)
     for name, settings in (("promoter", PROMOTER), ("chromatin", CHROMATIN)):
         save(home / name, random_model(tokenizer, config, settings, scale=2.0), {}, {}, {})
     write(home / "genome.fa", RECORDS)

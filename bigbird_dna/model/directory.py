@@ -19,6 +19,7 @@ from bigbird_dna.calibration.stored import FILE as CALIBRATION
 from bigbird_dna.calibration.stored import Calibration, write_calibration
 from bigbird_dna.config import EncoderConfig
 from bigbird_dna.config.mechanisms import OF_PATTERNS
+from bigbird_dna.config.network import read_stored_encoder, stored_encoder
 from bigbird_dna.disk.atomic import write_json
 from bigbird_dna.disk.directories import atomic_directory
 from bigbird_dna.disk.json_files import read_object
@@ -153,7 +154,7 @@ def write_model(
         {
             "format": FORMAT,
             "task": model.task,
-            "encoder": model.config.model_dump(),
+            "encoder": stored_encoder(model.config),
             "random_blocks_sha256": _random_blocks(model.config),
             "settings": model.settings.as_json(),
             "tokenizer": model.tokenizer.description(),
@@ -283,7 +284,7 @@ def _read_description(path: Path) -> tuple[EncoderConfig, Settings, dict[str, An
     if not isinstance(task, str) or task not in SETTINGS:
         raise ModelError(f"{path}: unknown task {shortened(repr(task))}")
     try:
-        config = EncoderConfig.model_validate(values["encoder"])
+        config = read_stored_encoder(values["encoder"])
         settings = SETTINGS[task].model_validate(values["settings"])
         description = dict(values.get("tokenizer", {}))
     except (KeyError, TypeError, ValueError, ValidationError) as error:

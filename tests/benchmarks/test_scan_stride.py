@@ -190,7 +190,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("stride")
     tokenizer = small_tokenizer()
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=64, block_size=8
     )
     settings = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=1)
     save(directory / "model", random_model(tokenizer, config, settings, scale=3.0), {}, {}, {})

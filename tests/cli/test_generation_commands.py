@@ -16,7 +16,7 @@ from tests.toys import random_dna, random_model, small_tokenizer
 def saved(path: Path, settings: Settings, causal: bool) -> Path:
     tokenizer = small_tokenizer()
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, causal=causal
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=64, causal=causal
     )
     save(path, random_model(tokenizer, config, settings, scale=3.0), {}, {}, {})
     return path

@@ -38,7 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], directory / "tokenizer", 32)
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=64, block_size=8
     )
     promoter = PromoterSettings(upstream=40, downstream=20, pooling="mean", jitter=4, views=1)
     for settings in (promoter, PretrainingSettings()):

@@ -42,8 +42,8 @@ def _encoder(position: str) -> EncoderConfig:
         layers=1,
         hidden=16,
         heads=2,
-        positions=512,
-        position="rotary" if position == "rotary" else "learned",
+        max_length=512,
+        position_encoding="rotary" if position == "rotary" else "learned",
         block_size=16,
     )
 

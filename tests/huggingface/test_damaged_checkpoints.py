@@ -31,7 +31,9 @@ from tests.golden.messages import fails
 from tests.toys import random_model
 
 Change = Callable[[dict[str, Any]], object]
-SIZES = EncoderConfig(vocabulary=96, layers=2, hidden=8, heads=2, positions=64, block_size=4, random_blocks=1)
+SIZES = EncoderConfig(
+    vocabulary=96, layers=2, hidden=8, heads=2, max_length=64, block_size=4, random_blocks=1
+)
 PROMOTER = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
 
 
@@ -105,7 +107,7 @@ def test_a_configuration_is_compared_with_the_tensors_before_anything_is_built(
     built = build_network
 
     def build(config: EncoderConfig, *rest: Any) -> Any:
-        assert config.hidden == 8 and config.positions == 64 and config.layers == 2
+        assert config.hidden == 8 and config.max_length == 64 and config.layers == 2
         return built(config, *rest)
 
     monkeypatch.setattr(shapes, "build_network", build)

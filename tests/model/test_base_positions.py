@@ -19,7 +19,7 @@ UPSTREAM, DOWNSTREAM, WIDTH = 70, 30, 16
 WINDOW = UPSTREAM + DOWNSTREAM
 TOKENIZER = small_tokenizer()
 CONFIG = EncoderConfig(
-    vocabulary=TOKENIZER.vocabulary, layers=2, hidden=WIDTH, heads=2, positions=128, block_size=8
+    vocabulary=TOKENIZER.vocabulary, layers=2, hidden=WIDTH, heads=2, max_length=128, block_size=8
 )
 SETTINGS = PromoterSettings(
     upstream=UPSTREAM, downstream=DOWNSTREAM, pooling="mean", jitter=6, views=3, base_positions=True

@@ -7,7 +7,9 @@ from bigbird_dna.config import EncoderConfig
 from bigbird_dna.model.chromatin_network import BinLayers, ChromatinNetwork, _pool_bins
 from bigbird_dna.model.settings import BinPooling
 
-ENCODER = EncoderConfig(vocabulary=20, layers=1, hidden=16, heads=2, positions=400, dropout=0.0, block_size=4)
+ENCODER = EncoderConfig(
+    vocabulary=20, layers=1, hidden=16, heads=2, max_length=400, dropout=0.0, block_size=4
+)
 LENGTH, BINS = 240, 12
 
 
@@ -79,7 +81,7 @@ def test_bin_layers_know_distances() -> None:
 
 
 def test_bin_layers_take_nothing_of_the_encoder_s_sparse_attention() -> None:
-    etc = ENCODER.model_copy(update={"extra_globals": 4, "relative_radius": 3})
+    etc = ENCODER.model_copy(update={"num_global_tokens": 4, "relative_max_distance": 3})
     names = set(BinLayers(etc, 2).state_dict())
     assert names == set(BinLayers(ENCODER, 2).state_dict())
     assert not any("relative" in name for name in names)

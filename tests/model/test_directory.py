@@ -66,7 +66,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
 @pytest.fixture
 def saved(tmp_path: Path, tokenizer: DnaTokenizer) -> Path:
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=8, heads=2, positions=64, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=8, heads=2, max_length=64, block_size=8
     )
     torch.manual_seed(4)
     network = build_network(config, SETTINGS)
@@ -209,7 +209,7 @@ def test_a_description_changed_by_hand_is_refused_until_its_checksum_is_taken_aw
     values = json.loads((saved / "provenance.json").read_text())
     del values["files"]["config.json"]
     (saved / "provenance.json").write_text(json.dumps(values))
-    assert load(saved).config.route == "dense" == read_encoder_config(saved).route
+    assert load(saved).config.attention_backend == "dense" == read_encoder_config(saved).attention_backend
     assert "has no checksum of config.json: not looked at" in capsys.readouterr().err
 
 
@@ -276,11 +276,11 @@ def test_random_blocks_that_are_drawn_otherwise_are_refused(saved: Path) -> None
         load(saved)
 
 
-SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_radius")
+SIZES = ("hidden", "intermediate", "positions", "vocabulary", "layers", "segments", "relative_max_distance")
 BLOCKS = ("global_blocks", "window_blocks", "random_blocks")
 
 
-@pytest.mark.parametrize("name", [*SIZES, "extra_globals", *BLOCKS])
+@pytest.mark.parametrize("name", [*SIZES, "num_global_tokens", *BLOCKS])
 def test_a_description_of_any_size_costs_nothing(saved: Path, name: str) -> None:
     start, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     drawn = "0" * 64 if name in BLOCKS else ""

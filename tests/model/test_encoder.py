@@ -17,7 +17,7 @@ from tests.golden.messages import fails
 from tests.toys import uneven_loss
 
 SMALL = EncoderConfig(
-    vocabulary=40, layers=2, hidden=16, heads=2, positions=96, block_size=4, random_blocks=1, dropout=0.0
+    vocabulary=40, layers=2, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, dropout=0.0
 )
 
 

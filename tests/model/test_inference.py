@@ -23,7 +23,7 @@ from tests.toys import random_dna, random_model, small_tokenizer
 
 CPU = torch.device("cpu")
 SMALL = EncoderConfig(
-    vocabulary=40, layers=2, hidden=32, heads=2, positions=160, block_size=8, position="rotary"
+    vocabulary=40, layers=2, hidden=32, heads=2, max_length=160, block_size=8, position_encoding="rotary"
 )
 
 

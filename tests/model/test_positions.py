@@ -63,7 +63,7 @@ def test_tiling_changes_nothing_for_what_was_short_enough() -> None:
         extend_positions(encoder, 250, "tile")
         assert torch.equal(encoder(IDS), before)
         assert encoder(IDS.repeat(1, 3)[:, :250]).isfinite().all()
-    assert encoder.config.positions == 250
+    assert encoder.config.max_length == 250
     with fails(ValueError):
         encoder(torch.zeros(1, 251, dtype=torch.long))
 
@@ -84,7 +84,7 @@ def test_rotary_interpolation_squeezes_positions_into_the_old_range() -> None:
     encoder = _encoder(position="rotary", rotary_scale=1.5)
     old = _turns(encoder)
     extend_positions(encoder, 4 * 96, "interpolate")
-    assert encoder.config.positions == 384 and encoder.config.rotary_scale == 6.0
+    assert encoder.config.max_length == 384 and encoder.config.rotary_scale == 6.0
     torch.testing.assert_close(_turns(encoder)[::4], old)
 
 
@@ -100,7 +100,7 @@ def test_ntk_stretches_the_longest_wave_and_keeps_the_shortest() -> None:
 def _turns(encoder: Encoder) -> torch.Tensor:
     config = encoder.config
     width = config.hidden // config.heads
-    return rotation(config.positions, width, config.rotary_base, config.rotary_scale).sin
+    return rotation(config.max_length, width, config.rotary_base, config.rotary_scale).sin
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
     with fails(ModelError):
         extend_positions(encoder, positions, method)
     assert encoder.config == config and encoder.state_dict().keys() == weights.keys()
-    extend_positions(encoder, config.positions, "tile")
+    extend_positions(encoder, config.max_length, "tile")
     assert encoder.config == config
 
 
@@ -135,7 +135,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = EncoderConfig(
             vocabulary=tokenizer.vocabulary,
             **{"layers": 1, "hidden": 8, "heads": 2, "positions": 64, "block_size": 8},
-            position=position,
+            position_encoding=position,
         )
         model = random_model(tokenizer, config, PretrainingSettings(), seed=4)
         save(directory / position, model, {"contigs": ["I", "II"]}, {"bits_per_base": 1.9}, {})
@@ -145,7 +145,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_loading_extends_on_request(saved: Path) -> None:
     plain = load(saved / "learned")
     longer = bigbird_dna.load(saved / "learned", positions=100, extend="interpolate")
-    assert (plain.config.positions, longer.config.positions) == (64, 100)
+    assert (plain.config.max_length, longer.config.max_length) == (64, 100)
     weights = longer.network.state_dict()
     for name, value in plain.network.state_dict().items():
         if name == "encoder.embeddings.position.weight":
@@ -209,4 +209,4 @@ def test_mistakes_are_named_and_nothing_is_written(
     with fails(error):
         _extend(saved / model, saved / out, *words)
     assert sorted(saved.rglob("*")) == before
-    assert load(saved / "learned").config.positions == 64
+    assert load(saved / "learned").config.max_length == 64

@@ -9,7 +9,7 @@ from bigbird_dna.model.encoder import Encoder
 from bigbird_dna.model.inference import cpu_threads
 from bigbird_dna.model.packed_layers import prepared
 
-SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, positions=700, block_size=16)
+SHAPE = EncoderConfig(vocabulary=40, layers=2, hidden=48, heads=3, max_length=700, block_size=16)
 
 needs_kernel = pytest.mark.skipif(
     native.pointwise(torch.zeros(1)) is None, reason="the kernel can't be had here"
@@ -76,8 +76,8 @@ def test_what_compiled_layers_leave_to_the_others(monkeypatch: pytest.MonkeyPatc
             assert not packed.take(x[:1], None)
     for changes in (
         {"activation": "relu"},
-        {"extra_globals": 2},
-        {"relative_radius": 3},
+        {"num_global_tokens": 2},
+        {"relative_max_distance": 3},
         {"hidden": 24, "heads": 3},
         {"hidden": 48, "heads": 16},
     ):

@@ -59,10 +59,10 @@ def test_roberta_becomes_a_bigbird_with_the_logits_of_theirs(
         expected = theirs(input_ids=ids).logits
     start = make_text_start(
         TextStartConfig(model=str(directory), compatibility="huggingface"),
-        EncoderConfig(positions=1024),
+        EncoderConfig(max_length=1024),
         no_texts,
     )
-    assert start.config.compatibility == "huggingface" and start.config.positions == 1024
+    assert start.config.compatibility == "huggingface" and start.config.max_length == 1024
     assert (logits(start, ids) - expected).abs().max() < TOLERANCE
     assert expected.std() > 0.5  # the comparison says something
 
@@ -76,7 +76,7 @@ def test_with_full_attention_it_is_roberta_itself_where_that_has_positions(
     with torch.inference_mode():
         expected = theirs(input_ids=ids).logits
     start = make_text_start(
-        TextStartConfig(model=str(directory)), EncoderConfig(positions=512, attention="full"), no_texts
+        TextStartConfig(model=str(directory)), EncoderConfig(max_length=512, attention="full"), no_texts
     )
     assert (logits(start, ids) - expected).abs().max() < TOLERANCE
     table = start.weights["encoder.embeddings.position.weight"]
@@ -87,7 +87,7 @@ def test_robertas_pieces_are_its_tokenizers(roberta: Callable[..., Path]) -> Non
     from tokenizers import Tokenizer
 
     directory = roberta()
-    start = make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(positions=512), no_texts)
+    start = make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(max_length=512), no_texts)
     theirs = Tokenizer.from_file(str(directory / "tokenizer.json")).encode(TEXT, add_special_tokens=False)
     assert start.tokenizer.encode(TEXT).tolist() == theirs.ids
     assert [start.tokenizer.pieces[index] for index in start.tokenizer.specials] == [
@@ -130,10 +130,10 @@ def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_token
     own_model(tmp_path, text_tokenizer, EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary))
     start = make_text_start(
         TextStartConfig(model=str(tmp_path / "model")),
-        EncoderConfig(positions=128, window_blocks=1),
+        EncoderConfig(max_length=128, window_blocks=1),
         no_texts,
     )
-    assert (start.config.positions, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
+    assert (start.config.max_length, start.config.window_blocks, start.config.hidden) == (128, 1, 16)
     assert start.sha256 == load(tmp_path / "model").sha256
     with fails(ConfigError):
         make_text_start(
@@ -144,10 +144,14 @@ def test_a_model_of_ours_is_taken_with_more_positions(tmp_path: Path, text_token
 def test_rotary_positions_are_interpolated_where_learnt_ones_are_tiled(
     tmp_path: Path, text_tokenizer: JsonTokenizer
 ) -> None:
-    encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary, position="rotary")
+    encoder = EncoderConfig(**SMALL, vocabulary=text_tokenizer.vocabulary, position_encoding="rotary")
     directory = own_model(tmp_path, text_tokenizer, encoder)
-    start = make_text_start(TextStartConfig(model=directory), EncoderConfig(positions=128), no_texts)
-    assert (start.config.positions, start.config.rotary_scale, start.config.position) == (128, 2.0, "rotary")
+    start = make_text_start(TextStartConfig(model=directory), EncoderConfig(max_length=128), no_texts)
+    assert (start.config.max_length, start.config.rotary_scale, start.config.position_encoding) == (
+        128,
+        2.0,
+        "rotary",
+    )
     found = logits(start, torch.arange(128)[None] % text_tokenizer.vocabulary)
     assert found.shape[1] == 128 and found.isfinite().all()
     # As the command does it.
@@ -170,7 +174,7 @@ def test_keys_that_a_model_of_ours_leaves_no_room_for_are_refused(
 def test_keys_without_an_effect_on_other_starts_are_refused(roberta: Callable[..., Path]) -> None:
     theirs = TextStartConfig(model=str(roberta()), vocabulary=500)
     with fails(ConfigError):
-        make_text_start(theirs, EncoderConfig(positions=512), no_texts)
+        make_text_start(theirs, EncoderConfig(max_length=512), no_texts)
     both = TextStartConfig(tokenizer="x.json", vocabulary=500)
     with fails(ConfigError):
         make_text_start(both, EncoderConfig(), no_texts)
@@ -182,7 +186,7 @@ def test_a_copy_of_a_task_gives_no_keys_that_the_task_does_not_give() -> None:
     """The workflow hands tasks on as files of their own: keys that are given hold beyond a model's."""
     values = {
         **{"kind": "classification", "length": 64, "data": {"generated": {}}},
-        **{"start": {"model": "some/model"}, "encoder": {"positions": 64, "attention": "full"}},
+        **{"start": {"model": "some/model"}, "encoder": {"max_length": 64, "attention": "full"}},
     }
     task = parse_config({"tasks": {"a": values}}).task("a")
     copy = parse_config({"tasks": {"a": task.model_dump(mode="json")}}).task("a")
@@ -223,7 +227,7 @@ def test_faulty_checkpoints_are_told(
     values = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**values, **change}))
     with fails(ModelError) as caught:
-        make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(positions=512), no_texts)
+        make_text_start(TextStartConfig(model=str(directory)), EncoderConfig(max_length=512), no_texts)
     assert "\n" not in str(caught.value)
 
 

@@ -91,7 +91,7 @@ def test_mistakes_are_one_sentence(run: Run, write: Write, tmp_path: Path) -> No
     wrong = "tasks.far.length=200"
     refused(
         run("nlp", "finetune", config, "--task", "far", "--set", wrong),
-        *(2, "length 200 is above encoder.positions 128"),
+        *(2, "length 200 is above encoder.max_length 128"),
     )
     mistyped = ["--task", "far", "--set", "tasks.far.positive=mother harbor"]
     classes = "father harbour, father mountain, mother harbour, mother mountain"
@@ -196,7 +196,7 @@ def test_the_paper_counts_in_epochs_and_shares() -> None:
     found = training.for_records(22_500)
     assert (found.steps, found.optimizer.warmup_steps) == (14_063, 1_406)
     assert TextTrainingConfig(steps=7).for_records(10).steps == 7
-    assert isinstance(found, TrainingConfig) and EncoderConfig().positions == 4096
+    assert isinstance(found, TrainingConfig) and EncoderConfig().max_length == 4096
 
 
 @pytest.mark.slow

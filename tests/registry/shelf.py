@@ -53,7 +53,7 @@ PROVENANCE: dict[str, Any] = {
 def make_toy(path: Path, task: str = "promoter", scale: float = 3.0) -> Path:
     """A model directory with log, figures and provenance."""
     config = EncoderConfig(
-        vocabulary=40, layers=2, hidden=16, heads=2, positions=64, block_size=8, random_blocks=1
+        vocabulary=40, layers=2, hidden=16, heads=2, max_length=64, block_size=8, random_blocks=1
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.with_name(f"{path.name}.jsonl")

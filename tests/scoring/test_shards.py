@@ -55,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("pieces")
     tokenizer = DnaTokenizer.train([random_dna(5000, 1)], home / "tokenizer.model", 32)
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=96, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=96, block_size=8
     )
     for seed, (name, settings) in enumerate(
         {"promoter": PROMOTER, "chromatin": CHROMATIN, "other": PROMOTER}.items()

@@ -85,7 +85,7 @@ def test_the_variants_of_chromosome_22(shared_data: Path, tmp_path: Path) -> Non
     prepare_reference(hg19 / "chr22_1-22000000.fa.gz", tmp_path / "chr22.fa.gz")
     tokenizer = small_tokenizer()
     config = EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=512, block_size=16
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=512, block_size=16
     )
     tracks = tuple(NamedTrack(track=name, group="TF") for name in ("CTCF", "MAX"))
     settings = ChromatinSettings(window=1000, bin=200, pooling="bin", bin_layers=1, members=1, tracks=tracks)

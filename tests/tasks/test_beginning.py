@@ -26,7 +26,7 @@ def store(documents: list[list[int]]) -> TokenStore:
 def network(vocabulary: int, position: str = "rotary", hidden: int = 128) -> PretrainingNetwork:
     torch.manual_seed(0)
     config = EncoderConfig(
-        vocabulary=vocabulary, layers=2, hidden=hidden, heads=4, positions=64, position=position
+        vocabulary=vocabulary, layers=2, hidden=hidden, heads=4, max_length=64, position_encoding=position
     )
     return PretrainingNetwork(config, next_sentence=False)
 

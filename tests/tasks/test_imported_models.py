@@ -88,7 +88,7 @@ def test_an_imported_tokenizer_gives_every_base_its_offset(promoter: Path) -> No
     assert settings.offsets is not None
     windows = _windows(8)
     left, right = 7, 3
-    rows = promoter_rows(model.tokenizer, windows, [(left, right)] * 8, settings, model.config.positions)
+    rows = promoter_rows(model.tokenizer, windows, [(left, right)] * 8, settings, model.config.max_length)
     assert rows.bases is not None
     expected = settings.offsets.rows([window[left : len(window) - right] for window in windows], [left] * 8)
     np.testing.assert_array_equal(rows.bases.rows, expected)

@@ -156,7 +156,7 @@ def test_a_share_of_a_batch_is_the_same_for_any_number_of_shares() -> None:
 def _config(jitter: int) -> tuple[PromoterTrainingConfig, PromoterSettings]:
     """Steps of eight windows of 80 bp."""
     settings = PromoterSettings(upstream=40, downstream=40, pooling="cls", jitter=jitter, views=1)
-    return PromoterTrainingConfig(batch_size=8, jitter=jitter), settings
+    return PromoterTrainingConfig(batch_size=8, crop_jitter_bp=jitter), settings
 
 
 class StubTokenizer:
@@ -271,21 +271,21 @@ def test_a_pretrained_encoder_is_extended_where_that_is_asked_for(tiny_config: P
     for positions, method in ((160, "null"), (100, "tile")):
         with fails(ConfigError, positions):
             invoke(
-                *(*command, "--set", f"encoder.positions={positions}"),
+                *(*command, "--set", f"encoder.max_length={positions}"),
                 *("--set", f"promoters.model.extend_positions={method}"),
                 *("--set", "pretraining.sequence_tokens=96"),
             )
-    invoke(*command, "--set", "encoder.positions=160", "--set", "promoters.model.extend_positions=tile")
+    invoke(*command, "--set", "encoder.max_length=160", "--set", "promoters.model.extend_positions=tile")
     model = load(tmp_path / "model")
     table = model.network.state_dict()["encoder.embeddings.position.weight"]
     before = load(tmp_path / "pretrained").network.state_dict()["encoder.embeddings.position.weight"]
-    assert model.config.positions == len(table) == 160
+    assert model.config.max_length == len(table) == 160
     # One step of fine-tuning moves what it used; a window has fewer tokens than the copy's first row.
     torch.testing.assert_close(table[128:], before[:32], atol=2e-3, rtol=0)
 
 
 def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path: Path) -> None:
-    settings = ("--checkpoint-dir", tmp_path / "checkpoints", "--set", "encoder.position=rotary")
+    settings = ("--checkpoint-dir", tmp_path / "checkpoints", "--set", "encoder.position_encoding=rotary")
     invoke(
         *("pretrain", tiny_config, "--set", "pretraining.steps=1", *settings),
         *("-o", tmp_path / "pretrained"),
@@ -293,7 +293,7 @@ def test_a_rotary_encoder_is_extended_with_its_scale(tiny_config: Path, tmp_path
     invoke(
         *("finetune-promoter", tiny_config, "--negative-set", "genomic", *settings),
         *("--pretrained", tmp_path / "pretrained", "-o", tmp_path / "model"),
-        *("--set", "promoters.training.steps=1", "--set", "encoder.positions=256"),
+        *("--set", "promoters.training.steps=1", "--set", "encoder.max_length=256"),
         *("--set", "promoters.model.extend_positions=interpolate"),
     )
     assert load(tmp_path / "model").config.rotary_scale == 2.0

@@ -16,7 +16,7 @@ from tests.toys import random_dna, random_model, small_tokenizer
 
 TOKENIZER = small_tokenizer()
 CONFIG = EncoderConfig(
-    vocabulary=TOKENIZER.vocabulary, layers=1, hidden=16, heads=2, positions=128, block_size=8
+    vocabulary=TOKENIZER.vocabulary, layers=1, hidden=16, heads=2, max_length=128, block_size=8
 )
 BOTH = PromoterSettings(
     upstream=40, downstream=20, pooling="mean", jitter=0, views=1, base_positions=True, ensemble=True

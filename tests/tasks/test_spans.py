@@ -40,7 +40,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> DnaTokenizer:
 
 def config_for(tokenizer: Tokenizer) -> EncoderConfig:
     return EncoderConfig(
-        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, positions=128, block_size=8
+        vocabulary=tokenizer.vocabulary, layers=1, hidden=16, heads=2, max_length=128, block_size=8
     )
 
 

@@ -57,7 +57,7 @@ class Sums:
 
 
 def test_a_step_in_micro_batches_has_less_padding_and_the_same_rows() -> None:
-    config = TrainingConfig(steps=5, batch_size=32, accumulate=8)
+    config = TrainingConfig(steps=5, batch_size=32, grad_accumulation=8)
     for step, batches in loop._prefetched(Sums(), config, HERE, 0):  # type: ignore[arg-type]
         whole = Sums().batch(step, 0, 32)
         assert sum(batch["ids"].sum() for batch in batches) == whole["ids"].sum()

@@ -102,7 +102,7 @@ def test_shares_of_a_batch_are_all_of_it_and_as_even_as_they_can_be(size: int, a
         def part(self, batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str, torch.Tensor]:
             return {"lengths": batch["lengths"][rows]}
 
-    config = loop.TrainingConfig(steps=1, batch_size=25, accumulate=accumulate)
+    config = loop.TrainingConfig(steps=1, batch_size=25, grad_accumulation=accumulate)
     for rank in range(size):
         here = Several(rank, size, torch.device("cpu"))
         ((_, batches),) = loop._prefetched(Numbered(), config, here, 0)  # type: ignore[arg-type]
@@ -149,13 +149,13 @@ def test_checkpoints_are_named_by_what_decides_the_weights(tokenizer: DnaTokeniz
     place = begun(tokenizer, tmp_path, 1, encoder).directory
     otherwise = encoder.model_copy(update={"route": "dense", "gradient_checkpointing": True})
     computing: dict[str, Any] = {"accumulate": 4, "precision": "bfloat16", "evaluate_every": 3}
-    assert begun(tokenizer, tmp_path, 1, encoder, compile_layers=True).directory == place
-    assert begun(tokenizer, tmp_path, 1, encoder, attention_fallback=True).directory == place
+    assert begun(tokenizer, tmp_path, 1, encoder, torch_compile=True).directory == place
+    assert begun(tokenizer, tmp_path, 1, encoder, allow_slow_attention=True).directory == place
     store = begun(tokenizer, tmp_path, 3, otherwise, **computing)
     assert store.directory == place
     assert store.computed == {
         **{"processes": 3, "accumulate": 4, "precision": "bfloat16", "route": "dense"},
-        "compile_layers": "false",
+        "torch_compile": "false",
         **{"gradient_checkpointing": "true", "device": "cpu", "threads": torch.get_num_threads()},
     }
     for key, value in (("seed", 2), ("batch_size", 16), ("mask_fraction", 0.2)):

@@ -29,7 +29,7 @@ from tests.golden.messages import fails
 AWAY = World(0, 1, torch.device("meta"))
 LENGTHS = (96, 61, 90, 33, 70)
 CONFIG = EncoderConfig(
-    vocabulary=40, layers=1, hidden=16, heads=2, positions=96, block_size=4, random_blocks=1, convolution=3
+    vocabulary=40, layers=1, hidden=16, heads=2, max_length=96, block_size=4, random_blocks=1, convolution=3
 )
 
 
@@ -102,7 +102,7 @@ def chromatin() -> tuple[nn.Module, Any, Batch]:
         (aligned_promoters, {}),
         (chromatin, {}),
         (chromatin, {"position": "rotary", "gradient_checkpointing": True}),
-        (promoters, {"extra_globals": 4, "relative_radius": 3, "heads": 1}),
+        (promoters, {"num_global_tokens": 4, "relative_max_distance": 3, "heads": 1}),
         (pretraining, {"attention": "full"}),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),

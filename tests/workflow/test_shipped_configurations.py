@@ -32,7 +32,7 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path) -> None:
     if path.stem in ("chr22", "minimal"):  # their genome is no public source but a file
         for name in (config.genome.reference, config.promoters.source):
             (tmp_path / (name or "none")).touch()
-        config = config.model_copy(update={"local_data": str(tmp_path)})
+        config = config.model_copy(update={"data_dir": str(tmp_path)})
     complete(config).check_targets()
     check_sources(config)
     assert config.results == f"results/{path.stem}"
@@ -58,11 +58,13 @@ def laid_over(name: str) -> tuple[Config, Config]:
 def test_studies_of_yeast_are_laid_over_its_configuration(overlay: str) -> None:
     """They can go on from the other's files: what these depend on stays the same."""
     one, both = laid_over(overlay)
-    assert both.study is not None and one.study is not None
+    assert both.pretraining_study is not None and one.pretraining_study is not None
     for section in ("tokens", "pretraining", "promoters"):
         assert stage_values(both, section) == stage_values(one, section)
-    assert both.study.steps == one.study.steps and {*both.study.seeds} <= {*one.study.seeds}
-    assert {*one.study.shares} <= {*both.study.shares}
+    assert both.pretraining_study.steps == one.pretraining_study.steps and {
+        *both.pretraining_study.seeds
+    } <= {*one.study.seeds}
+    assert {*one.pretraining_study.train_fractions} <= {*both.pretraining_study.train_fractions}
     both.check_targets()
 
 
@@ -73,8 +75,8 @@ def test_tables_of_yeast_are_laid_over_its_configuration() -> None:
         assert stage_values(both, section) == stage_values(one, section)
     _, study = laid_over("yeast_study")
     tracks, studied = both.chromatin.data, study.chromatin.data
-    assert (tracks.minimum_positives, tracks.minimum_held_out) == (50, 3)
-    rarer = {"minimum_positives": 100, "minimum_held_out": 10}
+    assert (tracks.min_positives_train, tracks.min_positives_heldout) == (50, 3)
+    rarer = {"min_positives_train": 100, "min_positives_heldout": 10}
     assert tracks.model_copy(update=rarer) == studied
     both.check_targets()
 
@@ -93,7 +95,7 @@ def test_configurations_of_other_settings_write_other_files() -> None:
 
 def test_the_study_of_chr22_has_its_data_and_results_of_its_own(tmp_path: Path) -> None:
     one, both = laid_over("chr22_study")
-    assert both.study is not None and one.study is None and not one.has_pretraining
+    assert both.pretraining_study is not None and one.pretraining_study is None and not one.has_pretraining
     assert (one.results, both.results) == ("results/chr22", "results/chr22_study")
     assert stage_values(both, "chromatin-data") == stage_values(one, "chromatin-data")
     assert one.chromatin.training == both.chromatin.training and one.encoder == both.encoder
@@ -123,7 +125,7 @@ def test_the_paper_s_values() -> None:
     config = load_config(REPOSITORY / "workflow/config/grch37.yaml")
     encoder, pretraining, promoters = config.encoder, config.pretraining, config.promoters
     assert (encoder.layers, encoder.hidden, encoder.heads) == (12, 768, 12)
-    assert (encoder.positions, encoder.block_size) == (4096, 64)
+    assert (encoder.max_length, encoder.block_size) == (4096, 64)
     assert (encoder.global_blocks, encoder.window_blocks, encoder.random_blocks) == (2, 3, 3)
     assert (pretraining.steps, pretraining.batch_size) == (1_000_000, 256)
     assert (pretraining.optimizer.warmup_steps, pretraining.optimizer.learning_rate) == (10_000, 1e-4)
@@ -134,7 +136,7 @@ def test_the_paper_s_values() -> None:
     chromatin = config.chromatin
     data, model, training = chromatin.data, chromatin.model, chromatin.training
     assert (data.tracks, data.window, data.compare_window) == ("deepsea", 8000, None)
-    assert (model.pooling, model.initial, training.neighbours) == ("cls", "pretrained", 1)
+    assert (model.pooling, model.initial, training.bins_per_window) == ("cls", "pretrained", 1)
     assert (chromatin.models, training.positive_weight, chromatin.evaluation.test_bins) == (2, 8, 0)
     assert (training.steps, training.batch_size) == (500_000, 256)
 
@@ -150,7 +152,7 @@ def test_dry_runs(tmp_path: Path, name: str) -> None:
     text = dry_run(
         tmp_path,
         *("--configfile", REPOSITORY / f"workflow/config/{name}.yaml"),
-        *("--config", f"local_data={tmp_path}"),
+        *("--config", f"data_dir={tmp_path}"),
     )
     study = {"study_promoter": 10, "study_report": 1, "probe_promoters": 1}
     similarity = {"nearest_promoters": 4, "promoter_similarity_report": 1}

@@ -115,7 +115,7 @@ def _model_directory() -> Files:
     """A small promoter model of ours."""
     settings = PromoterSettings(upstream=30, downstream=10, pooling="cls", jitter=4, views=2)
     config = EncoderConfig(
-        vocabulary=40, layers=1, hidden=8, heads=2, positions=64, block_size=4, random_blocks=1
+        vocabulary=40, layers=1, hidden=8, heads=2, max_length=64, block_size=4, random_blocks=1
     )
     with tempfile.TemporaryDirectory() as directory:
         model = random_model(small_tokenizer(), config, settings)

@@ -76,7 +76,7 @@ def test_windows_of_one_label_are_read_as_a_whole(model: Path) -> None:
 
 
 def test_parts_are_means_over_their_tokens() -> None:
-    config = EncoderConfig(vocabulary=20, layers=2, hidden=16, heads=2, positions=64, block_size=8)
+    config = EncoderConfig(vocabulary=20, layers=2, hidden=16, heads=2, max_length=64, block_size=8)
     torch.manual_seed(0)
     encoder = Encoder(config).eval()
     rng = np.random.default_rng(0)

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("extra", [0, 2])
 def test_vectors_of_every_layer_are_those_of_an_encoder_that_ends_there(extra: int) -> None:
     config = EncoderConfig(
-        vocabulary=20, layers=3, hidden=16, heads=2, positions=64, block_size=8, extra_globals=extra
+        vocabulary=20, layers=3, hidden=16, heads=2, max_length=64, block_size=8, num_global_tokens=extra
     )
     torch.manual_seed(0)
     encoder = Encoder(config).eval()
@@ -73,7 +73,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An encoder whose embeddings single out a base: random ones can't do without that either."""
     path = tmp_path_factory.mktemp("probe") / "model"
     config = EncoderConfig(
-        vocabulary=small_tokenizer().vocabulary, layers=2, hidden=16, heads=2, positions=128, block_size=8
+        vocabulary=small_tokenizer().vocabulary, layers=2, hidden=16, heads=2, max_length=128, block_size=8
     )
     save(path, random_model(small_tokenizer(), config, PretrainingSettings(), seed=3), {}, {}, {})
     return path
@@ -103,7 +103,7 @@ def test_what_cannot_be_probed(tiny_config: Path, tmp_path: Path, run: Run) -> N
     tracks = (NamedTrack(track="x", group="TF"),)
     settings = ChromatinSettings(window=400, bin=200, pooling="bin", bin_layers=0, members=2, tracks=tracks)
     config = EncoderConfig(
-        vocabulary=small_tokenizer().vocabulary, layers=1, hidden=16, heads=2, positions=64, block_size=8
+        vocabulary=small_tokenizer().vocabulary, layers=1, hidden=16, heads=2, max_length=64, block_size=8
     )
     save(tmp_path / "two", random_model(small_tokenizer(), config, settings), {}, {}, {})
     words = ("evaluate probe", tiny_config, "-o", tmp_path / "report", "--negative-set")
@@ -112,5 +112,5 @@ def test_what_cannot_be_probed(tiny_config: Path, tmp_path: Path, run: Run) -> N
         1,
         "an ensemble of 2 models has no one encoder",
     )
-    refused(run(*words, "given", "--pretrained", tmp_path / "gone"), 1, "no such model directory")
+    refused(run(*words, "user", "--pretrained", tmp_path / "gone"), 1, "no such model directory")
     assert not (tmp_path / "report").exists()
