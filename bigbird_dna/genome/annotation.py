@@ -68,15 +68,10 @@ class _Feature(NamedTuple):
 def read_annotation(path: Path) -> Iterator[tuple[int, Locus, str]]:
     """Line, start site, and the rule that found it, of every transcript in a GFF3 or GTF file.
 
-    A transcript is a feature of one of the Sequence Ontology's types, mRNA and transcript first; what is
-    made from another transcript, as a miRNA, doesn't count. If there is neither mRNA nor transcript, as in
-    annotations of bacteria, genes stand for them; without those either, other RNAs. The name is the
-    feature's ID, Name, transcript_id or gene.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, a line is malformed, or there is no such feature.
+    A transcript is a feature of one of the Sequence Ontology's types that isn't made from another one, as a
+    miRNA is; where there is neither mRNA nor transcript, as in annotations of bacteria, genes stand for them,
+    and without those other RNAs. `DataError` names the line that is malformed, or the types of a file without
+    any.
     """
     types: Counter[str] = Counter()
     kept: list[_Feature] = []
@@ -106,12 +101,8 @@ def read_coding(path: Path) -> dict[str, tuple[Positions, Positions]]:
     """Starts and ends of the coding features of a GFF3 or GTF file, by contig as the file names it.
 
     Coding are the features of type `CDS` and, since GTF leaves it out of the CDS, `stop_codon`, on either
-    strand. Intervals `[start, end)` are 0-based, in file order; they may overlap.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, a line is malformed, or no feature is a `CDS`.
+    strand. Intervals `[start, end)` are 0-based, in file order; they may overlap. A file without `CDS` is a
+    `DataError`.
     """
     types: Counter[str] = Counter()
     found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))

@@ -1,15 +1,11 @@
-"""Assemblies: their contigs and the contigs' other names.
+"""Assemblies: the names that a contig goes by in different sources, and its length.
 
-The names a contig goes by in different sources, and its length.
+Names are looked up in tables, never guessed from their form: GRCh37's `chrM` (UCSC) and `MT` (Ensembl) are
+different sequences, and yeast's `chrX` is chromosome 10.
 
-Names are looked up in tables, never guessed from their form: GRCh37's `chrM` (UCSC) and `MT`
-(Ensembl) are different sequences, and yeast's `chrX` is chromosome 10.
-
-Files that say which names are the same contig's, and assemblies whose names come from them.
-
-Such a file has all names of one contig on a line, separated by tabs, in any order; empty columns and lines
-that begin with `#` are passed over. UCSC's `chromAlias.txt` of today is one. NCBI's assembly reports
-(`*_assembly_report.txt`) are read too, and tell lengths.
+Files of names have all names of one contig on a line, separated by tabs, in any order; empty columns and
+lines that begin with `#` are passed over. UCSC's `chromAlias.txt` of today is one. NCBI's assembly reports
+(`*_assembly_report.txt`) are read too, and give lengths.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -65,12 +61,8 @@ class Assembly:
         return name in self._by_name
 
     def match(self, name: str, contigs: Collection[str]) -> str | None:
-        """Return the one of `contigs` that is the same contig as `name`; `None` if none is.
-
-        Raises
-        ------
-        DataError
-            Two of `contigs` are that contig under different names.
+        """Return the one of `contigs` that is the same contig as `name`; `None` if none is, `DataError` if
+        two are.
         """
         if name in contigs:
             return name
@@ -85,19 +77,13 @@ class Assembly:
     def check_lengths(
         self, contigs: Mapping[str, int], where: str = "reference", placed: Collection[str] = ()
     ) -> None:
-        """Check that the lengths of a reference's contigs are this assembly's.
+        """`DataError` if the lengths of a reference's contigs, which is called `where`, aren't this
+        assembly's.
 
-        A contig that is too short is taken for a piece from its start and gets a warning, unless it is one
-        of `placed`, which were put at their own place; so a reference may hold a part of the assembly, and
-        contigs unknown to the table beside known ones.
-
-        Errors and warnings call the reference `where`.
-
-        Raises
-        ------
-        DataError
-            A contig is too long, or has the length it has in another known assembly; no contig is
-            known.
+        A contig that is too short is taken for a part from its start and gets a warning, unless it is one of
+        `placed`, which were put at their own position; so a reference may hold a part of the assembly, and
+        contigs unknown to the table beside known ones. One that is too long, or has the length of another
+        known assembly, is an error.
         """
         known = {name: self._by_name[name] for name in contigs if name in self._by_name}
         if self.contigs and not known:
@@ -123,12 +109,8 @@ class Assembly:
 def load_assembly(name: str) -> Assembly:
     """Read the table of a known assembly, or return "demo" or "custom", which have no table.
 
-    UCSC's hg19 and hg38 and Ensembl's R64-1-1 are known as GRCh37, GRCh38 and sacCer3.
-
-    Raises
-    ------
-    ConfigError
-        The name is none of these, nor one of `ASSEMBLIES`.
+    UCSC's hg19 and hg38 and Ensembl's R64-1-1 are known as GRCh37, GRCh38 and sacCer3. An unknown name is a
+    `ConfigError`.
     """
     name = ASSEMBLY_SYNONYMS.get(name, name)
     if name in (DEMO, CUSTOM):
@@ -182,17 +164,7 @@ class _Line(NamedTuple):
 def open_assembly(assembly: str, aliases: Path | None = None, title: str | None = None) -> Assembly:
     """A known assembly, "demo" or "custom", with the names of an alias file.
 
-    Parameters
-    ----------
-    title
-        What messages and results call it; None: as `assembly`.
-
-    Raises
-    ------
-    ConfigError
-        The assembly is unknown.
-    DataError
-        The file can't be read; a name stands for two contigs. The text has the line.
+    Messages and results call it `title`.
     """
     known = load_assembly(assembly)
     contigs = known.contigs if aliases is None else tuple(_joined(Path(aliases), known))

@@ -1,6 +1,7 @@
-"""Pieces of contigs, put at their own place: records named `chr20:1000001-2000000`, as samtools names them.
+"""Fragments of contigs, put at their own position: records named `chr20:1000001-2000000`, as samtools names
+them.
 
-N stands before a piece and between two of a contig, so that all coordinates are the contig's own.
+N stands before a fragment and between two of a contig, so that all coordinates are the contig's own.
 """
 
 import re
@@ -51,23 +52,13 @@ class ContigFragments:
     def place(
         self, chunks: Iterable[Chunk], size: int, lengths: Callable[[], Mapping[str, int]]
     ) -> Iterator[Chunk]:
-        """The chunks of records with every piece at its place in its contig.
+        """The chunks of records with every fragment at its position in its contig, whose chunks have `size`
+        bp.
 
-        A record is a piece if the assembly doesn't know its name, and if it is as long as its name says;
-        others stay as they are. The pieces of a contig have to follow each other in the file, in the
-        contig's order. Memory is that of a few chunks.
-
-        Parameters
-        ----------
-        size
-            bp of the chunks of contigs that are made of pieces; the last may be shorter.
-        lengths
-            Gives the length of each record, in file order. Only called if a name may be a piece's.
-
-        Raises
-        ------
-        DataError
-            Pieces of a contig overlap or are out of order, or a record of the same contig stands beside them.
+        A record is a fragment if the assembly doesn't know its name, and if it is as long as its name says;
+        others stay as they are. The fragments of a contig have to follow each other in the file, in the
+        contig's order, else `DataError`. `lengths` gives the length of each record in file order, and is only
+        called if a name may be a fragment's.
         """
         plan: dict[str, ContigFragment] | None = None
         filling: _Filling | None = None

@@ -1,8 +1,8 @@
 """Validated FASTA reading in one pass, whatever the size of file and records.
 
-Every reader here goes through `_pieces`, which works on large blocks of bytes, so that memory
-doesn't grow with a record, and refuses what other readers let pass: empty files and records, names
-that occur twice, text without a header, lines of uneven length, letters that are no DNA.
+Every reader here works on large blocks of bytes, so that memory doesn't grow with a record, and refuses what
+other readers let pass: empty files and records, names that occur twice, text without a header, lines of
+uneven length, letters that are no DNA. `DataError` names the file, the record and line, and the value.
 """
 
 import re
@@ -48,13 +48,7 @@ class Chunk(NamedTuple):
 
 
 def scan_fasta(path: Path) -> dict[str, int]:
-    """Check a FASTA file from end to end and return the length of each contig, in file order.
-
-    Raises
-    ------
-    DataError
-        The file can't be used; the text names the file, the record and line, and the value.
-    """
+    """Check a FASTA file from end to end and return the length of each contig, in file order."""
     lengths: dict[str, int] = {}
     for name, raw in _pieces(Path(path)):
         lengths[name] = lengths.get(name, 0) + len(raw)
@@ -131,14 +125,8 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
 
 @contextmanager
 def spool_stdin() -> Iterator[Path]:
-    """Copy standard input to a temporary file, which can be read more than once.
-
-    Errors raised in the block call the file "standard input".
-
-    Raises
-    ------
-    UsageError
-        Standard input is a terminal.
+    """Copy standard input to a temporary file, which can be read more than once; errors call it "standard
+    input".
     """
     compression.refuse_terminal()
     with scratch_directory() as directory:
@@ -169,12 +157,8 @@ class Readable(Protocol):
 
 
 def parse_fasta(path: Path, stream: Readable) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, letters as they stand in the file) for consecutive pieces of every record.
-
-    Raises
-    ------
-    DataError
-        As `scan_fasta`, of a file that is called `path`.
+    """Yield (name, letters as they stand in the file) for consecutive parts of every record; errors call the
+    file `path`.
     """
     parser = _Parser(path)
     for block in _blocks(stream):

@@ -1,15 +1,12 @@
-"""The index of a FASTA, verified to belong to its file.
+"""The index of a FASTA, verified to belong to its file, and remembered for as long as nothing touches the
+file.
 
-Where the bases of a FASTA file are: the records of its `.fai` and `.gzi`, from the file itself.
+An index that lies beside a file says nothing about which file it was made from. Here the whole file is read
+and checked, and its index is what was found.
 
-An index that lies beside a file says nothing about which file it was made from. Here the whole file
-is read and checked, and its index is what was found.
-
-Indices that were found by reading a whole file, remembered for as long as nothing touches the file.
-
-What is remembered holds for a file of the same number, size and times. Among these is the time of the
-last change of anything about it, which no program can set: copying, unpacking, renaming and rewriting
-give the file another one, whatever modification time they put on.
+What is remembered holds for a file of the same number, size and times. Among these is the time of the last
+change of anything about it, which no program can set: copying, unpacking, renaming and rewriting give the
+file another one, whatever modification time they put on.
 """
 
 import base64
@@ -62,19 +59,9 @@ class FastaIndex(NamedTuple):
 
 
 def index_fasta(path: Path, stream: IO[bytes], bgzip: bool) -> FastaIndex:
-    """Check a FASTA file, plain or bgzip, from end to end, and say where its bases are.
+    """Check a FASTA file, plain or bgzip, from its first byte to its end, and say where its bases are.
 
-    Parameters
-    ----------
-    path
-        What errors call the file.
-    stream
-        The file's bytes, from the first.
-
-    Raises
-    ------
-    DataError
-        As `scan_fasta`; or a record's lines end now with LF, now with CRLF.
+    Errors are those of `scan_fasta`, and one of lines that end now with LF, now with CRLF.
     """
     digest = hashlib.sha256()
     layout = _Layout(path)

@@ -1,11 +1,7 @@
-"""Cells and names of text files.
+"""Names, numbers and lines of text files, as every reader here takes them.
 
-Names and numbers in text files, as every reader here takes them.
-
-What is read is written to tables again, whose lines and columns a name must not break, and whose
-comments begin with `#`.
-
-Columns of tables of places; a `ValueError` says what is wrong with one.
+What is read is written to tables again, whose lines and columns a name must not break, and whose comments
+begin with `#`.
 """
 
 import re
@@ -46,13 +42,8 @@ def quoted(text: str, longest: int = 60) -> str:
 
 
 def check_name(name: str, what: str, where: str) -> str:
-    """A name of a contig, track, locus …, which is returned.
-
-    Raises
-    ------
-    DataError
-        It begins with `#`, has a control character (a tab or the end of a line among them), or more than
-        1,000 characters; the text calls it `what`, and its place `where`.
+    """Return a name of a contig, track, locus …; `DataError` if a table can't hold it, which calls it `what`,
+    at `where`.
     """
     if name.startswith("#"):
         raise DataError(f"{where}: {what} {quoted(name)} begins with '#', as comments do")
@@ -102,12 +93,8 @@ def strand(text: str) -> Strand:
 
 
 def append_locus(loci: list[Locus], locus: Locus, where: str) -> None:
-    """Add the next locus of a file, whose place there is `where`.
-
-    Raises
-    ------
-    DataError
-        There are more than two million, or a name that would break a table.
+    """Add the next locus of a file, whose line is `where`; `DataError` if there are too many, or its name
+    breaks a table.
     """
     if len(loci) == _MOST:
         raise DataError(f"{where}: more than {_MOST:,} promoters")

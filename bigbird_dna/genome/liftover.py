@@ -25,24 +25,11 @@ class Lifted(NamedTuple):
 
 
 def lift(loci: Iterable[Locus], chain: Path, rename: Callable[[str, list[str]], str | None]) -> Lifted:
-    """Carry loci over; on a stretch that is inverted between the assemblies the strand is flipped.
+    """Carry loci over along a chain file; where it is inverted between the assemblies, the strand is flipped.
 
-    Parameters
-    ----------
-    loci
-        Sites of the assembly that the chain starts from.
-    chain
-        A chain file, plain or gzip.
-    rename
-        Maps a locus's contig and the names of the chain's contigs to the one of the latter that is
-        the same contig; `None` (no counterpart) leaves the locus unmapped. `Assembly.match` is such
-        a function.
-
-    Raises
-    ------
-    DataError
-        The chain file can't be used: a line is malformed, or blocks lead beyond the ends that their chain
-        states, or those beyond their contig; or no locus is on one of its contigs.
+    `rename` maps a locus's contig and the names of the chain's contigs to the one of the latter that is the
+    same contig, as `Assembly.match` does; without one the locus is unmapped. Blocks that lead beyond the ends
+    that their chain states, or those beyond their contig, are a `DataError`.
     """
     chains, lengths = _read_chain(Path(chain))
     names = list(chains)

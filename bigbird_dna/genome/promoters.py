@@ -1,8 +1,4 @@
-"""Transcription start sites of EPDnew, BED and GFF3.
-
-Transcription start sites on a reference, and the table that later steps read.
-
-Files of transcription start sites: EPDnew's formats, BED, and annotations.
+"""Transcription start sites of EPDnew's formats, BED and annotations, on a reference, and the table of them.
 
 EPDnew publishes the same promoters in three formats with three conventions. SGA and FPS give the start site
 itself, counted from 1. Its BED, of eight columns, gives 60 bp around it, of which the thick part begins (on
@@ -49,17 +45,8 @@ class _StartSite(NamedTuple):
 def read_promoters(path: Path) -> list[Locus]:
     """Read start sites, in file order, contigs named as in the file; the log says by which rule.
 
-    Parameters
-    ----------
-    path
-        An `.sga` or `.fps` file of EPDnew; `.bed`, of 8 to 11 columns by EPDnew's rule, else the intervals'
-        5' ends; `.gff3`, `.gff` or `.gtf`, see `read_annotation`. Each possibly with `.gz`.
-
-    Raises
-    ------
-    DataError
-        The format is unknown, the file can't be read, holds no promoter or more than two million, or a
-        line is malformed.
+    The suffix decides how: `.sga` or `.fps` of EPDnew; `.bed`, of 8 to 11 columns by EPDnew's rule, else the
+    intervals' 5' ends; `.gff3`, `.gff` or `.gtf`, see `read_annotation`. Each possibly with `.gz`.
     """
     path = Path(path)
     suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
@@ -155,34 +142,13 @@ def prepare_promoters(
     assembly: Assembly,
     chain: tuple[Path, Assembly] | None = None,
 ) -> dict[str, Any]:
-    """Put the promoters of a file on a reference, and write them (see `write_loci`).
+    """Put the promoters of a file on a reference, and write them (see `write_loci`) with a `.json` of their
+    counts.
 
-    A line of the log for each reason says how many were dropped, and from which contigs.
-
-    Parameters
-    ----------
-    promoters
-        As `read_promoters` takes it.
-    reference
-        An indexed FASTA file.
-    output
-        The table to write; the counts that are returned go into a `.json` file beside it.
-    assembly
-        The reference's.
-    chain
-        A liftOver chain onto that assembly, and the assembly it starts from.
-
-    Returns
-    -------
-    dict
-        How many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates,
-        and promoters: how many were written. By contig, as the file names it: dropped_contigs, how many are
-        on contigs that the reference hasn't got; beyond_contigs, how many lie beyond a contig's end.
-
-    Raises
-    ------
-    DataError
-        A file can't be used, or no promoter lies on the reference.
+    `chain` is a liftOver chain onto the assembly, and the assembly it starts from. The counts are returned:
+    how many were read, lifted and unmapped (`None` without a chain), off_reference, duplicates, and
+    promoters, how many were written; by contig, as the file names it, dropped_contigs, of contigs that the
+    reference hasn't got, and beyond_contigs. A line of the log for each reason says how many were dropped.
     """
     with Reference(reference) as opened:
         contigs = opened.contigs
@@ -217,13 +183,7 @@ def write_loci(path: Path, loci: Iterable[Locus]) -> None:
 
 
 def read_loci(path: Path) -> list[Locus]:
-    """Read what `write_loci` wrote.
-
-    Raises
-    ------
-    DataError
-        The file can't be read, has another header, or a line is malformed.
-    """
+    """Read what `write_loci` wrote."""
     lines = read_lines(Path(path))
     _, header = next(lines, (0, ""))
     if tuple(header.split("\t")) != _COLUMNS:
@@ -242,21 +202,8 @@ def read_loci(path: Path) -> list[Locus]:
 def place(
     loci: Iterable[Locus], contigs: Mapping[str, int], assembly: Assembly, where: str
 ) -> PlacedPromoters:
-    """Put loci on a reference: its names for the contigs, its order, each site and strand once.
-
-    Parameters
-    ----------
-    loci
-        Sites with contigs in any naming scheme that `assembly` knows.
-    contigs
-        Name → length in bp of the reference's contigs.
-    where
-        What an error calls the loci.
-
-    Raises
-    ------
-    DataError
-        None of the loci is on the reference; the text has the names of both sides.
+    """Put loci on a reference: its names for the contigs, its order, each site and strand once; `where` is
+    their file.
     """
     loci = list(loci)
     names = {name: assembly.match(name, contigs) for name in dict.fromkeys(x.contig for x in loci)}

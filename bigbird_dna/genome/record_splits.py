@@ -1,11 +1,9 @@
-"""Train, validation and test splits of records, with similar ones kept together.
+"""Train, validation and test splits of records: as a table says, or with similar sequences kept together.
 
-Groups of similar sequences, so that none of the test is much like one of the training.
-
-Two sequences are similar if at least a share `threshold` of the distinct k-mers of each, on either strand,
-is also in the other: `shared ≥ threshold · max(n_1, n_2)`. What is linked by similar pairs, directly or
-through others, is one group. k is 16 (8 where a sequence has less than 64 bp). A threshold of 0.2 means about
-90 % identity, or windows that overlap by a fifth. Above 32 million k-mers in all a part of them is looked at,
+Two sequences are similar if at least a share `threshold` of the distinct k-mers of each, on either strand, is
+also in the other: `shared ≥ threshold · max(n_1, n_2)`. What is linked by similar pairs, directly or through
+others, is one group. k is 16 (8 where a sequence has less than 64 bp). A threshold of 0.2 means about 90 %
+identity, or windows that overlap by a fifth. Above 32 million k-mers in all a part of them is looked at,
 chosen by their hash and so the same in every sequence: memory doesn't grow further.
 
 Not all pairs are compared. Let the k-mers of a sequence be sorted from the rarest to the most frequent, and
@@ -14,8 +12,6 @@ its own, a similar pair still shares m, the larger one of both: of the k-mers th
 loses is the end of one list. So what is common to many, such as an adapter, isn't looked at, and pairs that
 share less than m aren't compared. Families are linked along chains first; k-mers that only one group has
 can't link anything any more.
-
-Which sequences train, validate and test a model: as a table says, or by groups of similar ones.
 """
 
 from collections import Counter
@@ -243,12 +239,6 @@ def read_splits(path: Path) -> dict[str, Split]:
     """Read a table of record and split: tab-separated, with or without the header `name split`.
 
     Lines that begin with `#` are comments; columns after the second are not read.
-
-    Raises
-    ------
-    DataError
-        The file can't be read or has no record; or a line has one column, another split than train, valid
-        and test, or a record that was there before.
     """
     splits: dict[str, Split] = {}
     is_first = True
@@ -283,11 +273,7 @@ def write_splits(path: Path, names: Sequence[str], splits: Sequence[Split], grou
 def look_up(names: Sequence[str], table: Mapping[str, Split], where: Path) -> list[Split]:
     """The split of each record in a table of `read_splits`, which is called `where`.
 
-    Raises
-    ------
-    DataError
-        Records are missing in the table, or the table names records that there aren't; the text says how
-        many and names the first.
+    Records that only one of both has are a `DataError`.
     """
     missing = [name for name in names if name not in table]
     if missing:
@@ -330,12 +316,8 @@ def divide(groups: npt.NDArray[np.int64], positive: npt.NDArray[np.bool_], seed:
 
 
 def check_splits(splits: Sequence[Split], positive: npt.NDArray[np.bool_], where: str) -> None:
-    """Refuse splits of which one has no positive or, where there are negatives, no negative.
-
-    Raises
-    ------
-    DataError
-        The text says what is missing, after `where`.
+    """`DataError` if a split has no positive or, where there are negatives, no negative; its text begins with
+    `where`.
     """
     counts = Counter(zip(splits, positive.tolist(), strict=True))
     for label, noun in ((True, "positive"), (False, "negative")):

@@ -1,9 +1,4 @@
-"""A reference genome: bases by contig and interval.
-
-Random access to a reference genome, and the making of its indexed file.
-
-A FASTA file opened for random access by an index that is known to be its own.
-"""
+"""A reference genome: bases by contig and interval, and the making of its indexed file."""
 
 import os
 import struct
@@ -88,27 +83,16 @@ class Prepared(NamedTuple):
 
 
 class Reference:
-    """The sequence of any interval of a FASTA file, plain or bgzip.
+    """The sequence of any interval of a FASTA file, plain or bgzip; plain gzip has no random access.
 
-    Where the bases are is found by reading and checking the whole file, once: it is remembered in the
-    user's cache for as long as nothing about the file changes (see `fasta_index`). An index beside the file
-    (`.fai`, for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made
-    for other programs, if that directory can be written to.
+    Where the bases are is found by reading and checking the whole file, once: it is remembered in the user's
+    cache for as long as nothing about the file changes (see `fasta_index`). An index beside the file (`.fai`,
+    for bgzip also `.gzi`) isn't trusted; one that is missing, or isn't the file's, is made for other
+    programs, if that directory can be written to.
 
-    All bases are of one content: if the file changes while it is open, the next `prepare fetch` checks it
-    anew. Objects can be pickled, passed to other processes by fork or spawn, and used by several
-    threads.
-
-    Parameters
-    ----------
-    aliases
-        A file of contigs' other names, for files that use them (see `aliases`); `prepare fetch` takes the
-        FASTA's.
-
-    Raises
-    ------
-    DataError
-        The file can't be used; plain gzip, which has no random access, among others.
+    All bases are of one content: if the file changes while it is open, the next `fetch` checks it anew.
+    Objects can be pickled, passed to other processes by fork or spawn, and used by several threads. `aliases`
+    is a file of contigs' other names, for those who have names to look up: `fetch` takes the FASTA's.
     """
 
     def __init__(self, path: Path, aliases: Path | None = None) -> None:
@@ -121,15 +105,8 @@ class Reference:
         """Name → length in bp, in file order."""
 
     def fetch(self, interval: Interval) -> str:
-        """Return the bases of an interval, in A C G T N, as long as the interval.
-
-        On "-" it is the reverse complement. Positions outside the contig are N.
-
-        Raises
-        ------
-        DataError
-            The reference has no such contig; the file has another content than when it was opened, or
-            can't be read.
+        """The bases of an interval, in A C G T N; on "-" the reverse complement. Positions outside the contig
+        are N.
         """
         length = self.contigs.get(interval.contig)
         if length is None:
@@ -288,22 +265,11 @@ def _write_index(path: Path, index: FastaIndex) -> None:
 def prepare_reference(source: Path, output: Path, assembly: Assembly | None = None) -> Prepared:
     """Check a FASTA, GenBank or EMBL file and write it as bgzip FASTA with its indices.
 
-    The file may be plain, gzip or bgzip. Contigs of FASTA are called as their headers say, those of
-    the other formats by accession and version (see `stream_flat_file`). Records that are pieces of a contig
-    by their name, as `chr20:1000001-2000000`, are put at their place in it (see `ContigFragments`). Lines
-    have 60 letters. The
-    sequence is written in A C G T N, upper-case. `output`, `output`.fai and `output`.gzi appear
-    whole or not at all.
-
-    Parameters
-    ----------
-    assembly
-        Whose lengths the contigs must have (see `Assembly.check_lengths`); None: they are free.
-
-    Raises
-    ------
-    DataError
-        The source can't be used, or is of another assembly; nothing is written.
+    Every record becomes a contig, named by its header's first word, or as `stream_flat_file` says; those that
+    are fragments of a contig by their name are put at their position in it (see `ContigFragments`). The
+    sequence is written in A C G T N, upper-case, in lines of 60. `output`, `output`.fai and `output`.gzi
+    appear whole or not at all. Contigs must have the lengths of the assembly (see `Assembly.check_lengths`);
+    None: they are free.
     """
     source = Path(source)
     flat = flat_format(source)

@@ -79,24 +79,8 @@ def find_places(
 ) -> Places | None:
     """What lies on some contigs and in the regions of a BED file; None if neither is given: everywhere.
 
-    Names that `known` has no contig for are warned of in the log.
-
-    Parameters
-    ----------
-    contigs
-        Under any name that `contig_finder` knows; none: all.
-    regions
-        BED, plain or compressed; None: whole contigs.
-    known
-        Name → length in bp of the contigs of `where`, which messages name.
-    names
-        Of the reference's alias file; None: it has none.
-
-    Raises
-    ------
-    DataError
-        None of the contigs, or none of those of the regions, is known; the BED file can't be read or is
-        empty.
+    `contigs` have any name that `contig_finder` knows, of `names` or the contigs `known` (bp by name) of
+    `where`. Unknown ones are warned of in the log; `DataError` if none is known.
     """
     if not contigs and regions is None:
         return None
@@ -144,17 +128,9 @@ def _placed(
 def warn_of_absent(
     path: Path | str, what: str, where: Path | str, unknown: Mapping[str, int], beyond: Mapping[str, int] = {}
 ) -> None:
-    """Say in the log how much of a file is passed over since it isn't on a reference.
+    """Say in the log how much (`what`) of a file is passed over since it isn't on the reference `where`.
 
-    Parameters
-    ----------
-    path, what
-        The file, and what it has.
-    where
-        The reference.
-    unknown, beyond
-        How many are on a contig that the reference hasn't got, and how many reach beyond the end of theirs,
-        by contig.
+    By contig: how many are on one that is `unknown` there, and how many reach `beyond` the end of theirs.
     """
     if unknown:
         log(

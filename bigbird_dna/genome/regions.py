@@ -1,4 +1,4 @@
-"""Named regions: stretches of a reference as samtools writes them, counted from 1 with both ends.
+"""Named regions: segments of a reference as samtools writes them, counted from 1 with both ends.
 
 `22` is a whole contig, `22:18,000,001-19,000,000` a part of it (commas are allowed), and `22:18000001-` or
 `22:18000001` goes to the contig's end.
@@ -28,13 +28,7 @@ class NamedRegion(NamedTuple):
 def parse_named_region(
     text: str, contigs: Mapping[str, int], assembly: Assembly, where: str = "region"
 ) -> Interval:
-    """A named region on a reference.
-
-    Raises
-    ------
-    ConfigError
-        Unknown contig, or ends that aren't 1 ≤ first ≤ last ≤ length.
-    """
+    """A named region on a reference; `ConfigError` for an unknown contig, or ends beyond it."""
     found = find_named_region(text, contigs, assembly, where)
     if found is None:
         raise ConfigError(

@@ -1,13 +1,9 @@
-"""K-mers, minimizers, and pairs of sequences that share them.
+"""K-mers, minimizers, and pairs of sequences that share them: candidates for alignment.
 
-k-mers of many sequences at once, a k-mer and its reverse complement as one, and minimizers among them.
-
-Pairs of windows that share many seeds: candidates for alignment, found without comparing all pairs.
-
-Seeds are the distinct minimizers of a window. A pair is worth the bases that its shared seeds cover on
-neighbouring diagonals, those that one alignment can join, on one strand. Of the seeds that more than 256
-queries have, only the 32 rarest of each query are looked at: families of any size are found, and what repeats
-in all windows doesn't multiply the work.
+A k-mer and its reverse complement are one. Seeds are the distinct minimizers of a window. A pair is worth the
+bases that its shared seeds cover on neighboring diagonals, those that one alignment can join, on one strand.
+Of the seeds that more than 256 queries have, only the 32 rarest of each query are looked at: families of any
+size are found, and what repeats in all windows doesn't multiply the work.
 
 The queries are held in memory. The other windows pass by, and what is found doesn't depend on how many of
 them come at a time.

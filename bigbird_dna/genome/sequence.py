@@ -1,14 +1,8 @@
 """Letters, intervals and windows of a sequence.
 
-Which letters a DNA sequence may have, and what becomes of them.
-
-Lower case (soft masking) is read as upper case. IUPAC codes for several bases become N, and callers
-report how many there were. Everything else, such as the U of RNA, the letters of proteins, gaps and
-digits, is an error: a sequence with them is not what its user takes it for.
-
-Places on a genome: stretches (`Interval`) and single bases (`Locus`).
-
-Where a model's input lies: windows around a locus and tiles along a contig.
+Lower case (soft masking) is read as upper case. IUPAC codes for several bases become N, and callers report
+how many there were. Everything else, such as the U of RNA, the letters of proteins, gaps and digits, is an
+error: a sequence with them is not what its user takes it for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,17 +64,7 @@ def count_ambiguous_bytes(raw: bytes) -> int:
 def clean(text: str, where: str) -> str:
     """Return `text` in the letters A C G T N, of the same length.
 
-    Parameters
-    ----------
-    text
-        A sequence as a user wrote it, without line ends.
-    where
-        What an error calls the sequence: a file, record or interval.
-
-    Raises
-    ------
-    DataError
-        A letter is neither a base nor an IUPAC code; the text gives it and its position from 1 on.
+    `DataError`, which calls the sequence `where`, has a letter that is none and its position from 1 on.
     """
     # One byte a character, so that positions hold; characters beyond ASCII become '?', an error
     # too.

@@ -1,17 +1,9 @@
 """The nearest window of another set, by local alignment.
 
-Scores of the best local alignments of many pairs of sequences at once.
-
-The score of an alignment is +1 for two equal bases, -1 for two others, -2 for a base without a partner and 0
-for a pair with an N; that of a pair of sequences is the highest that parts of both have (Smith and Waterman
-1981). It is computed exactly, on whole matrices, one antidiagonal of all pairs after the other.
-
-How like the windows of one set are to those of another, and which is the nearest one.
-
-The similarity of a window to another is the score of their best local alignment (`alignment`), of the window
-or of its reverse complement, as a share of the window's known bases: 1 where the other holds a copy, and
-0.5 where half of it lies there, or where three quarters of all its bases are the same. Windows that have
-nothing to do with each other score a few hundredths, short ones more: some 0.05 of 400 bp.
+The similarity of a window to another is the score of their best local alignment, of the window or of its
+reverse complement, as a share of the window's known bases: 1 where the other holds a copy, and 0.5 where half
+of it lies there, or where three quarters of all its bases are the same. Windows that have nothing to do with
+each other score a few hundredths, short ones more: some 0.05 of 400 bp.
 
 Only pairs that share many seeds are aligned (`seeds`), four for each window. The figure of a pair is exact
 all the same, and depends on these two alone. What may be missed is a window that shares hardly a seed.

@@ -49,17 +49,7 @@ class Splits:
     ) -> Self:
         """Divide a reference as the configuration says; what it doesn't name is for training.
 
-        Parameters
-        ----------
-        contigs
-            Name → length in bp of the reference's contigs.
-        valid_regions, test_regions
-            Those of chromatin.data, which are held out besides.
-
-        Raises
-        ------
-        ConfigError
-            As `find_named`; or nothing is left for training.
+        The regions are those of chromatin.data, which are held out besides.
         """
         by_contig: defaultdict[str, list[NamedRegion]] = defaultdict(list)
         for region in find_named(
@@ -106,19 +96,8 @@ def find_named(
 
     An entry is any name of a contig, a region of one as samtools writes it, or a shell pattern (`*`, `?`,
     `[abc]`) that fits one of the contig's names. A name that is written out wins over patterns. Contigs and
-    regions of different kinds don't share a base; those of one kind may.
-
-    Parameters
-    ----------
-    valid_regions, test_regions
-        Those of chromatin.data: contigs or regions, wherever they lie on what is named for the same.
-
-    Raises
-    ------
-    ConfigError
-        A contig that the reference hasn't got, or a region that it hasn't got; one contig under two names; a
-        region of a contig that is named whole; a pattern of `valid` or `test` that fits none, or patterns
-        that put a contig into two groups; regions of two kinds that overlap.
+    regions of different kinds don't share a base; those of one kind may. The regions given besides, those of
+    chromatin.data, may lie on what is named for the same.
     """
     whole: dict[str, NamedRegion] = {}
     regions, patterns = [], []

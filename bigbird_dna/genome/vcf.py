@@ -63,21 +63,10 @@ Keep = Callable[[VcfRecord], bool]
 
 @contextmanager
 def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = None) -> Iterator[VcfFile]:
-    """Open a VCF file for one pass: plain, gzip or bgzip.
+    """Open a VCF file for one pass, plain, gzip or bgzip; only records to `keep` are read.
 
-    Parameters
-    ----------
-    keep
-        Which records are read; None: all are.
-    stream
-        The file's bytes, where they were opened already: `path` is what messages call it.
-
-    Raises
-    ------
-    DataError
-        On opening: the file can't be read, is BCF, or has no VCF header. While records are read: a
-        line is no record: its number of columns isn't the header's, CHROM, REF or ALT is empty, or
-        POS is not a position. The text has file and line.
+    `stream` has its bytes, where they were opened already. What is no VCF, and while records are read a line
+    that is no record, is a `DataError` with file and line.
     """
     path = Path(path)
     with open_bytes(path) if stream is None else nullcontext(stream) as opened:
@@ -97,14 +86,8 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
 
 
 def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
-    """Read a file once from end to end, so that faults are known before any work is done.
-
-    `keep` is as in `open_vcf`.
-
-    Raises
-    ------
-    DataError
-        As `open_vcf` does.
+    """Read a file, or its records to `keep`, once from end to end, so that faults are known before any work
+    is done.
     """
     records = furthest = 0
     is_sorted = True
@@ -127,18 +110,10 @@ def scan_vcf(path: Path, keep: Keep | None = None) -> VcfSummary:
 def contig_lines(
     meta: Sequence[str], contigs: Mapping[str, int], used: Iterable[str], find: Callable[[str], str | None]
 ) -> list[str]:
-    """The `##contig` lines that a header lacks for the contigs of a reference, in the reference's order.
+    """The `##contig` lines that a header `meta` lacks for the contigs of a reference, in the reference's
+    order.
 
-    Parameters
-    ----------
-    meta
-        The header's lines.
-    contigs
-        Name → length in bp of the reference's contigs.
-    used
-        Names that records have, as far as they are known: a contig is declared under these.
-    find
-        From any name of a contig to the reference's, None if it has no such contig.
+    A contig is declared under the names that records `used` for it; `find` maps any name to the reference's.
     """
     declared = {found[1] for line in meta if (found := _CONTIG_LINE.match(line))}
     known = {find(name) for name in declared}

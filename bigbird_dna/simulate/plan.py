@@ -1,11 +1,7 @@
-"""The layout of a demo genome: its loci and where they are.
-
-What is planted where: loci made of motif instances, laid along a contig without overlap.
+"""The layout of a demo genome: loci made of motif instances, laid along a contig without overlap.
 
 A locus has a width and elements at offsets inside it, in its own orientation. `place` gives every locus a
-place on the contig, and `plant` writes the elements' instances into the sequence.
-
-Sites of the factors away from promoters: enhancers, activators, silencers and lone sites.
+position on the contig, and `plant` writes the elements' instances into the sequence.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,8 @@
-"""The sequence under everything planted: composition and repeats.
+"""The sequence under everything planted: isochores, CpG depletion, CpG islands, interspersed repeats.
 
-Background sequence: isochores, CpG depletion, CpG islands.
-
-A chain of order two: the chance of base c after a, b is proportional to
-pi(c) · dinucleotide(b, c) · run(a, b, c), with pi chosen so that the chain's stationary GC is the one
-asked for.
-
-Interspersed repeats: families of consensus sequences and their diverged copies on either strand.
+A chain of order two: the chance of base c after a, b is proportional to pi(c) · dinucleotide(b, c) · run(a,
+b, c), with pi chosen so that the chain's stationary GC is the one asked for. Repeats are families of
+consensus sequences and their diverged copies on either strand.
 """
 
 from collections.abc import Sequence

@@ -1,16 +1,4 @@
-"""Simulate a demo genome contig by contig, and write its files.
-
-A demo genome with known truth: sequence, promoters, tracks and variants, all a function of a seed.
-
-The modules go from small to large: `motifs` (instances and matches), `composition` and `repeats` (what lies
-under everything), `promoters` and `regulation` (loci made of motifs), `plan` (their places), `tracks` and
-`variants` (labels that follow), `contig` (all of it for one contig), and `writing` (the files). `parameters`
-has every number.
-
-One contig from its length and seed: sequence, loci, tracks and variants.
-
-The demo genome's files; the same contigs give the same bytes.
-"""
+"""Simulate a demo genome contig by contig, and write its files; equal arguments give equal bytes."""
 
 import gzip
 from collections.abc import Iterator

@@ -109,18 +109,9 @@ def build_dataset(
 ) -> ChromatinData:
     """Label the bins of a reference with the peaks of tracks, and write the data set `out`.
 
-    Rows are in the reference's order of contigs, then by start. The bytes depend on the contents of
-    the files and the arguments alone.
-
-    Parameters
-    ----------
-    blacklist
-        Intervals in BED; bins that overlap one are dropped.
-
-    Raises
-    ------
-    DataError
-        A file can't be used, no track is left, or no bin for training.
+    Rows are in the reference's order of contigs, then by start. The bytes depend on the contents of the files
+    and the arguments alone. Bins that overlap the blacklist (BED) are dropped. `DataError`: no track, or no
+    bin for training, is left.
     """
     check_directory(out, [reference.path] if blacklist is None else [reference.path, blacklist])
     job, placed = read_job(reference, assembly, tracks, splits, labelling, blacklist)

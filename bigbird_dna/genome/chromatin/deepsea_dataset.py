@@ -56,26 +56,10 @@ def build_deepsea(
 ) -> ChromatinData:
     """Turn the bundle into a chromatin data set `out`, rows in the bundle's order.
 
-    Parameters
-    ----------
-    bundle
-        The directory with the three MATLAB files, or the archive (`.tar.gz`), which is unpacked
-        beside `out` for the time being (`unpack_bundle` does it for good).
-    bed
-        The bins: `allTFs.pos.bed`, plain, gzip or in a `.tar.gz`.
-    tracks
-        In the order of the labels.
-    samples
-        Windows of each file that are compared with the reference, spread evenly.
-
-    Raises
-    ------
-    DataError
-        A file is missing or damaged; arrays are missing or have other shapes; the numbers of bins,
-        windows, labels and tracks differ; the second half of the rows isn't the reverse complement
-        of the first; a window isn't the reference's sequence.
-
-    A list of tracks with other shares of positives than the labels is warned of (`check_prevalence`).
+    `bundle` is the directory of the MATLAB files, or the archive, which is unpacked beside `out` for the time
+    being. `bed` has the bins, plain, gzip or in a `.tar.gz`; `tracks` are in the order of the labels.
+    `samples` windows of each file, spread evenly, are compared with the reference: whatever doesn't agree is
+    a `DataError`.
     """
     check_directory(out, [bundle, bed, reference.path])
     bins = read_bundle_bins(bed, reference, assembly)  # before minutes of unpacking

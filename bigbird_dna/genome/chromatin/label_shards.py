@@ -52,13 +52,7 @@ def write_label_shard(
 
 
 def merge(shards: Sequence[ShardFile], output: Path) -> int:
-    """Write the data set `output` from all shards, as `build_dataset` would; gives the number of bins.
-
-    Raises
-    ------
-    DataError
-        As `build_dataset`, of tracks and bins that are left; a shard is damaged.
-    """
+    """Write the data set `output` from all shards, as `build_dataset` would; gives the number of bins."""
     check_directory(output, [shard.path for shard in shards])
     job = shards[0].described(_job)
     parts = [_labelled(shard, len(job.contigs), len(job.tracks)) for shard in shards]

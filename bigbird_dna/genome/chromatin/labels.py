@@ -1,11 +1,7 @@
-"""Labels of bins: packed in memory and in files, made from peaks.
+"""Labels of bins, one bit each, and which bins a data set may have.
 
-Labels of many bins and tracks, one bit each.
-
-N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, counted from the lowest,
-of byte t // 8; the bits above T are zero.
-
-Which bins a data set may have, and their labels, contig by contig.
+N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, counted from the lowest, of byte t
+// 8; the bits above T are zero.
 """
 
 import re
@@ -108,13 +104,7 @@ class PackedLabels:
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> Self:
-        """Read what `save` wrote; `rows`, where it is known, is looked at before the labels are read.
-
-        Raises
-        ------
-        DataError
-            The file is missing, damaged, or holds something else or other rows.
-        """
+        """Read what `save` wrote; `rows`, where it is known, is looked at before the labels are read."""
         with reading(path, "damaged or not a file of packed labels", Exception), open_npz(path) as stored:
             found = stored.header("packed").shape[:1]
             if rows is not None and found != (rows,):
@@ -170,12 +160,8 @@ _PIECE = 16_000_000  # bp of a contig looked at at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
-    """How bins are chosen and labelled, and which tracks are kept.
-
-    Raises
-    ------
-    ConfigError
-        A size, fraction or rule that makes no sense.
+    """How bins are chosen and labeled, and which tracks are kept; values that make no sense are a
+    `ConfigError`.
     """
 
     bin_size: int = 200
@@ -243,15 +229,9 @@ def label_contigs(
 ) -> Iterator[BinCandidates]:
     """Label the bins of each contig of a reference, in its order.
 
-    Parameters
-    ----------
-    peaks
-        Of each track by contig, as `place_peaks` gives them.
-    banned
-        Intervals by contig, likewise: bins that overlap one are dropped.
-    numbers
-        Only these of all bins (see `count_bins`), counted from 0 over the contigs, and only the contigs that
-        have some of them; None: all.
+    `peaks` of each track, and the intervals `banned`, bins on which are dropped, are by contig as
+    `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the contigs (see
+    `count_bins`), and the contigs that have some.
     """
     contigs = reference.contigs
     before = 0  # bins of the contigs that were passed

@@ -77,11 +77,7 @@ class MatArray(ABC):
 def open_mat(path: Path) -> Iterator[dict[str, MatArray]]:
     """Open a MATLAB file; gives its numeric arrays by name.
 
-    Raises
-    ------
-    DataError
-        It is missing, no MATLAB file of version 5 or 7.3, truncated or damaged; also later, while
-        arrays are read.
+    A file that is no such one, truncated or damaged is a `DataError`, also later, while arrays are read.
     """
     path = Path(path)
     if not path.is_file():

@@ -59,15 +59,9 @@ class PlacedPeaks(NamedTuple):
 def read_peaks(path: Path) -> Peaks:
     """Read the intervals of a BED3+, narrowPeak or broadPeak file: plain, gzip or bgzip.
 
-    Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are passed over; columns are
-    separated by tabs or, in lines without tabs, by spaces. The order is free. An empty file has no
-    peaks.
-
-    Raises
-    ------
-    DataError
-        The file can't be read; an interval is empty, ends before it starts, starts below 0, or is
-        no interval; there are more than 30 million. The text has the line.
+    Empty lines, comments (`#`) and UCSC's `track` and `browser` lines are passed over; columns are separated
+    by tabs or, in lines without tabs, by spaces. The order is free. An empty file has no peaks; whatever
+    isn't an interval is a `DataError`.
     """
     path = Path(path)
     found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
@@ -86,20 +80,11 @@ def read_peaks(path: Path) -> Peaks:
 def place_peaks(
     peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly, *, widen: int = 0
 ) -> PlacedPeaks:
-    """Put peaks on a reference: its names of contigs, peaks widened, overlapping ones joined.
+    """Put peaks on a reference: its names of contigs, peaks widened by `widen` bp on each side, overlapping
+    ones joined.
 
-    Parameters
-    ----------
-    contigs
-        Name → length in bp of the reference's contigs.
-    widen
-        bp added to each side of a peak, as far as the contig goes.
-
-    Raises
-    ------
-    DataError
-        No contig of the file is known, or a peak starts beyond its contig: the file is of another
-        assembly.
+    Where no contig of the file is known, or a peak starts beyond its contig, the file is of another assembly:
+    `DataError`.
     """
     if widen < 0:
         raise ValueError(f"widen must not be negative, not {widen}")

@@ -1,15 +1,11 @@
 """Bins of the genome, and the regions that are held out.
 
-Bins: a regular grid over contigs, and which bins the intervals of a track mark.
+Bins are a regular grid over contigs: bin i of a contig is `[i * stride, i * stride + size)`; those that the
+contig's end would cut are not made. Everything works on one contig, on the bins that intervals touch, so that
+cost goes with the peaks and not with the genome.
 
-Bin i of a contig is `[i * stride, i * stride + size)`; bins that the contig's end would cut are not
-made. Everything works on one contig, on the bins that intervals touch, so that cost goes with the
-peaks and not with the genome.
-
-Splits by named regions: which bins train, validate and test when contigs are cut.
-
-Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other,
-or its named region.
+Between training and held-out bins lies a gap, so that no window of the one overlaps a window of the other, or
+its named region.
 """
 
 from collections import defaultdict
@@ -55,13 +51,7 @@ class Grid:
 
 
 def least_bases(rule: Rule, size: int) -> int:
-    """How many bp of a bin peaks must cover; for "centre", 1 of the centre base alone.
-
-    Raises
-    ------
-    ConfigError
-        More than the bin has.
-    """
+    """How many bp of a bin peaks must cover; for "centre", 1 of the centre base alone."""
     least = size // 2 + 1 if rule == "half" else rule if isinstance(rule, int) else 1
     if not 1 <= least <= size:
         raise ConfigError(f"label rule {rule!r}: a bin has {size} bp")
@@ -69,15 +59,7 @@ def least_bases(rule: Rule, size: int) -> int:
 
 
 def positive_bins(intervals: Intervals, grid: Grid, length: int, rule: Rule = "half") -> Positions:
-    """The numbers of the bins that are positive by a rule, ascending.
-
-    Parameters
-    ----------
-    intervals
-        Of one contig, disjoint and sorted, inside it (as `merge` makes them).
-    length
-        bp of the contig.
-    """
+    """The numbers of the bins of a contig of `length` bp that are positive by a rule, ascending."""
     least = least_bases(rule, grid.size)
     margin, width = (grid.size // 2, 1) if rule == "centre" else (0, grid.size)
     # The bins' parts that count are [margin + i * stride, … + width); those with
@@ -132,18 +114,7 @@ class RegionSplits:
         test: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> Self:
-        """Read the named regions of a configuration.
-
-        Parameters
-        ----------
-        contigs
-            Name → length in bp of the reference's contigs.
-
-        Raises
-        ------
-        ConfigError
-            A text is no region of the reference, or named regions of two kinds overlap.
-        """
+        """Read the named regions of a configuration; those of two kinds that overlap are a `ConfigError`."""
         named = [
             NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
             for kind, texts in (("valid", valid), ("test", test), ("exclude", exclude))

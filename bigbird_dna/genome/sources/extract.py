@@ -24,24 +24,9 @@ def extract_contig(
 ) -> None:
     """Write one contig, or a part of it so that coordinates stay its own, as bgzip FASTA with indices.
 
-    Parameters
-    ----------
-    contig
-        By any name that `assembly` knows; or a region of it, as samtools writes it: before that stands N; or
-        a shell pattern that fits a contig: the first such one.
-    megabases
-        How much of its start, from its first base that isn't N on; none: all.
-    but
-        Contigs, by name or pattern, that are passed over where `contig` is a pattern.
-
-    Raises
-    ------
-    UsageError
-        No positive size, or an output that is the reference.
-    DataError
-        The reference can't be read, or hasn't got the contig.
-    ConfigError
-        A region's ends aren't 1 ≤ first ≤ last ≤ length.
+    `contig` is any name that `assembly` knows; or a region of it, before which N stands; or a shell pattern
+    that fits a contig: the first such one that `but` doesn't name. `megabases` is how much of its start, from
+    its first base that isn't N on.
     """
     if megabases is not None and not 0 < megabases < math.inf:
         raise UsageError(f"--megabases {megabases:g}: must be above 0")

@@ -2,8 +2,6 @@
 
 A directory of local files is looked in first; a download goes on where it was cut, tries mirrors in turn, and
 is checked before it gets its name.
-
-One file from one address, going on where an earlier attempt was cut.
 """
 
 import shutil
@@ -64,19 +62,8 @@ def download(
 
     A cut connection leaves what came in `part`, and the next attempt or call asks for the rest (HTTP Range):
     of the same version at the same address, by the server's mark of it (ETag or Last-Modified), unless the
-    caller knows the checksum.
-
-    Parameters
-    ----------
-    deadline
-        Of `time.monotonic`; none: `limits.seconds` from now.
-
-    Raises
-    ------
-    DownloadError
-        The server hasn't got the file, attempts failed or the time is over. `part` stays.
-    DataError
-        The disk takes no more. `part` stays.
+    caller knows the checksum. The `part` stays where attempts failed or time is over (`DownloadError`), or
+    the disk is full (`DataError`).
     """
     deadline = time.monotonic() + limits.seconds if deadline is None else deadline
     enough = round(limits.rate * limits.window)
@@ -184,14 +171,6 @@ def fetch(key: str, output: Path, local_data: Path | None = None, limits: Limits
 
     `local_data` is searched with its subdirectories for the file's name; a file nearer to the top comes
     first. A download that is cut leaves `output`.fetch.part and goes on from there at the next call.
-
-    Raises
-    ------
-    UsageError
-        Unknown key, no directory `local_data`, or an output that can't be written.
-    DataError
-        A local file or every download fails its checksum or is cut, no address can be reached, the disk is
-        full, or another process is fetching the same output.
     """
     source = find_source(key)
     local = _local_file(source, local_data)
@@ -259,15 +238,8 @@ def _download(source: Source, output: Path, limits: Limits) -> None:
 def download_any(source: Source, part: Part, limits: Limits, what: str, instead: str = "") -> None:
     """Fetch a source into its part, whole and checked, from the first of its addresses that gives it.
 
-    Parameters
-    ----------
-    what, instead
-        What a message calls it; what can be done without a download, as the end of the message.
-
-    Raises
-    ------
-    DataError
-        No address gives it; the part then keeps what the next call goes on from. Or the disk is full.
+    `DataError` calls it `what`, and ends with what can be done `instead`; the part keeps what the next call
+    goes on from.
     """
     failures = []
     for number, url in enumerate(source.urls, start=1):

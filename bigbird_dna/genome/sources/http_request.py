@@ -1,11 +1,7 @@
-"""One request of a public file, with a deadline, and what its failure means.
+"""One request of a public file, whose answer comes in time or not at all, and what its failure means.
 
-One question to a server, whose answer comes in time or not at all, whatever the server does.
-
-A thread asks and listens; who asked takes what it hears, with a time limit for everything. Redirects are
+A thread asks and listens; who asked takes what arrives, with a time limit for everything. Redirects are
 followed here: to web addresses alone, and never from a safe one to one in clear.
-
-What went wrong between here and a server, in words that somebody can act on.
 """
 
 import http.client
@@ -165,19 +161,11 @@ class HttpResponse(NamedTuple):
 def ask(
     url: str, headers: Mapping[str, str], limits: Limits = LIMITS, deadline: float = float("inf")
 ) -> Iterator[tuple[HttpResponse, Iterator[bytes]]]:
-    """Give the beginning of a server's answer, and the bytes after it as they come.
+    """Give the beginning of a server's answer, and the bytes after it as they come, until `deadline`
+    (`time.monotonic`).
 
-    Parameters
-    ----------
-    deadline
-        Of `time.monotonic`: nothing is waited for any longer.
-
-    Raises
-    ------
-    DownloadError
-        The address can't be asked, redirects to none that may be followed, or the deadline is over.
-    Cut
-        The connection was lost, or is too slow; also while the bytes are taken.
+    `DownloadError`: the address can't be asked, redirects to none that may be followed, or time is over.
+    `Cut`: the connection was lost, or is too slow; also while the bytes are taken.
     """
     inbox: queue.Queue[Any] = queue.Queue(maxsize=4)
     enough = threading.Event()

@@ -1,9 +1,4 @@
-"""What a server answered, and whether a file is complete.
-
-What the beginning of an answer says of the file, believed only where it can be true.
-
-Whether a file is whole and what it should be, by its checksum or by what it holds.
-"""
+"""What a server answered, believed only where it can be true, and whether a file is complete."""
 
 import email.utils
 import re
@@ -46,12 +41,8 @@ class Body(NamedTuple):
 
 
 def read_answer(answer: HttpResponse, have: int, version: Version, file: str) -> Body:
-    """Check an answer to a request for what comes after `have` bytes of a version.
-
-    Raises
-    ------
-    DownloadError, Cut
-        It brings no file; or another part, another encoding or no possible length of it.
+    """Check an answer to a request for what comes after `have` bytes of a version; `DownloadError` or `Cut`
+    if it is none.
     """
     status, headers = answer.status, answer.headers
     if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
@@ -152,15 +143,10 @@ _HEAD = 512
 
 
 def find_fault(path: Path, file: str, published: str | None) -> str | None:
-    """What is wrong with a copy of a file; `None` for a good one.
+    """What is wrong with a copy of a file that was published by the name `file`; `None` for a good one.
 
-    Parameters
-    ----------
-    file
-        The name that it was published by.
-    published
-        Its checksum, as "md5:…". Without one, a gzip file is read to its end, which shows where it was cut
-        or damaged; plain text shows nothing (`shows_its_end`).
+    Without its `published` checksum ("md5:…") a gzip file is read to its end, which shows where it was cut or
+    damaged; plain text shows nothing (`shows_its_end`).
     """
     with path.open("rb") as stream:
         start = stream.read(_HEAD)

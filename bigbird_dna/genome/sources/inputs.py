@@ -1,12 +1,6 @@
-"""The file that a key of a configuration refers to, local or public.
+"""The files that a configuration refers to: simulated, public ones by key, or the user's own.
 
-Files of the user's own that a configuration names, and the simulation's.
-
-The public files of a configuration: which ones, and that they fit together.
-
-Addresses, checksums and licences stand in `resources/sources.yaml`.
-
-The files that a run starts from, whoever they come from.
+Addresses, checksums and licenses of public files stand in `resources/sources.yaml`.
 """
 
 from dataclasses import dataclass
@@ -50,26 +44,14 @@ def where_looked(local_data: str | None) -> str:
 
 
 def find_assembly(config: Config) -> Assembly:
-    """The assembly of a configuration, with the names of its alias file.
-
-    Raises
-    ------
-    DataError
-        The file can't be used.
-    """
+    """The assembly of a configuration, with the names of its alias file."""
     genome = config.genome
     aliases = None if genome.aliases is None else locate(genome.aliases, config.local_data)
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
 def sequence_files(config: Config) -> dict[str, Path]:
-    """The files of the section `promoters.sequences` by role: positives, negatives, splits.
-
-    Raises
-    ------
-    ConfigError
-        A name is not a file.
-    """
+    """The files of the section `promoters.sequences` by role: positives, negatives, splits."""
     sequences = config.promoters.sequences
     if sequences is None:
         return {}
@@ -103,13 +85,7 @@ def chromatin_files(config: Config) -> dict[str, Path]:
 
 
 def check_chromatin_files(config: Config) -> None:
-    """Refuse tracks, variants or a blacklist that are nowhere, before a run begins.
-
-    Raises
-    ------
-    ConfigError
-        A name in the section `chromatin` is not a file and, of tracks, no folder.
-    """
+    """Refuse tracks, variants or a blacklist that are nowhere, before a run begins."""
     if not config.has_chromatin:
         return
     for key, name in _own_chromatin(config).items():
@@ -148,12 +124,8 @@ def _unknown(key: str) -> str:
 
 
 def deepsea_sources(assembly: str) -> dict[str, Source]:
-    """The files of DeepSEA's data by role: bundle, bins, tracks.
-
-    Raises
-    ------
-    ConfigError
-        The genome is of another assembly.
+    """The files of DeepSEA's data by role: bundle, bins, tracks; `ConfigError` for a genome of another
+    assembly.
     """
     sources = {role: find_source(key) for role, key in DEEPSEA_KEYS.items()}
     theirs = sources["bundle"].assembly
@@ -165,13 +137,8 @@ def deepsea_sources(assembly: str) -> dict[str, Source]:
 def check_sources(config: Config) -> dict[str, Source]:
     """The sources of a configuration by role: reference, promoters, chain, annotation, and DeepSEA's data.
 
-    Roles that have none, or a file of the user's own (`own_files`), are left out.
-
-    Raises
-    ------
-    ConfigError
-        A key is unknown and no file, or one is missing; the files are not in one assembly and no
-        chain joins them; or `local_data` is not a directory.
+    Roles that have none, or a file of the user's own (`own_files`), are left out. Unknown keys, files of
+    several assemblies that no chain joins, and a `local_data` that is no directory are a `ConfigError`.
     """
     genome = config.genome
     deepsea = deepsea_sources(genome.assembly) if config.chromatin.data.tracks == DEEPSEA else {}
@@ -230,11 +197,6 @@ def own_files(config: Config) -> dict[str, Path]:
     """The roles that a configuration gives a file instead of a key.
 
     They are among reference, aliases, promoters and annotation.
-
-    Raises
-    ------
-    ConfigError
-        A name is neither the key of a source nor a file.
     """
     found = {}
     for role, (key, name) in _named(config).items():
@@ -284,13 +246,7 @@ class Inputs:
 
 
 def find_inputs(config: Config) -> Inputs:
-    """The files of a configuration: simulated, to be fetched, or the user's own.
-
-    Raises
-    ------
-    ConfigError
-        As `check_sources`, `own_files`, `sequence_files` and `check_chromatin_files`.
-    """
+    """The files of a configuration: simulated, to be fetched, or the user's own."""
     sources, own, paths = check_sources(config), own_files(config), config.paths
     check_chromatin_files(config)
     files = {role: paths.download(source.file) for role, source in sources.items()} | own
