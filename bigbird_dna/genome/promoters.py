@@ -7,8 +7,9 @@ columns, have an interval that begins (on "-": ends) there.
 """
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_annotation
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown, shown_counts
-from bigbird_dna.genome.fields import append_locus, position, quoted, site, split_columns, strand
+from bigbird_dna.genome.fields import check_name, parse_lines, position, quoted, site, split_columns, strand
 from bigbird_dna.genome.liftover import lift
 from bigbird_dna.genome.reference import Reference
 from bigbird_dna.genome.sequence import Locus
@@ -35,11 +36,8 @@ _INTERVAL = "the 5' end of the interval"
 _THICK = "the 5' end of the interval's thick part (EPD's BED)"
 
 
-class _StartSite(NamedTuple):
-    """A start site, and the rule that found it."""
-
-    locus: Locus
-    rule: str
+_StartSite = tuple[Locus, str]  # and the rule that found it
+_MOST = 2_000_000  # loci of a file: what memory has room for
 
 
 def read_promoters(path: Path) -> list[Locus]:
@@ -52,12 +50,9 @@ def read_promoters(path: Path) -> list[Locus]:
     suffix = (path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix).lower()
     if suffix not in _PARSERS and suffix not in _ANNOTATIONS:
         raise DataError(f"{path}: promoters come as .sga, .fps, .bed, .gff3 or .gtf (also .gz)")
-    found = read_annotation(path) if suffix in _ANNOTATIONS else _read_sites(path, _PARSERS[suffix])
-    loci: list[Locus] = []
+    found = read_annotation(path) if suffix in _ANNOTATIONS else parse_lines(path, _PARSERS[suffix])
     rules: Counter[str] = Counter()
-    for number, locus, rule in found:
-        append_locus(loci, locus, f"{path}: line {number}")
-        rules[rule] += 1
+    loci = _collect(path, found, rules)
     if not loci:
         raise DataError(f"{path}: no promoter in the file")
     text = ", ".join(f"{rule} ({count:,})" for rule, count in rules.most_common())
@@ -65,21 +60,26 @@ def read_promoters(path: Path) -> list[Locus]:
     return loci
 
 
-def _read_sites(path: Path, parse: Callable[[str], _StartSite | None]) -> Iterator[tuple[int, Locus, str]]:
-    for number, line in read_lines(path):
-        try:
-            found = parse(line)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-        if found is not None:
-            yield number, *found
+def _collect(path: Path, found: Iterable[tuple[int, _StartSite]], rules: Counter[str]) -> list[Locus]:
+    """The loci of a file, whose names have to fit a table, and how many each rule found."""
+    loci: list[Locus] = []
+    for number, (locus, rule) in found:
+        where = f"{path}: line {number}"
+        if len(loci) == _MOST:
+            raise DataError(f"{where}: more than {_MOST:,} promoters")
+        check_name(locus.contig, "contig", where)
+        check_name(locus.name.lstrip("#"), "name", where)
+        # One text for a contig, however many loci it has.
+        loci.append(replace(locus, contig=sys.intern(locus.contig)))
+        rules[rule] += 1
+    return loci
 
 
 def _parse_sga(line: str) -> _StartSite | None:
     if not line.strip() or line.startswith("#"):
         return None
     contig, feature, place, sense, _count, *name = split_columns(line, 5)
-    return _StartSite(Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN)
+    return Locus(contig, site(place), strand(sense), name[0] if name else feature), _GIVEN
 
 
 def _parse_bed(line: str) -> _StartSite | None:
@@ -95,7 +95,7 @@ def _parse_bed(line: str) -> _StartSite | None:
             raise ValueError(f"thick part {thick_start}-{thick_end} is not inside {start}-{end}")
         start, end, rule = thick_start, thick_end, _THICK
     own = strand(sense)
-    return _StartSite(Locus(contig, start if own == "+" else end - 1, own, name), rule)
+    return Locus(contig, start if own == "+" else end - 1, own, name), rule
 
 
 def _parse_fps(line: str) -> _StartSite | None:
@@ -107,7 +107,7 @@ def _parse_fps(line: str) -> _StartSite | None:
     if entry is None:
         raise ValueError(f"not an FPS entry: {quoted(line, 40)}")
     contig, name = entry["contig"], entry["name"].strip()
-    return _StartSite(Locus(contig, site(entry["position"]), strand(entry["strand"]), name), _GIVEN)
+    return Locus(contig, site(entry["position"]), strand(entry["strand"]), name), _GIVEN
 
 
 _ANNOTATIONS = frozenset({".gff3", ".gff", ".gtf"})
@@ -188,15 +188,12 @@ def read_loci(path: Path) -> list[Locus]:
     _, header = next(lines, (0, ""))
     if tuple(header.split("\t")) != _COLUMNS:
         raise DataError(f"{path}: the header is not {' '.join(_COLUMNS)!r} (tab-separated)")
-    loci: list[Locus] = []
-    for number, line in lines:
-        try:
-            contig, start, sense, name = split_columns(line, 4, exactly=True)
-            locus = Locus(contig, position(start), strand(sense), name)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}") from None
-        append_locus(loci, locus, f"{path}: line {number}")
-    return loci
+    return _collect(path, parse_lines(path, _parse_locus, lines), Counter())
+
+
+def _parse_locus(line: str) -> _StartSite:
+    contig, start, sense, name = split_columns(line, 4, exactly=True)
+    return Locus(contig, position(start), strand(sense), name), _GIVEN
 
 
 def place(

@@ -29,7 +29,7 @@ from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.fields import quoted
 from bigbird_dna.genome.records import counted, named
-from bigbird_dna.genome.seeds import kmers_of
+from bigbird_dna.genome.seeds import batches, kmers_of, run_starts, within_runs
 from bigbird_dna.genome.splits import Split
 
 Labels = npt.NDArray[np.int64]  # (N,) the group of each sequence
@@ -37,7 +37,7 @@ Pairs = npt.NDArray[np.int64]  # (P, 2) sequences by number
 
 _LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k, and bp
 _MOST_KMERS = 1 << 25
-_BATCH = 1 << 21  # bases, or shared k-mers, that are worked on at a time
+_BATCH = 1 << 21  # shared k-mers that are worked on at a time
 _ROUNDS = 8  # of linking along chains
 _PARTNERS = 3  # of a sequence in such a round
 _KEPT = 4  # one of so many of the needed k-mers isn't lost: m = ceil(a / 4)
@@ -80,16 +80,8 @@ def distinct_kmers(sequences: Sequence[str], most: int = _MOST_KMERS) -> RecordK
     bases = sum(map(len, sequences))
     k = _SHORT if sequences and min(map(len, sequences)) < _SHORT_BELOW else _LONG
     parts = -(-bases // most)  # one of so many k-mers is looked at
-    keys = [np.empty(0, np.uint64)]
-    first = 0
-    while first < len(sequences):
-        last, size = first, 0
-        while last < len(sequences) and (last == first or size + len(sequences[last]) <= _BATCH):
-            size += len(sequences[last])
-            last += 1
-        keys.append(_batch_keys(sequences[first:last], first, k, parts))
-        first = last
-    whole = np.concatenate(keys)
+    keys = [_batch_keys(sequences[a:b], a, k, parts) for a, b in batches([len(one) for one in sequences])]
+    whole = np.concatenate([np.empty(0, np.uint64), *keys])
     rows = (whole >> np.uint64(32)).astype(np.int64)
     return RecordKmers(rows, whole.astype(np.uint32), np.bincount(rows, minlength=len(sequences)))
 
@@ -103,10 +95,7 @@ def _batch_keys(sequences: Sequence[str], first: int, k: int, parts: int) -> npt
         kept = kept & ((mixed >> np.uint32(1)) % np.uint32(parts) == 0)
     keys = ((kmers.rows[kept] + first).astype(np.uint64) << np.uint64(32)) | codes[kept]
     keys.sort()
-    new = np.ones(len(keys), bool)
-    new[1:] = keys[1:] != keys[:-1]
-    distinct: npt.NDArray[np.uint64] = keys[new]
-    return distinct
+    return np.asarray(keys[run_starts(keys)], np.uint64)
 
 
 def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matrix, csr_matrix]:
@@ -116,10 +105,7 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     count = len(kmers.sizes)
     keys = (kmers.codes.astype(np.uint64) << np.uint64(32)) | kmers.rows.astype(np.uint64)
     keys.sort()
-    new = np.ones(len(keys), bool)
-    new[1:] = (keys[1:] >> np.uint64(32)) != (keys[:-1] >> np.uint64(32))
-    starts = np.flatnonzero(new)
-    frequencies = np.diff(np.append(starts, len(keys)))
+    frequencies = np.diff(np.append(run_starts(keys >> np.uint64(32)), len(keys)))
     several = frequencies > 1
     rows = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)[np.repeat(several, frequencies)]
     del keys
@@ -134,8 +120,7 @@ def _matrices(kmers: RecordKmers, lost: npt.NDArray[np.int64]) -> tuple[csr_matr
     shape = (count, len(frequencies))
     shared = _rows_of_ones(columns, sizes, shape)
     length = np.maximum(sizes - lost, 0)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return shared, _rows_of_ones(columns[within < np.repeat(length, sizes)], length, shape)
+    return shared, _rows_of_ones(columns[within_runs(sizes) < np.repeat(length, sizes)], length, shape)
 
 
 def _rows_of_ones(
@@ -171,9 +156,7 @@ def _chains(prefixes: csr_matrix, labels: Labels) -> Pairs:
     first = keys >> 32
     order = np.lexsort((-counts, first))
     first, keys = first[order], keys[order]
-    starts = np.flatnonzero(np.append(True, first[1:] != first[:-1])[: len(first)])
-    place = np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first))))
-    keys = keys[place < _PARTNERS]
+    keys = keys[within_runs(np.diff(np.append(run_starts(first), len(first)))) < _PARTNERS]
     return np.stack([keys >> 32, keys & 0xFFFFFFFF], axis=1)
 
 

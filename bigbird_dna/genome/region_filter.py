@@ -5,12 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from bigbird_dna.console import log
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import Assembly, shown
-from bigbird_dna.genome.chromatin.peaks import Intervals, Peaks, merge, read_peaks
+from bigbird_dna.genome.chromatin.peaks import Peaks, read_peaks
+from bigbird_dna.genome.sequence import Intervals
 from bigbird_dna.genome.variants import contig_finder
 
 
@@ -45,12 +44,7 @@ class Places(NamedTuple):
         if found is None:
             yield start, end
             return
-        first = int(np.searchsorted(found.ends, start, side="right"))
-        last = int(np.searchsorted(found.starts, end, side="left"))
-        for left, right in zip(
-            found.starts[first:last].tolist(), found.ends[first:last].tolist(), strict=True
-        ):
-            yield max(left, start), min(right, end)
+        yield from found.clipped(start, end)
 
     def parts(self, contig: str, length: int) -> list[int]:
         """Sizes in bp of the regions of a contig of `length` bp."""
@@ -59,7 +53,7 @@ class Places(NamedTuple):
     def widened(self, bases: int) -> "Places":
         """The same with `bases` bp more on either side of each region."""
         wider = {
-            contig: None if found is None else merge(found.starts - bases, found.ends + bases)
+            contig: None if found is None else Intervals.union(found.starts - bases, found.ends + bases)
             for contig, found in self.regions.items()
         }
         return Places(wider, self.name)
@@ -120,9 +114,7 @@ def _placed(
     together: dict[str, list[Intervals]] = {}
     for contig, found in peaks.contigs.items():
         together.setdefault(name(contig), []).append(found)
-    return {
-        contig: merge(*map(np.concatenate, zip(*parts, strict=True))) for contig, parts in together.items()
-    }
+    return {contig: Intervals.joined(parts) for contig, parts in together.items()}
 
 
 def warn_of_absent(

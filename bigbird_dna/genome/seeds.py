@@ -110,6 +110,16 @@ _BATCH = 1 << 21  # bases whose seeds are found at a time
 _HITS = 1 << 22  # shared seeds that are counted at a time
 
 
+def run_starts(ordered: npt.NDArray[np.integer]) -> Numbers:
+    """Where a new number begins in an ordered row of them."""
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+
+
+def within_runs(sizes: Numbers) -> Numbers:
+    """The position of each number in its run, for runs of these sizes side by side."""
+    return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
 class Seeds(NamedTuple):
     """The distinct seeds (S,) of windows, in the order of their codes, then of the windows."""
 
@@ -200,10 +210,8 @@ class SeedPairs(NamedTuple):
 
     def _heaviest(self, groups: Numbers, ties: Numbers, count: int) -> Self:
         order = np.lexsort((self.turned, ties, -self.weights, groups))
-        ordered = groups[order]
-        starts = _starts(ordered)
-        place = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))
-        return self.take(np.sort(order[place < count]))
+        sizes = np.diff(np.append(run_starts(groups[order]), len(order)))
+        return self.take(np.sort(order[within_runs(sizes) < count]))
 
 
 class SeedIndex:
@@ -213,12 +221,12 @@ class SeedIndex:
         self.sketch, self.count = sketch, len(queries)
         self._longest = max(map(len, queries), default=0)
         seeds = sketch.seeds(queries)
-        starts = _starts(seeds.codes)
+        starts = run_starts(seeds.codes)
         frequencies = np.diff(np.append(starts, len(seeds.codes)))
         frequencies = np.repeat(frequencies, frequencies)
         kept = np.flatnonzero(self._looked_at(seeds.rows, frequencies))
         self._seeds = seeds.take(kept)
-        self._first = np.append(_starts(self._seeds.codes), len(kept))  # of each code's queries
+        self._first = np.append(run_starts(self._seeds.codes), len(kept))  # of each code's queries
         self._codes = self._seeds.codes[self._first[:-1]]
 
     def _looked_at(self, rows: Numbers, frequencies: Numbers) -> Flags:
@@ -227,8 +235,7 @@ class SeedIndex:
         often = np.flatnonzero(~chosen)
         order = often[np.lexsort((frequencies[often], rows[often]))]  # of equally rare ones by their codes
         sizes = np.bincount(rows[often], minlength=self.count)
-        place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        chosen[order[place < _ALWAYS]] = True
+        chosen[order[within_runs(sizes) < _ALWAYS]] = True
         return chosen
 
     def share(self, others: Sequence[str], first: int) -> Iterator[SeedPairs]:
@@ -265,14 +272,14 @@ class SeedIndex:
         if not sizes.sum():
             return SeedPairs.none()
         hit = np.repeat(np.arange(len(sizes)), sizes)
-        place = np.arange(len(hit)) - np.repeat(np.cumsum(sizes) - sizes - self._first[hits.codes], sizes)
+        place = within_runs(sizes) + np.repeat(self._first[hits.codes], sizes)
         band = (hits.starts[hit] - self._seeds.starts[place] + self._longest) // _DIAGONALS
         pair = (hits.rows[hit] - hits.rows[0]) * self.count + self._seeds.rows[place]
         # Pair, band and place in the query as one number, in as few bits as windows of this length need.
         places, bands = self._longest.bit_length(), int(band.max() + 1).bit_length()
         keys = (((pair << bands) | band) << places) | self._seeds.starts[place]
         keys.sort()
-        starts = _starts(keys >> places)
+        starts = run_starts(keys >> places)
         found = keys[starts] >> places
         # What a seed covers beyond the one before it.
         covered = np.minimum(np.diff(keys, prepend=keys[0]), self.sketch.k)
@@ -280,7 +287,7 @@ class SeedIndex:
         weights = np.add.reduceat(covered, starts)
         beside = np.append(np.where(found[1:] == found[:-1] + 1, weights[1:], 0), 0)
         pairs = found >> bands
-        starts = _starts(pairs)
+        starts = run_starts(pairs)
         others = pairs[starts] // self.count + hits.rows[0]
         return SeedPairs(
             pairs[starts] % self.count,
@@ -288,8 +295,3 @@ class SeedIndex:
             others % 2 == 1,
             np.maximum.reduceat(weights + beside, starts),
         )
-
-
-def _starts(ordered: npt.NDArray[np.integer]) -> Numbers:
-    """Where a new number begins in an ordered row of them."""
-    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigbird_dna.genome.chromatin.peaks import Intervals
-from bigbird_dna.genome.chromatin.regions import overlaps
+from bigbird_dna.genome.sequence import Intervals
 from bigbird_dna.simulate.motifs import FACTORS, Codes, Flags, Parameters, Positions, find_sites
 from bigbird_dna.simulate.plan import PlacedLoci
 
@@ -74,7 +73,7 @@ def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, F
         if motif.name in OPEN_CHROMATIN_ONLY:
             middle = start + _MIDDLE[motif.name]
             bound = np.logical_or.reduce(
-                [overlaps(Intervals(peaks.start, peaks.end), middle, middle + 1) for peaks in open_chromatin]
+                [Intervals(peaks.start, peaks.end).overlap(middle, middle + 1) for peaks in open_chromatin]
             )
         sites[motif.name] = FactorSites(start, flags, bound)
     return sites

@@ -23,10 +23,10 @@ from bigbird_dna.genome.assembly import Assembly, shown
 from bigbird_dna.genome.chromatin.dataset import ChromatinData
 from bigbird_dna.genome.chromatin.labels import Bytes
 from bigbird_dna.genome.chromatin.matlab import MatArray
-from bigbird_dna.genome.chromatin.peaks import Positions, read_intervals
+from bigbird_dna.genome.chromatin.peaks import read_intervals
 from bigbird_dna.genome.chromatin.regions import SPLITS, window_start
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import Interval, Positions
 from bigbird_dna.genome.splits import Split
 
 CHANNELS = "AGCT"
@@ -45,7 +45,7 @@ class BundleBins(NamedTuple):
 
 
 def read_bundle_bins(bed: Path, reference: Reference, assembly: Assembly) -> BundleBins:
-    """The coordinates of the bins: intervals of 200 bp, each on a contig of the reference, else `DataError`."""
+    """The coordinates of the bins: intervals of 200 bp on the reference, else `DataError`."""
     contigs: list[str] = []
     starts: list[int] = []
     known: dict[str, str | None] = {}

@@ -5,7 +5,7 @@ N rows (bins), T tracks, K = ceil(T / 8) bytes a row. Track t is bit t % 8, coun
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -17,21 +17,18 @@ from bigbird_dna.console import progress
 from bigbird_dna.disk.atomic import atomic_path, reading
 from bigbird_dna.disk.foreign import open_npz
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
 from bigbird_dna.genome.chromatin.regions import (
     EXCLUDED,
     GAP,
     Grid,
     RegionSplits,
     Rule,
-    covered_bases,
     least_bases,
-    overlaps,
     positive_bins,
     window_start,
 )
 from bigbird_dna.genome.reference import Reference
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -203,20 +200,24 @@ DROPPED = ("excluded", "gap", "blacklist", "too many N")
 """Why a bin that has a positive track, or was sampled, may be dropped."""
 
 
-class BinCandidates(NamedTuple):
-    """Bins of a contig that may be kept, and how many were dropped for each reason."""
+class LabeledBins(NamedTuple):
+    """Bins of the reference that may be kept, N rows in its order, and how many were dropped."""
 
-    contig: int  # its number in the reference
+    owners: Positions  # numbers of their contigs
     starts: Positions
     splits: npt.NDArray[np.int8]
     sampled: Flags  # kept even without a positive track
-    labels: PackedLabels
-    dropped: list[int]  # for each reason of `DROPPED`
+    packed: Bytes  # labels, as of `PackedLabels`
+    dropped: Positions  # for each reason of `DROPPED`
 
-
-def count_bins(reference: Reference, labelling: Labelling) -> int:
-    """How many bins there are on all contigs, to be kept or not."""
-    return sum(map(labelling.grid.bins, reference.contigs.values()))
+    @classmethod
+    def joined(cls, parts: Iterable["LabeledBins"], tracks: int) -> "LabeledBins":
+        """Those of several contigs, one after the other."""
+        none = np.zeros(0, np.int64)
+        unlabeled = np.zeros((0, -(-tracks // 8)), np.uint8)
+        empty = cls(none, none, np.zeros(0, np.int8), none > 0, unlabeled, np.zeros(len(DROPPED), np.int64))
+        *columns, dropped = zip(empty, *parts, strict=True)
+        return cls(*map(np.concatenate, columns), dropped=np.sum(dropped, axis=0))
 
 
 def label_contigs(
@@ -226,7 +227,7 @@ def label_contigs(
     labelling: Labelling,
     banned: Mapping[str, Intervals],
     numbers: range | None = None,
-) -> Iterator[BinCandidates]:
+) -> Iterator[LabeledBins]:
     """Label the bins of each contig of a reference, in its order.
 
     `peaks` of each track, and the intervals `banned`, bins on which are dropped, are by contig as
@@ -255,7 +256,7 @@ def _label_contig(
     labelling: Labelling,
     banned: Intervals,
     here: range,
-) -> BinCandidates:
+) -> LabeledBins:
     """Label the bins `here` of the contig of a number."""
     contig = list(reference.contigs)[number]
     length, grid = reference.contigs[contig], labelling.grid
@@ -272,12 +273,13 @@ def _label_contig(
     starts = grid.starts(length)[here.start : here.stop][wanted]
     assigned = splits.assign(contig, starts, grid.size, labelling.window)
     free = np.flatnonzero(assigned >= 0)
-    allowed = free[~overlaps(banned, starts[free], starts[free] + grid.size)]
+    allowed = free[~banned.overlap(starts[free], starts[free] + grid.size)]
     kept = allowed[_known_enough(reference, contig, starts[allowed], labelling)]
     outside = (int(np.count_nonzero(assigned == which)) for which in (EXCLUDED, GAP))
     dropped = [*outside, len(free) - len(allowed), len(allowed) - len(kept)]
     rows = wanted[kept]
-    return BinCandidates(number, starts[kept], assigned[kept], sampled[rows], builder.build(rows), dropped)
+    owners, packed = np.full(len(rows), number, np.int64), builder.build(rows).packed
+    return LabeledBins(owners, starts[kept], assigned[kept], sampled[rows], packed, np.array(dropped))
 
 
 def _known_enough(reference: Reference, contig: str, starts: Positions, labelling: Labelling) -> Flags:
@@ -288,7 +290,7 @@ def _known_enough(reference: Reference, contig: str, starts: Positions, labellin
     opens = window_start(starts, labelling.bin_size, window)
     first, last = np.clip(opens, 0, length), np.clip(opens + window, 0, length)
     unknown = unknown_bases(reference, contig, int(first.min()), int(last.max()))
-    known = last - first - covered_bases(unknown, first, last)
+    known = last - first - unknown.covered(first, last)
     return np.asarray(window - known <= labelling.max_n * window)
 
 
@@ -299,4 +301,4 @@ def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | 
     for begin in range(start, stop, _PIECE):
         sequence = reference.fetch(Interval(contig, begin, min(begin + _PIECE, stop)))
         runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
-    return merge(*np.array(runs, np.int64).reshape(-1, 2).T)
+    return Intervals.union(*np.array(runs, np.int64).reshape(-1, 2).T)

@@ -4,30 +4,20 @@ Only the first three columns count. The formats are 0-based and half-open, as ev
 """
 
 import re
-from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
+from bigbird_dna.genome.sequence import MOST_CONTIGS, Intervals
 
-Positions = npt.NDArray[np.int64]
-
-_MOST_PEAKS, _MOST_CONTIGS = 30_000_000, 1_000_000  # of a file: what memory has room for
-
-
-class Intervals(NamedTuple):
-    """Intervals `[starts[i], ends[i])` of one contig."""
-
-    starts: Positions
-    ends: Positions
+_MOST_PEAKS = 30_000_000  # of a file: what memory has room for
 
 
 class Peaks(NamedTuple):
@@ -64,17 +54,7 @@ def read_peaks(path: Path) -> Peaks:
     isn't an interval is a `DataError`.
     """
     path = Path(path)
-    found: defaultdict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
-    for count, (line, contig, start, end) in enumerate(read_intervals(path), start=1):
-        starts, ends = found[contig]
-        starts.append(start)
-        ends.append(end)
-        if count > _MOST_PEAKS or len(found) > _MOST_CONTIGS:
-            most = f"{_MOST_PEAKS:,} intervals" if count > _MOST_PEAKS else f"{_MOST_CONTIGS:,} contigs"
-            raise DataError(f"{path}: line {line}: more than {most}")
-    return Peaks(
-        path, {c: Intervals(*(np.frombuffer(one, np.int64) for one in both)) for c, both in found.items()}
-    )
+    return Peaks(path, Intervals.collect(path, read_intervals(path), _MOST_PEAKS))
 
 
 def place_peaks(
@@ -121,21 +101,8 @@ def place_peaks(
     if len(peaks) and unknown == len(peaks):
         raise DataError(f"{peaks.path}: {_explain_unknown(peaks, contigs, assembly)}")
     # One contig may stand in a file under two names.
-    merged = {
-        contig: merge(*map(np.concatenate, zip(*found, strict=True))) for contig, found in parts.items()
-    }
+    merged = {contig: Intervals.joined(found) for contig, found in parts.items()}
     return PlacedPeaks(merged, len(peaks), unknown, absent, clipped, unknown_contigs)
-
-
-def merge(starts: Positions, ends: Positions) -> Intervals:
-    """The union of intervals of one contig: sorted, disjoint, those that touch joined."""
-    if not len(starts):
-        return Intervals(starts, ends)
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate(([True], starts[1:] > ends[:-1]))
-    last = np.append(np.flatnonzero(first)[1:] - 1, len(starts) - 1)
-    return Intervals(starts[first], ends[last])
 
 
 def read_intervals(path: Path) -> Iterator[tuple[int, str, int, int]]:
@@ -169,7 +136,7 @@ def read_bed(path: Path, stream: IO[bytes] | None = None) -> Iterator[tuple[int,
             raise DataError(f"{path}: line {number}: {_fault(first, last)}")
         if contig not in checked:
             check_name(contig, "contig", f"{path}: line {number}")
-            if len(checked) < _MOST_CONTIGS:
+            if len(checked) < MOST_CONTIGS:
                 checked.add(contig)
         yield number, fields, start, end
 

@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.chromatin.peaks import Intervals, Positions, merge
 from bigbird_dna.genome.regions import NamedRegion, find_overlap, format_named_region, parse_named_region
-from bigbird_dna.genome.sequence import Interval
+from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 from bigbird_dna.genome.splits import Split
 
 Rule = Literal["half", "any", "centre"] | int
@@ -71,15 +70,7 @@ def positive_bins(intervals: Intervals, grid: Grid, length: int, rule: Rule = "h
     numbers = np.sort(before + np.arange(len(before)), kind="stable")  # `np.unique` takes many times as long
     numbers = numbers[np.diff(numbers, prepend=-1) > 0]
     begin = margin + numbers * grid.stride
-    return np.asarray(numbers[covered_bases(intervals, begin, begin + width) >= least])
-
-
-def covered_bases(intervals: Intervals, starts: Positions, ends: Positions) -> Positions:
-    """How many bp of each `[starts[i], ends[i])` lie in disjoint, sorted intervals."""
-    # The bases covered before a position grow by one a base inside an interval, and not between two.
-    edges = np.concatenate(([0], np.stack(intervals, axis=1).ravel()))
-    sums = np.repeat(np.concatenate(([0], np.cumsum(intervals.ends - intervals.starts))), 2)[:-1]
-    return np.asarray(np.interp(ends, edges, sums) - np.interp(starts, edges, sums), np.int64)
+    return np.asarray(numbers[intervals.covered(begin, begin + width) >= least])
 
 
 def window_start(starts: Positions, size: int, window: int) -> Positions:
@@ -151,12 +142,12 @@ class RegionSplits:
             regions = held_out.get(contig)
             if regions is None:
                 continue
-            wide = merge(regions.starts + min(before, 0), regions.ends + max(after, 0))
-            near = overlaps(wide, np.minimum(opens, starts), np.maximum(opens + window, starts + size))
+            wide = Intervals.union(regions.starts + min(before, 0), regions.ends + max(after, 0))
+            near = wide.overlap(np.minimum(opens, starts), np.maximum(opens + window, starts + size))
             splits[near] = GAP
-            splits[_within(regions, starts, starts + size)] = number
+            splits[regions.hold(starts, starts + size)] = number
         if contig in self.exclude:
-            splits[overlaps(self.exclude[contig], starts, starts + size)] = EXCLUDED
+            splits[self.exclude[contig].overlap(starts, starts + size)] = EXCLUDED
         return splits
 
     def describe(self) -> dict[str, list[str]]:
@@ -171,22 +162,8 @@ class RegionSplits:
         }
 
 
-def overlaps(intervals: Intervals, starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:
-    """Whether each `[starts[i], ends[i])` shares a base with disjoint, sorted intervals."""
-    if not len(intervals.starts):
-        return np.zeros(len(starts), np.bool_)
-    # The last interval that starts before the place's end reaches furthest of all such.
-    number = np.searchsorted(intervals.starts, ends, side="left") - 1
-    return np.asarray((number >= 0) & (intervals.ends[number] > starts))
-
-
-def _within(intervals: Intervals, starts: Positions, ends: Positions) -> npt.NDArray[np.bool_]:
-    number = np.searchsorted(intervals.starts, starts, side="right") - 1
-    return np.asarray((number >= 0) & (intervals.ends[number] >= ends))
-
-
 def _by_contig(regions: Sequence[Interval]) -> dict[str, Intervals]:
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for region in regions:
         found[region.contig].append((region.start, region.end))
-    return {contig: merge(*np.array(spans, np.int64).T) for contig, spans in found.items()}
+    return {contig: Intervals.union(*np.array(spans, np.int64).T) for contig, spans in found.items()}

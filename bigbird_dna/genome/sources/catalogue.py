@@ -58,7 +58,7 @@ def read_sources(path: Path) -> dict[str, Source]:
 
 
 def read_entries(path: Path, what: str, most: int = _MOST_BYTES) -> dict[str, Any]:
-    """The entries by key of a list of `what`, such as "sources": a YAML file of plain data, of `most` bytes."""
+    """The entries by key of a list of `what`, such as "sources": a YAML file of at most `most` bytes."""
     try:
         with path.open("rb") as stream:
             text = stream.read(most + 1)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.chromatin.peaks import Intervals, merge
-from bigbird_dna.genome.chromatin.regions import Grid, covered_bases, least_bases, positive_bins, window_start
+from bigbird_dna.genome.chromatin.regions import Grid, least_bases, positive_bins, window_start
+from bigbird_dna.genome.sequence import Intervals
 from tests.golden.messages import fails
 
 LENGTH = 97
@@ -17,7 +17,7 @@ PEAKS = st.lists(st.tuples(st.integers(0, LENGTH - 1), st.integers(1, 40)), max_
 def intervals(pairs: list[tuple[int, int]]) -> Intervals:
     starts = np.array([start for start, _ in pairs], np.int64)
     ends = np.array([min(start + size, LENGTH) for start, size in pairs], np.int64)
-    return merge(starts, ends)
+    return Intervals.union(starts, ends)
 
 
 @given(PEAKS, st.integers(1, 20), st.integers(0, 25), st.sampled_from(["half", "any", "centre", 3]))
@@ -47,14 +47,14 @@ def test_covered_bases_agree_with_counting(pairs, places):
     starts = np.array([start for start, _ in places], np.int64)
     ends = np.array([start + size for start, size in places], np.int64)
     expected = [covered[5 + start : 5 + end].sum() for start, end in zip(starts, ends, strict=True)]
-    assert covered_bases(intervals(pairs), starts, ends).tolist() == expected
+    assert intervals(pairs).covered(starts, ends).tolist() == expected
 
 
 def test_deepseas_rule_is_more_than_half_of_the_union():
     grid = Grid(200)
-    half = merge(np.array([100, 130]), np.array([200, 200]))  # 100 bp, 70 of them twice
+    half = Intervals.union(np.array([100, 130]), np.array([200, 200]))  # 100 bp, 70 of them twice
     assert positive_bins(half, grid, 1000).tolist() == []
-    more = merge(np.array([100, 0]), np.array([200, 1]))
+    more = Intervals.union(np.array([100, 0]), np.array([200, 1]))
     assert positive_bins(more, grid, 1000).tolist() == [0]
 
 

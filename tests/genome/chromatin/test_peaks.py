@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.peaks import Peaks, merge, place_peaks, read_peaks
+from bigbird_dna.genome.chromatin.peaks import Peaks, place_peaks, read_peaks
+from bigbird_dna.genome.sequence import Intervals
 from tests.golden.messages import fails
 
 DEMO = load_assembly("demo")
@@ -147,7 +148,7 @@ def test_merge_is_the_union(pairs):
     union = np.zeros(80, bool)
     for start, end in zip(starts, ends, strict=True):
         union[start:end] = True
-    merged = merge(starts, ends)
+    merged = Intervals.union(starts, ends)
     found = np.zeros(80, bool)
     for start, end in zip(*merged, strict=True):
         assert not found[start:end].any()
