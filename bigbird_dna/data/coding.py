@@ -17,7 +17,7 @@ from bigbird_dna.console import log
 from bigbird_dna.data.predictions import EXTRA_NEGATIVES, POSITIVE
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.annotation import read_coding
-from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, shown, shown_counts
+from bigbird_dna.genome.assembly import Assembly, shown_counts
 from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 
 COLUMN = "coding"
@@ -111,10 +111,7 @@ def open_coding(path: Path, contigs: Mapping[str, int], assembly: Assembly) -> C
             here = Intervals(starts[on_contig], np.minimum(ends[on_contig], length))
             parts.setdefault(contig, []).append(here)
     if not parts:
-        raise DataError(
-            f"{path}: no CDS lies on the reference: the annotation's contigs are {shown(read)}, the "
-            f"reference's {shown(contigs)} (names are looked up in {assembly.name}); {ALIAS_HINT}"
-        )
+        raise DataError(f"{path}: no CDS lies on the reference: {assembly.explain_none(read, contigs)}")
     for dropped, why in (
         (absent, "are on contigs that the reference doesn't have: left out"),
         (beyond, "reach beyond the end of their contig: what lies there is left out"),

@@ -74,6 +74,15 @@ class Assembly:
             raise DataError(f"{found[0]!r} and {found[1]!r} are the same contig of {self.name}")
         return found[0] if found else None
 
+    def explain_none(self, names: Collection[str], contigs: Collection[str]) -> str:
+        """Why nothing that is on contigs of these names lies on a reference, for a message."""
+        known = f"names are looked up in {self.name}"
+        text = f"it is on {shown(names)}, the reference has {shown(contigs)} ({known})"
+        if any(self.match(name, contigs) for name in names):
+            return text
+        others = [name for name in naming_assemblies(names) if name != self.name]
+        return f"{text}; {' and '.join(others)} would know them" if others else f"{text}; {ALIAS_HINT}"
+
     def check_lengths(
         self, contigs: Mapping[str, int], where: str = "reference", placed: Collection[str] = ()
     ) -> None:
@@ -153,12 +162,7 @@ _REPORT = "Sequence-Name"  # the first column of NCBI's
 _COLUMNS = (_REPORT, "Sequence-Role", "Assigned-Molecule", "GenBank-Accn", "Relationship", "RefSeq-Accn")
 
 
-class _Line(NamedTuple):
-    """The names of a contig, the first of them its own, and its length where the file has it."""
-
-    number: int
-    names: tuple[str, ...]
-    length: int | None = None
+_Entry = tuple[tuple[str, ...], int | None]  # a contig's names, its own first, and its length if known
 
 
 def open_assembly(assembly: str, aliases: Path | None = None, title: str | None = None) -> Assembly:
@@ -177,22 +181,22 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
     more: dict[str, set[str]] = {}
     first: dict[str, int] = {}
     new = []
-    for line in _read(path):
-        where = f"{path}: line {line.number}"
-        for name in line.names:
+    for number, (names, length) in _read(path):
+        where = f"{path}: line {number}"
+        for name in names:
             if name in first:
                 raise DataError(
                     f"{where}: {quoted(name)} stands in line {first[name]} too: all names of a contig "
                     "belong on one line"
                 )
-            first[name] = line.number
-        owners = {table[name].name for name in line.names if name in table}
+            first[name] = number
+        owners = {table[name].name for name in names if name in table}
         if len(owners) > 1:
             raise DataError(f"{where}: {' and '.join(sorted(owners))} are different contigs of {known.name}")
         if owners:
-            more.setdefault(owners.pop(), set()).update(line.names)
+            more.setdefault(owners.pop(), set()).update(names)
         else:
-            new.append(Contig(line.names[0], line.length, frozenset(line.names)))
+            new.append(Contig(names[0], length, frozenset(names)))
     if not first:
         raise DataError(f"{path}: no names of contigs in the file")
     for contig in known.contigs:
@@ -200,7 +204,7 @@ def _joined(path: Path, known: Assembly) -> Iterator[Contig]:
     yield from new
 
 
-def _read(path: Path) -> Iterator[_Line]:
+def _read(path: Path) -> Iterator[tuple[int, _Entry]]:
     lines = read_lines(path)
     columns: list[str] | None = None
     for count, (number, text) in enumerate(lines):
@@ -211,19 +215,19 @@ def _read(path: Path) -> Iterator[_Line]:
             columns = header if header[0] == _REPORT else columns
         elif text.strip():
             where = f"{path}: line {number}"
-            yield _names(text, number, where) if columns is None else _entry(text, columns, number, where)
+            yield number, _names(text, where) if columns is None else _report_entry(text, columns, where)
 
 
-def _names(text: str, number: int, where: str) -> _Line:
+def _names(text: str, where: str) -> _Entry:
     names = tuple(dict.fromkeys(name for name in map(str.strip, text.split("\t")) if name))
     for name in names:
         check_name(name, "contig", where)
         if any(letter.isspace() for letter in name):
             raise DataError(f"{where}: contig {quoted(name)} has a space: names are separated by tabs")
-    return _Line(number, names)
+    return names, None
 
 
-def _entry(text: str, columns: list[str], number: int, where: str) -> _Line:
+def _report_entry(text: str, columns: list[str], where: str) -> _Entry:
     """A line of NCBI's assembly report."""
     fields = text.split("\t")
     if len(fields) != len(columns) or not {*_COLUMNS} <= {*columns}:
@@ -241,4 +245,4 @@ def _entry(text: str, columns: list[str], number: int, where: str) -> _Line:
         check_name(name, "contig", where)
     if not kept:
         raise DataError(f"{where}: a sequence without a name")
-    return _Line(number, kept, whole_number(row.get("Sequence-Length", "")))
+    return kept, whole_number(row.get("Sequence-Length", ""))

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from bigbird_dna.disk import compression
 from bigbird_dna.disk.atomic import scratch_directory
@@ -41,10 +41,44 @@ class Chunk(NamedTuple):
     last: bool  # whether the record ends with this chunk
     ambiguous: int = 0  # IUPAC codes of the file that are N in `sequence`
 
-    @classmethod
-    def from_raw(cls, contig: str, start: int, raw: bytes, last: bool) -> Self:
-        """A chunk of letters as a file has them, which have been found to be DNA."""
-        return cls(contig, start, clean_bytes(raw).decode("ascii"), last, count_ambiguous_bytes(raw))
+
+class ChunkBuffer:
+    """The sequence of a contig, given out in chunks of `size` bp as it comes; the last may be shorter."""
+
+    def __init__(self, contig: str, size: int) -> None:
+        self.contig = contig
+        self.size = size
+        self.start = 0  # of what is held back
+        self.held: list[str] = []
+        self.count = 0  # bp held back
+        self.ambiguous = 0
+
+    def add(self, sequence: str, ambiguous: int = 0) -> Iterator[Chunk]:
+        """The next bases, in A C G T N, and how many of them are IUPAC codes in the file."""
+        self.held.append(sequence)
+        self.count += len(sequence)
+        self.ambiguous += ambiguous
+        # One base too many has to be at hand, to know that a chunk isn't the contig's last.
+        if self.count > self.size:
+            text, place = "".join(self.held), 0
+            while len(text) - place > self.size:
+                yield self._chunk(text[place : place + self.size], last=False)
+                place += self.size
+            self.held, self.count = [text[place:]], len(text) - place
+
+    def add_raw(self, letters: bytes) -> Iterator[Chunk]:
+        """The next letters as a file has them, which have been found to be DNA."""
+        return self.add(clean_bytes(letters).decode("ascii"), count_ambiguous_bytes(letters))
+
+    def finish(self) -> Iterator[Chunk]:
+        """What is left."""
+        yield self._chunk("".join(self.held), last=True)
+
+    def _chunk(self, sequence: str, *, last: bool) -> Chunk:
+        chunk = Chunk(self.contig, self.start, sequence, last, self.ambiguous)
+        self.start += len(sequence)
+        self.ambiguous = 0
+        return chunk
 
 
 def scan_fasta(path: Path) -> dict[str, int]:
@@ -102,25 +136,15 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     """
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
-    contig: str | None = None
-    buffer = bytearray()
-    start = 0
+    buffer: ChunkBuffer | None = None
     for name, raw in _pieces(Path(path)):
-        if contig is not None and name != contig:
-            yield Chunk.from_raw(contig, start, bytes(buffer), last=True)
-            buffer.clear()
-            start = 0
-        contig = name
-        buffer += raw
-        # One base too many has to be at hand, to know that a chunk isn't its record's last.
-        offset = 0
-        while len(buffer) - offset > chunk_bases:
-            yield Chunk.from_raw(name, start, bytes(buffer[offset : offset + chunk_bases]), last=False)
-            offset += chunk_bases
-            start += chunk_bases
-        del buffer[:offset]
-    assert contig is not None, "a file without records raises before"
-    yield Chunk.from_raw(contig, start, bytes(buffer), last=True)
+        if buffer is None or name != buffer.contig:
+            if buffer is not None:
+                yield from buffer.finish()
+            buffer = ChunkBuffer(name, chunk_bases)
+        yield from buffer.add_raw(raw)
+    assert buffer is not None, "a file without records raises before"
+    yield from buffer.finish()
 
 
 @contextmanager

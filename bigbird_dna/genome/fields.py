@@ -7,7 +7,7 @@ begin with `#`.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from bigbird_dna.disk.compression import control_character, read_lines
 from bigbird_dna.errors import DataError
@@ -105,4 +105,4 @@ def strand(text: str) -> Strand:
     """A strand that is known."""
     if text not in OPPOSITE:
         raise ValueError(f"strand must be '+' or '-', not {quoted(text)}")
-    return cast(Strand, text)
+    return text

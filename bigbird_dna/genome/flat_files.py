@@ -8,7 +8,7 @@ from typing import IO, Any, Literal
 
 from bigbird_dna.disk.compression import open_bytes
 from bigbird_dna.errors import DataError, error_text
-from bigbird_dna.genome.fasta import Chunk
+from bigbird_dna.genome.fasta import Chunk, ChunkBuffer
 from bigbird_dna.genome.fields import check_name, quoted
 from bigbird_dna.genome.sequence import describe_bad_letter, first_bad_letter
 
@@ -47,9 +47,9 @@ def stream_flat_file(path: Path, flat: FlatFormat, chunk_bases: int) -> Iterator
         if bad is not None:
             what = describe_bad_letter(raw[bad])
             raise DataError(f"{path}: record {name!r}, position {bad + 1}: {what}")
-        for start in range(0, len(raw), chunk_bases):
-            end = start + chunk_bases
-            yield Chunk.from_raw(name, start, raw[start:end], last=end >= len(raw))
+        buffer = ChunkBuffer(name, chunk_bases)
+        yield from buffer.add_raw(raw)
+        yield from buffer.finish()
 
 
 def _records(path: Path, flat: FlatFormat) -> Iterator[tuple[str, bytes]]:

@@ -11,7 +11,7 @@ all the same, and depends on these two alone. What may be missed is a window tha
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,9 @@ def alignment_scores(first: Sequence[str], second: Sequence[str]) -> Scores:
     """
     from Bio.Align import PairwiseAligner  # slow to import
 
-    aligner = PairwiseAligner(mode="local", match_score=1, mismatch_score=-1, gap_score=-2)
+    aligner: Any = PairwiseAligner(  # type: ignore[no-untyped-call]
+        mode="local", match_score=1, mismatch_score=-1, gap_score=-2
+    )
     aligner.wildcard = "N"
     return np.array(
         [

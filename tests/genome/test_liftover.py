@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.liftover import lift
+from bigbird_dna.genome.promoters import lift
 from bigbird_dna.genome.sequence import Locus
 from tests.golden.messages import fails
 

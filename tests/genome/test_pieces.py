@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
-from bigbird_dna.genome.contig_fragments import ContigFragment, ContigFragments, read_piece
+from bigbird_dna.genome.contig_fragments import ContigFragments, parse_fragment
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
 from bigbird_dna.genome.promoters import place
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -74,9 +74,9 @@ def test_every_piece_is_where_its_name_says(tmp_path, contigs, whole, size, seed
 
 
 def test_the_forms_of_a_piece_s_name():
-    assert read_piece("chr20:1000001-2000000") == ContigFragment("chr20", 1_000_000, 2_000_000)
-    assert read_piece("chr20:1,000,001-2,000,000") == ContigFragment("chr20", 1_000_000, 2_000_000)
-    assert read_piece("HLA:A:1-5") == ContigFragment("HLA:A", 0, 5)
+    assert parse_fragment("chr20:1000001-2000000") == Interval("chr20", 1_000_000, 2_000_000)
+    assert parse_fragment("chr20:1,000,001-2,000,000") == Interval("chr20", 1_000_000, 2_000_000)
+    assert parse_fragment("HLA:A:1-5") == Interval("HLA:A", 0, 5)
     for name in (
         "chr20",
         "c:0-5",
@@ -88,7 +88,7 @@ def test_the_forms_of_a_piece_s_name():
         "c:1-2/rc",
         "c:1-9999999999",
     ):
-        assert read_piece(name) is None
+        assert parse_fragment(name) is None
 
 
 def test_a_name_that_the_length_or_the_assembly_contradicts_stays(tmp_path, capsys):

@@ -6,8 +6,7 @@ import pytest
 
 from bigbird_dna.genome.assembly import load_assembly
 from bigbird_dna.genome.fasta import scan_fasta
-from bigbird_dna.genome.liftover import lift
-from bigbird_dna.genome.promoters import place, read_promoters
+from bigbird_dna.genome.promoters import lift, place, read_promoters
 from bigbird_dna.genome.reference import Reference, prepare_reference
 from bigbird_dna.genome.sequence import Locus, inside, window_around
 

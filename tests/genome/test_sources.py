@@ -17,7 +17,7 @@ from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, par
 from bigbird_dna.errors import ConfigError, DataError, UsageError
 from bigbird_dna.genome.sources import inputs as sources
 from bigbird_dna.genome.sources.catalogue import Source, load_sources
-from bigbird_dna.genome.sources.fetching import Wanted, download
+from bigbird_dna.genome.sources.fetching import download
 from bigbird_dna.genome.sources.fetching import fetch as fetch_within
 from bigbird_dna.genome.sources.http_request import Limits
 from bigbird_dna.genome.sources.http_response import Version
@@ -178,7 +178,8 @@ def test_cuts_anywhere_give_the_same_bytes(
     site = _set(servers[0], Site(content, ranges, tag, list(cuts)))
     output = tmp_path_factory.mktemp("cut") / "file"
     with open_part(output, "file") as part:
-        wanted = Wanted("file", 1000, any_server)
+        checksum = "any" if any_server else None
+        wanted = Source("some", "file", "demo", (site.url,), checksum, 0.001, "free", "us")
         download(site.url, part, wanted, replace(LIMITS, futile=10))
         part.finish(output)
     assert output.read_bytes() == content

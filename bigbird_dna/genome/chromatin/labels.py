@@ -217,7 +217,7 @@ class LabeledBins(NamedTuple):
         unlabeled = np.zeros((0, -(-tracks // 8)), np.uint8)
         empty = cls(none, none, np.zeros(0, np.int8), none > 0, unlabeled, np.zeros(len(DROPPED), np.int64))
         *columns, dropped = zip(empty, *parts, strict=True)
-        return cls(*map(np.concatenate, columns), dropped=np.sum(dropped, axis=0))
+        return cls._make([*map(np.concatenate, columns), np.sum(dropped, axis=0)])
 
 
 def label_contigs(

@@ -13,7 +13,7 @@ import numpy as np
 
 from bigbird_dna.disk.compression import read_lines
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.assembly import ALIAS_HINT, Assembly, naming_assemblies, shown
+from bigbird_dna.genome.assembly import Assembly
 from bigbird_dna.genome.fields import FURTHEST, check_name, quoted, whole_number
 from bigbird_dna.genome.sequence import MOST_CONTIGS, Intervals
 
@@ -99,7 +99,9 @@ def place_peaks(
             parts[contig].append(Intervals(np.maximum(starts - widen, 0), np.minimum(ends + widen, length)))
     unknown = sum(unknown_contigs.values())
     if len(peaks) and unknown == len(peaks):
-        raise DataError(f"{peaks.path}: {_explain_unknown(peaks, contigs, assembly)}")
+        raise DataError(
+            f"{peaks.path}: no contig of the peaks is known: {assembly.explain_none(peaks.contigs, contigs)}"
+        )
     # One contig may stand in a file under two names.
     merged = {contig: Intervals.joined(found) for contig, found in parts.items()}
     return PlacedPeaks(merged, len(peaks), unknown, absent, clipped, unknown_contigs)
@@ -167,13 +169,3 @@ def _refuse_beyond(path: Path, contig: str, start: int, length: int, why: str) -
         f"{path}: line {line}: the peak at {contig}:{start} (0-based) starts beyond the contig's "
         f"{length:,} bp{why}"
     )
-
-
-def _explain_unknown(peaks: Peaks, contigs: Mapping[str, int], assembly: Assembly) -> str:
-    text = (
-        f"no contig of the peaks is known: they are on {shown(peaks.contigs)}, the reference has "
-        f"{shown(contigs)} (names are looked up in {assembly.name})"
-    )
-    others = [name for name in naming_assemblies(peaks.contigs) if name != assembly.name]
-    joined = " and ".join(others)
-    return f"{text}; {joined} would know them" if others else f"{text}; {ALIAS_HINT}"

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bigbird_dna.errors import ConfigError
-from bigbird_dna.genome.assembly import Assembly
-from bigbird_dna.genome.regions import NamedRegion, find_overlap, format_named_region, parse_named_region
+from bigbird_dna.genome.regions import NamedRegion, format_named_region
 from bigbird_dna.genome.sequence import Interval, Intervals, Positions
 from bigbird_dna.genome.splits import Split
 
@@ -94,28 +93,6 @@ class RegionSplits:
     valid: Mapping[str, Intervals] = field(default_factory=dict)
     test: Mapping[str, Intervals] = field(default_factory=dict)
     exclude: Mapping[str, Intervals] = field(default_factory=dict)
-
-    @classmethod
-    def from_names(
-        cls,
-        contigs: Mapping[str, int],
-        assembly: Assembly,
-        *,
-        valid: Sequence[str] = (),
-        test: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-    ) -> Self:
-        """Read the named regions of a configuration; those of two kinds that overlap are a `ConfigError`."""
-        named = [
-            NamedRegion(key, kind, text, parse_named_region(text, contigs, assembly, key))
-            for kind, texts in (("valid", valid), ("test", test), ("exclude", exclude))
-            for key in (f"chromatin.{kind}",)
-            for text in texts
-        ]
-        if overlap := find_overlap(named):
-            one, other = (f"{format_named_region(each.interval)} of {each.kind}" for each in overlap)
-            raise ConfigError(f"chromatin: {one} and {other} overlap")
-        return cls.from_regions(named)
 
     @classmethod
     def from_regions(cls, named: Sequence[NamedRegion]) -> Self:

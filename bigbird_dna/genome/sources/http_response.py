@@ -34,11 +34,6 @@ class Body(NamedTuple):
     version: Version
     ends: bool  # whether a connection that is cut can be told from the end
 
-    @property
-    def total(self) -> int | None:
-        """Bytes of the whole file, if the server says."""
-        return self.version.total
-
 
 def read_answer(answer: HttpResponse, have: int, version: Version, file: str) -> Body:
     """Check an answer to a request for what comes after `have` bytes of a version; `DownloadError` or `Cut`

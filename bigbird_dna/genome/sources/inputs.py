@@ -3,6 +3,7 @@
 Addresses, checksums and licenses of public files stand in `resources/sources.yaml`.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,23 +25,22 @@ def locate(name: str, local_data: str | None) -> Path:
 
 def is_file(path: Path) -> bool:
     """Whether a file is there; one that can't be looked at, or can't exist, is not."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+    return os.path.isfile(path)  # noqa: PTH113 - that of Path raises for some
 
 
 def is_directory(path: Path) -> bool:
     """As `is_file`, of directories."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
+    return os.path.isdir(path)  # noqa: PTH112
 
 
-def where_looked(local_data: str | None) -> str:
-    """Where `locate` looks, for a message."""
-    return "here" if local_data is None else f"in {local_data} or here"
+def _existing(config: Config, key: str, name: str, folder: bool = False, also: str = "") -> Path:
+    """The file, or where that will do the folder, that a key names; `ConfigError` if there is none."""
+    path = locate(name, config.local_data)
+    if not (is_file(path) or (folder and is_directory(path))):
+        kind = "file or folder" if folder else "file"
+        where = "here" if config.local_data is None else f"in {config.local_data} or here"
+        raise ConfigError(f"{key}: {name!r} is not a {kind} {where}{also}")
+    return path
 
 
 def find_assembly(config: Config) -> Assembly:
@@ -53,18 +53,12 @@ def find_assembly(config: Config) -> Assembly:
 def sequence_files(config: Config) -> dict[str, Path]:
     """The files of the section `promoters.sequences` by role: positives, negatives, splits."""
     sequences = config.promoters.sequences
-    if sequences is None:
-        return {}
-    found = {}
-    for role in ("positives", "negatives", "splits"):
-        name = getattr(sequences, role)
-        if name is None:
-            continue
-        found[role] = locate(name, config.local_data)
-        if not is_file(found[role]):
-            where = where_looked(config.local_data)
-            raise ConfigError(f"promoters.sequences.{role}: {name!r} is not a file {where}")
-    return found
+    named = {role: getattr(sequences, role, None) for role in ("positives", "negatives", "splits")}
+    return {
+        role: _existing(config, f"promoters.sequences.{role}", name)
+        for role, name in named.items()
+        if name is not None
+    }
 
 
 def chromatin_files(config: Config) -> dict[str, Path]:
@@ -86,14 +80,9 @@ def chromatin_files(config: Config) -> dict[str, Path]:
 
 def check_chromatin_files(config: Config) -> None:
     """Refuse tracks, variants or a blacklist that are nowhere, before a run begins."""
-    if not config.has_chromatin:
-        return
-    for key, name in _own_chromatin(config).items():
-        path, folder = locate(name, config.local_data), key.endswith(".tracks")
-        if not (is_file(path) or (folder and is_directory(path))):
-            kind = "file or folder" if folder else "file"
-            where = where_looked(config.local_data)
-            raise ConfigError(f"{key}: {name!r} is not a {kind} {where}")
+    if config.has_chromatin:
+        for key, name in _own_chromatin(config).items():
+            _existing(config, key, name, folder=key.endswith(".tracks"))
 
 
 def _own_chromatin(config: Config) -> dict[str, str]:
@@ -166,19 +155,17 @@ def check_sources(config: Config) -> dict[str, Source]:
             f"promoters.source: {config.promoters.source} is {theirs}, the genome is "
             f"{genome.assembly}, and {joined}"
         )
-    _check_annotation(config, sources.get("annotation"))
-    return sources | deepsea
-
-
-def _check_annotation(config: Config, source: Source | None) -> None:
-    name = config.promoters.annotation
-    if name is not None and config.promoters.source is None:
-        raise ConfigError(f"promoters.annotation: {name} is for promoter windows, and there are no promoters")
-    if source is not None and source.assembly != config.genome.assembly:
+    named, annotation = config.promoters.annotation, sources.get("annotation")
+    if named is not None and config.promoters.source is None:
         raise ConfigError(
-            f"promoters.annotation: {source.key} is {source.assembly}, the genome is "
-            f"{config.genome.assembly}: an annotation is not lifted"
+            f"promoters.annotation: {named} is for promoter windows, and there are no promoters"
         )
+    if annotation is not None and annotation.assembly != genome.assembly:
+        raise ConfigError(
+            f"promoters.annotation: {annotation.key} is {annotation.assembly}, the genome is "
+            f"{genome.assembly}: an annotation is not lifted"
+        )
+    return sources | deepsea
 
 
 def annotation_file(config: Config) -> Path | None:
@@ -205,13 +192,8 @@ def own_files(config: Config) -> dict[str, Path]:
         # Of a chain one has to know the assembly it starts from, which only a source tells.
         if role == "chain":
             raise ConfigError(f"{key}: {_unknown(name)}")
-        found[role] = locate(name, config.local_data)
-        if not is_file(found[role]):
-            where = where_looked(config.local_data)
-            text = f"{key}: {name!r} is not a file {where}"
-            if role != "aliases":
-                text += f", and not a source ({', '.join(sorted(load_sources()))})"
-            raise ConfigError(text)
+        also = f", and not a source ({', '.join(sorted(load_sources()))})" if role != "aliases" else ""
+        found[role] = _existing(config, key, name, also=also)
     return found
 
 

@@ -13,7 +13,7 @@ from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
-from bigbird_dna.genome.liftover import lift
+from bigbird_dna.genome.promoters import lift
 from bigbird_dna.genome.promoters import place, read_loci, read_promoters
 from bigbird_dna.genome.record_splits import read_splits, similar_groups
 from bigbird_dna.genome.records import common_length, find_copies, read_records

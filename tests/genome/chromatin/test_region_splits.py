@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError
 from bigbird_dna.genome.assembly import load_assembly
-from bigbird_dna.genome.chromatin.regions import GAP, RegionSplits, window_start
+from bigbird_dna.genome.chromatin.regions import GAP, window_start
 from tests.golden.messages import fails
+from tests.toys import region_splits
 
 HUMAN = load_assembly("GRCh37")
 DEMO = load_assembly("demo")
@@ -20,13 +21,13 @@ CONTIGS = {"22": 51_304_566, "21": 48_129_895, "odd:1-5": 100}
 )
 def test_other_texts_are_refused(text):
     with fails(ConfigError):
-        RegionSplits.from_names(CONTIGS, HUMAN, valid=[text])
+        region_splits(CONTIGS, HUMAN, valid=[text])
 
 
 def test_overlapping_regions_of_two_kinds_are_refused():
     with fails(ConfigError):
-        RegionSplits.from_names(CONTIGS, HUMAN, valid=["22"], test=["chr22:100-200"])
-    splits = RegionSplits.from_names(CONTIGS, HUMAN, valid=["22:1-100", "22:50-150"])
+        region_splits(CONTIGS, HUMAN, valid=["22"], test=["chr22:100-200"])
+    splits = region_splits(CONTIGS, HUMAN, valid=["22:1-100", "22:50-150"])
     assert splits.describe()["valid"] == ["22:1-150"]
 
 
@@ -37,7 +38,7 @@ REGIONS = st.lists(st.integers(0, 300), min_size=6, max_size=6, unique=True).map
 def test_no_window_reaches_another_splits(edges, kinds, size, window):
     regions = dict(zip(kinds, zip(edges[::2], edges[1::2], strict=True), strict=True))
     names = {kind: [f"c:{start + 1}-{end}"] for kind, (start, end) in regions.items()}
-    splits = RegionSplits.from_names({"c": 320}, DEMO, **names)
+    splits = region_splits({"c": 320}, DEMO, **names)
     starts = np.arange(0, 320 - size + 1, 3)
     found = splits.assign("c", starts, size, window)
     opens = window_start(starts, size, window)
@@ -66,7 +67,7 @@ def test_no_window_reaches_another_splits(edges, kinds, size, window):
 
 
 def test_whole_contigs_need_no_gap():
-    splits = RegionSplits.from_names({"a": 1000, "b": 1000}, DEMO, test=["b"])
+    splits = region_splits({"a": 1000, "b": 1000}, DEMO, test=["b"])
     starts = np.arange(0, 1000, 200)
     assert splits.assign("a", starts, 200, 8000).tolist() == [0] * 5
     assert splits.assign("b", starts, 200, 8000).tolist() == [2] * 5
