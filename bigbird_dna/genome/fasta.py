@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
     start: int
     sequence: str
     last: bool  # whether the record ends with this chunk
-    ambiguous: int = 0  # IUPAC codes of the file that are N in `sequence`
+    ambiguous: int = 0  # IUPAC codes that were found in the file since the chunk before
 
 
 class ChunkBuffer:

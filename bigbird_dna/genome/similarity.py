@@ -37,7 +37,7 @@ def alignment_scores(first: Sequence[str], second: Sequence[str]) -> Scores:
     aligner.wildcard = "N"
     return np.array(
         [
-            known_bases(one) if one == other else aligner.score(one, other)
+            known_bases(one) if one == other else aligner.score(one, other) if one and other else 0
             for one, other in zip(first, second, strict=True)
         ],
         np.int64,

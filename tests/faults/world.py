@@ -188,8 +188,8 @@ OUTPUTS = {
 }
 
 
-# Kind; name; command, where it isn't the name; words. @X is a file of the small run, of which * are several, OUT
-# the output, and BESIDE/X a file beside it.
+# Kind; name; command, where it isn't the name; words. @X is a file of the small run, with * several, OUT the
+# output, and BESIDE/X a file beside it.
 _TABLE = """
 beside; simulate; ; OUT --megabases 0.1
 file; prepare reference; ; @simulated/genome.fa.gz -o OUT
@@ -214,7 +214,8 @@ directory; prepare filter-bins; ; @chromatin/data --reference @genome/reference.
 directory; pretrain; ; CONFIG TRAINED
 file; train baseline-language; ; CONFIG --sequences 4 -o OUT
 file; evaluate pretraining; ; @models/pretrained --tokens @tokens --sequences 4 --sequence-tokens 64 -o OUT
-file; generate; ; @models/pretrained --num-samples 2 --length 60 --iterations 2 -o OUT --threads 1 --device cpu
+file; generate; ; @models/pretrained --num-samples 2 --length 60 --iterations 2 -o OUT --threads 1 \
+ --device cpu
 beside; evaluate samples; ; @samples.fa --reference @genome/reference.fa.gz --contig demo5 --max-k 3 -o OUT
 file; evaluate across-tokenizers; ; @models/pretrained --reference @genome/reference.fa.gz --contig demo5 \
  --spans 4 --span 1 --context 40 -o OUT
@@ -286,7 +287,7 @@ TRAINED = "-o OUT --checkpoint-dir BESIDE/checkpoints --threads 1 --device cpu"
 
 
 def _commands() -> Iterator[Command]:
-    for line in _TABLE.replace("\\\n", "").strip().splitlines():
+    for line in _TABLE.strip().splitlines():
         kind, name, command, words = (cell.strip() for cell in line.split(";"))
         for format in FORMATS.get(command, ("",)) if "FORMAT" in name else ("",):
             text = words.replace("TRAINED", TRAINED).replace("FORMAT", format)

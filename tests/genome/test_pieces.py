@@ -104,19 +104,16 @@ def test_a_name_that_the_length_or_the_assembly_contradicts_stays(tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    ("records", "message"),
+    "records",
     [
-        ([named("c", 5, "ACGT"), named("c", 7, "ACGT")], "pieces 'c:6-9' and 'c:8-11' overlap"),
-        ([named("c", 9, "ACGT"), named("c", 2, "ACGT")], "piece 'c:3-6' comes after 'c:10-13': the pieces"),
-        (
-            [named("c", 2, "ACGT"), ("d", "A"), named("c", 9, "ACGT")],
-            "piece 'c:10-13' comes after 'c:3-6': the pieces",
-        ),
-        ([named("c", 2, "ACGT"), ("c", "A")], "records 'c:3-6' and 'c' are of the same contig"),
-        ([("c", "A"), named("c", 2, "ACGT")], "records 'c' and 'c:3-6' are of the same contig"),
+        [named("c", 5, "ACGT"), named("c", 7, "ACGT")],
+        [named("c", 9, "ACGT"), named("c", 2, "ACGT")],
+        [named("c", 2, "ACGT"), ("d", "A"), named("c", 9, "ACGT")],
+        [named("c", 2, "ACGT"), ("c", "A")],
+        [("c", "A"), named("c", 2, "ACGT")],
     ],
 )
-def test_pieces_that_do_not_go_together_are_refused(tmp_path, records, message):
+def test_pieces_that_do_not_go_together_are_refused(tmp_path, records):
     source, output = tmp_path / "x.fa", tmp_path / "out" / "x.fa.gz"
     output.parent.mkdir()
     source.write_text(as_fasta(records))

@@ -89,22 +89,6 @@ def test_a_table_of_splits_comes_back(tmp_path: Path) -> None:
     assert read_splits(path) == {"name": "train", "split": "test"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the file is empty"),
-        ("name\tsplit\n", "no record in the file"),
-        ("a\ttrain\na train\n", "line 2: expected a record's name, a tab and its split, found 'a train'"),
-        ("a\ttrain\nb\tvalidation\n", "line 2: 'validation' is not a split: say train, valid or test"),
-        ("a\ttrain\n#\na\ttest\n", "line 3: record 'a' is there a second time"),
-    ],
-)
-def test_wrong_tables_of_splits(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "s.tsv").write_text(text)
-    with fails(DataError, message):
-        read_splits(tmp_path / "s.tsv")
-
-
 def test_every_record_is_in_the_table_and_no_other() -> None:
     table = {name: "train" for name in "abcde"}
     assert look_up(["b", "a", "c", "d", "e"], table, Path("s")) == ["train"] * 5  # type: ignore[arg-type]

@@ -1,31 +1,40 @@
-"""Fetching from a local directory and from a server that cuts, refuses and changes its files."""
+"""Public files: their list, fetching from directories and from servers that cut and refuse, faults of copies."""
 
+import copy
 import functools
 import gzip
 import hashlib
+import io
+import tarfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.config import ChromatinConfig, ChromatinDataConfig, Config, parse_config
 from bigbird_dna.errors import ConfigError, DataError, UsageError
+from bigbird_dna.genome.reference import write_fasta
 from bigbird_dna.genome.sources import inputs as sources
-from bigbird_dna.genome.sources.catalogue import Source, load_sources
+from bigbird_dna.genome.sources.catalogue import Source, load_sources, read_sources
 from bigbird_dna.genome.sources.fetching import download
 from bigbird_dna.genome.sources.fetching import fetch as fetch_within
 from bigbird_dna.genome.sources.http_request import Limits
-from bigbird_dna.genome.sources.http_response import Version
+from bigbird_dna.genome.sources.http_response import Version, find_fault
 from bigbird_dna.genome.sources.inputs import (
     annotation_file,
     check_sources,
     find_assembly,
     find_inputs,
+    is_directory,
+    is_file,
+    locate,
     own_files,
 )
 from bigbird_dna.genome.sources.partial_file import open_part
@@ -283,18 +292,9 @@ def test_no_network(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         fetch("some", tmp_path / "out.bin")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"<html>Sorry</html>", "sent a web page instead of the file"), (b"Sorry", "it is not a gzip file")],
-)
+@pytest.mark.parametrize("content", [b"<html>Sorry</html>", b"Sorry"])
 def test_a_page_instead_of_a_gzip_file(
-    source: Source,
-    site: Site,
-    mirror: Site,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    content: bytes,
-    message: str,
+    source: Source, site: Site, mirror: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     _use(monkeypatch, replace(source, file="file.gz", checksum=None))
     site.content = mirror.content = content
@@ -424,32 +424,26 @@ def test_sources_of_deepseas_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    "keys",
     [
-        ({"reference": "hg99"}, r"genome.reference: 'hg99' is not a file here, and not a source \(Deep"),
-        ({"promoters": "x.sga"}, r"promoters.source: 'x.sga' is not a file here, and not a source \(Deep"),
-        ({"chain": "x.chain"}, "promoters.chain: no source 'x.chain'; there are"),
-        ({"chain": "GRCh37.chain", "promoters": None}, "GRCh37.chain lifts promoters, and there"),
-        ({"reference": None}, "genome.reference: assembly sacCer3 needs a source or a file"),
-        ({"reference": None, "assembly": "demo"}, "promoters.source: .* needs a genome.reference"),
-        ({"reference": "GRCh37.reference"}, "GRCh37.reference is GRCh37, not sacCer3"),
-        ({"promoters": "GRCh38.promoters"}, "is GRCh38, the genome is sacCer3, and there is no"),
-        ({"chain": "GRCh37.chain"}, "GRCh37.chain leads from GRCh38 to GRCh37"),
-        ({"annotation": "x.gtf"}, r"promoters.annotation: 'x.gtf' is not a file here, and not a source"),
-        (
-            {"annotation": "sacCer3.annotation", "promoters": None},
-            "promoters.annotation: sacCer3.annotation is for promoter windows, and there are no promoters",
-        ),
-        (
-            {
-                **{"assembly": "GRCh37", "reference": "GRCh37.reference", "annotation": "sacCer3.annotation"},
-                **{"promoters": "GRCh38.promoters", "chain": "GRCh37.chain"},
-            },
-            "sacCer3.annotation is sacCer3, the genome is GRCh37: an annotation is not lifted",
-        ),
+        {"reference": "hg99"},
+        {"promoters": "x.sga"},
+        {"chain": "x.chain"},
+        {"chain": "GRCh37.chain", "promoters": None},
+        {"reference": None},
+        {"reference": None, "assembly": "demo"},
+        {"reference": "GRCh37.reference"},
+        {"promoters": "GRCh38.promoters"},
+        {"chain": "GRCh37.chain"},
+        {"annotation": "x.gtf"},
+        {"annotation": "sacCer3.annotation", "promoters": None},
+        {
+            **{"assembly": "GRCh37", "reference": "GRCh37.reference", "annotation": "sacCer3.annotation"},
+            **{"promoters": "GRCh38.promoters", "chain": "GRCh37.chain"},
+        },
     ],
 )
-def test_sources_that_do_not_fit(keys: dict[str, str | None], message: str) -> None:
+def test_sources_that_do_not_fit(keys: dict[str, str | None]) -> None:
     with fails(ConfigError):
         check_sources(_genome(**keys))
 
@@ -506,3 +500,151 @@ def test_local_data_of_a_configuration(tmp_path: Path) -> None:
     config = _genome().model_copy(update={"local_data": str(tmp_path / "missing")})
     with fails(ConfigError):
         check_sources(config)
+
+
+TEXT = "".join(f"chr1\t{start}\t{start + 200}\n" for start in range(0, 40_000, 200)).encode()
+
+
+def archive() -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        member = tarfile.TarInfo("a.bed")
+        member.size = len(TEXT)
+        tar.addfile(member, io.BytesIO(TEXT))
+    return stream.getvalue()
+
+
+def bgzip(directory: Path) -> bytes:
+    write_fasta(directory / "made.fa.gz", [("a", "ACGTTGCA" * 20_000)])
+    return (directory / "made.fa.gz").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bgzip", "archive"])
+def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str) -> None:
+    whole = {"gzip": lambda: gzip.compress(TEXT), "archive": archive, "bgzip": lambda: bgzip(tmp_path)}[
+        kind
+    ]()
+    file = "a.tar.gz" if kind == "archive" else "a.gz"
+    path = tmp_path / "copy"
+    path.write_bytes(whole)
+    assert find_fault(path, file, None) is None
+    for size in {*range(0, len(whole), max(1, len(whole) // 50)), *range(len(whole) - 40, len(whole))}:
+        path.write_bytes(whole[:size])
+        fault = find_fault(path, file, None)
+        assert fault is not None and fault.isprintable() and str(path) not in fault, size
+
+
+@pytest.mark.parametrize(
+    ("content", "file", "fault"),
+    [
+        (b"", "a.bed", "it is empty"),
+        (b"\n<!doctype HTML><p>", "a.bed", "it is a web page"),
+        (b"<?xml version='1.0'?><Error/>", "a.gz", "it is a web page"),
+        (TEXT, "a.gz", "it is not a gzip file"),
+        (gzip.compress(TEXT), "a.bed", "it is a gzip file"),
+        (gzip.compress(gzip.compress(TEXT)), "a.gz", "it is compressed twice"),
+        (gzip.compress(TEXT)[:-5] + bytes(5), "a.gz", "CRC check failed"),
+        (gzip.compress(TEXT) + b"more", "a.gz", "Not a gzipped file"),
+        (gzip.compress(TEXT), "a.tgz", "truncated: the tar archive's end is missing"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(
+    tmp_path: Path, content: bytes, file: str, fault: str
+) -> None:
+    path = tmp_path / "copy"
+    path.write_bytes(content)
+    assert fault in (find_fault(path, file, None) or "")
+
+
+def test_a_text_shows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    path.write_bytes(TEXT[:-9])
+    assert find_fault(path, "a.bed", None) is None
+
+
+ENTRY: dict[str, Any] = {
+    "file": "a.gz",
+    "assembly": "demo",
+    "from": "other",
+    "urls": ["https://a/a.gz"],
+    "checksum": "md5:" + "0" * 32,
+    "megabytes": 1,
+    "licence": "free",
+    "citation": "us",
+}
+
+
+def test_an_entry_is_read(tmp_path: Path) -> None:
+    (tmp_path / "sources.yaml").write_text(yaml.safe_dump({"a.b": ENTRY}))
+    source = read_sources(tmp_path / "sources.yaml")["a.b"]
+    assert (source.key, source.file, source.from_assembly) == ("a.b", "a.gz", "other")
+    assert (source.urls, source.size) == (("https://a/a.gz",), 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("file", "../a", "file: '../a' is not a name of a file"),
+        ("file", ".a", "file: '.a' is not a name of a file"),
+        ("file", "", "file: no text of one line"),
+        ("licence", "a\nb", "licence: no text of one line"),
+        ("citation", 7, "citation: no text of one line"),
+        ("from", ["x"], "from: no text of one line"),
+        ("urls", [], "urls: no list of addresses"),
+        ("urls", "https://a", "urls: no list of addresses"),
+        ("urls", [7], "urls: 7 is not an address"),
+        ("urls", ["https://ä/b"], "is not an address of the web or FTP, in ASCII without spaces"),
+        ("urls", ["https://a/b c"], "is not an address of the web or FTP, in ASCII without spaces"),
+        ("urls", ["https://a/\r\nHost: b"], "is not an address of the web or FTP, in ASCII without spaces"),
+        ("urls", ["file:///etc/passwd"], "is not an address of the web or FTP"),
+        ("urls", ["https://"], "is not an address of the web or FTP"),
+        ("urls", ["https://["], "is not an address of the web or FTP"),
+        ("urls", ["https://a:99999/"], "is not an address of the web or FTP"),
+        ("checksum", "md5:1", "checksum: 'md5:1' is not md5 or sha1 or"),
+        ("checksum", "crc:00", "checksum: 'crc:00' is not md5 or"),
+        ("checksum", 7, "checksum: 7 is not md5 or"),
+        ("megabytes", 0, "megabytes: 0 is not a number above 0"),
+        ("megabytes", "1", "megabytes: '1' is not a number above 0"),
+        ("megabytes", True, "megabytes: True is not a number above 0"),
+        ("megabytes", float("nan"), "megabytes: nan is not a number above 0"),
+        ("megabytes", 10**400, "megabytes: <a whole number of 1329 bits> is not a number above 0"),
+        ("sha", "x", "unknown field 'sha'"),
+        ("urls", None, "no field 'urls'"),
+    ],
+)
+def test_values_that_cannot_be(tmp_path: Path, field: str, value: object, message: str) -> None:
+    entry = copy.deepcopy(ENTRY)
+    entry[field] = value
+    if message.startswith("no field"):
+        del entry[field]
+    path = tmp_path / "sources.yaml"
+    path.write_text(yaml.safe_dump({"a.b": entry}, width=10_000))
+    with pytest.raises(ConfigError) as caught:
+        read_sources(path)
+    assert str(caught.value).startswith(f"{path}: ") and message in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_no_two_sources_have_one_file_name() -> None:
+    files = [source.file for source in load_sources().values()]
+    assert len(set(files)) == len(files)
+
+
+def test_local_data_comes_before_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, here = tmp_path / "local", tmp_path / "here"
+    for directory in (local / "peaks", here / "peaks", here / "only"):
+        directory.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert locate("peaks", str(local)) == local / "peaks"
+    assert locate("only", str(local)) == Path("only")
+    assert locate("peaks", None) == Path("peaks")
+    assert locate("nowhere", str(local)) == Path("nowhere")
+    assert locate(str(here / "only"), str(local)) == here / "only"
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    for name in ("x" * 300, "a/" * 3000, "a\0b"):
+        assert locate(name, str(tmp_path)) == Path(name)
+        assert not is_file(Path(name)) and not is_directory(Path(name))

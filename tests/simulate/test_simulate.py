@@ -5,12 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pysam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import UsageError
-from bigbird_dna.simulate import writing
 from bigbird_dna.simulate.motifs import (
     COMPLEMENT,
     CORE,
@@ -63,10 +63,10 @@ def test_outputs_replace_older_ones_and_leave_other_files(tmp_path: Path) -> Non
 
 
 def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(fasta: Path, vcf: Path) -> None:
+    def fail(*_: object, **options: object) -> None:
         raise RuntimeError("disk full")
 
-    monkeypatch.setattr(writing, "index_outputs", fail)
+    monkeypatch.setattr(pysam, "tabix_index", fail)
     with pytest.raises(RuntimeError):
         simulate(tmp_path, 1, 0.1)
     assert snapshot(tmp_path) == {}

@@ -13,8 +13,7 @@ from bigbird_dna.genome.assembly import load_assembly, open_assembly
 from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
 from bigbird_dna.genome.chromatin.tracks import read_tracks
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
-from bigbird_dna.genome.promoters import lift
-from bigbird_dna.genome.promoters import place, read_loci, read_promoters
+from bigbird_dna.genome.promoters import lift, place, read_loci, read_promoters
 from bigbird_dna.genome.record_splits import read_splits, similar_groups
 from bigbird_dna.genome.records import common_length, find_copies, read_records
 from bigbird_dna.genome.reference import Reference, prepare_reference
@@ -25,7 +24,7 @@ from bigbird_dna.reporting.known_effects import read_known_effects
 from bigbird_dna.scoring.region_scores import read_regions
 from tests.fuzz.containers import GZIP
 from tests.fuzz.reader import Container, Reader
-from tests.genome.test_flat_files import EMBL, GENBANK
+from tests.genome.formats import EMBL, GENBANK
 from tests.toys import texts
 
 SEQUENCES = {"chr1": "ACGTTGCAGGATCCATTAGCN" * 12, "chr2": "gattacaRY" * 9}

@@ -190,39 +190,27 @@ def alter_value(content: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (without("trainxdata"), r"train.mat: no array 'trainxdata'; the file has only traindata"),
-        (without("testdata"), r"test.mat: no array 'testdata'; the file has only testxdata"),
-        (
-            turned("trainxdata", 2, 1, 0),
-            r"train.mat: trainxdata is \(1000, 4, 1200\).*\(rows, 4, 1000\) is .*another order",
-        ),
-        (turned("validxdata", 0, 2, 1), r"valid.mat: validxdata is \(200, 1000, 4\).*another order"),
-        (turned("traindata", 1, 0), r"train.mat: traindata is \(13, 1200\).*another order"),
-        (turned("testdata", 1, 0), r"test.mat: testdata is \(13, 600\).*another order"),
-        (cut("testdata", 599), r"test.mat: testdata is \(599, 13\).*600 rows are expected"),
-        (
-            lambda c: c.update(validxdata=c["validxdata"][:, :, :999]),
-            r"valid.mat: validxdata is \(200, 4, 999\)",
-        ),
-        (lambda c: c.update(validxdata=c["validxdata"][:, 0]), r"valid.mat: validxdata is \(200, 1000\)"),
-        (
-            lambda c: c.update(validdata=c["validdata"][:, :12]),
-            r"valid.mat: validdata has 12 tracks, the table of tracks 13",
-        ),
-        (
-            lambda c: c.update(testxdata=c["testxdata"][:-1], testdata=c["testdata"][:-1]),
-            r"test.mat: 599 rows: not as many reverse complements",
-        ),
-        (interleave, r"valid.mat: validxdata: row 101 is not the reverse complement of row 1"),
-        (flip_channels, r"train.mat: trainxdata: row 1 \(1:-400-600.*base 40\d.*is C in the bundle"),
-        (fill_n, r"valid.mat: validxdata: row 4 is not one-hot"),
-        (alter_label, r"train.mat: traindata: row 601 is not the reverse complement of row 1"),
-        (alter_value, r"test.mat: testdata holds other values than 0 and 1"),
+        without("trainxdata"),
+        without("testdata"),
+        turned("trainxdata", 2, 1, 0),
+        turned("validxdata", 0, 2, 1),
+        turned("traindata", 1, 0),
+        turned("testdata", 1, 0),
+        cut("testdata", 599),
+        lambda c: c.update(validxdata=c["validxdata"][:, :, :999]),
+        lambda c: c.update(validxdata=c["validxdata"][:, 0]),
+        lambda c: c.update(validdata=c["validdata"][:, :12]),
+        lambda c: c.update(testxdata=c["testxdata"][:-1], testdata=c["testdata"][:-1]),
+        interleave,
+        flip_channels,
+        fill_n,
+        alter_label,
+        alter_value,
     ],
 )
-def test_a_bundle_of_another_form_is_refused(matrices, build, tmp_path, change, message):
+def test_a_bundle_of_another_form_is_refused(matrices, build, tmp_path, change):
     content = dict(matrices)
     change(content)
     with fails(DataError) as error:
@@ -278,17 +266,17 @@ def test_another_sequence_is_refused(world, bundle, bed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (lambda bins: bins[:500], r"500 bins, fewer than the 700 windows"),
-        (lambda bins: bins[750:] + bins[:750], r"bin 1 is on 8, among the first 700"),
-        (lambda bins: bins[:-1], r"299 bins on chr8 and chr9, test.mat has 300 windows"),
-        (lambda bins: [*bins, ("chr7", 0)], r"line 1051: contig 'chr7' is not in the reference"),
-        (lambda bins: [*bins, ("chr9", 9_900)], r"line 1051: chr9:9900-10100 is not a bin"),
-        (lambda bins: bins[1:600] + bins[:1] + bins[600:], r"trainxdata: row 1 .*shifted"),
+        lambda bins: bins[:500],
+        lambda bins: bins[750:] + bins[:750],
+        lambda bins: bins[:-1],
+        lambda bins: [*bins, ("chr7", 0)],
+        lambda bins: [*bins, ("chr9", 9_900)],
+        lambda bins: bins[1:600] + bins[:1] + bins[600:],
     ],
 )
-def test_other_bins_are_refused(world, bundle, build, tmp_path, change, message):
+def test_other_bins_are_refused(world, bundle, build, tmp_path, change):
     with fails(DataError):
         build(bundle, write_bed(tmp_path / "other.bed", change(world.bins)))
 

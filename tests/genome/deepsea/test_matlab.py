@@ -203,16 +203,8 @@ def test_complex_numbers_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize(
-    ("place", "value", "text"),
-    [
-        (28, 200, "dimensions have 200 bytes"),
-        (32, 2**30, r"an array \(1073741824, 11\) of 407 bytes"),
-        (32, 2**32 - 37, r"an array \(-37, 11\) of 407 bytes"),
-        (44, 1 << 30, "name have 1,073,741,824 bytes"),
-    ],
-)
-def test_sizes_that_the_file_cannot_hold_are_refused(tmp_path, place, value, text, compress):
+@pytest.mark.parametrize(("place", "value"), [(28, 200), (32, 2**30), (32, 2**32 - 37), (44, 1 << 30)])
+def test_sizes_that_the_file_cannot_hold_are_refused(tmp_path, place, value, compress):
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"long_name": arrays()["data"]})
     raw = bytearray(path.read_bytes())

@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.genome import seeds
-from bigbird_dna.genome import similarity as alignment
 from bigbird_dna.genome import similarity as nearest
 from bigbird_dna.genome.seeds import SeedIndex, Sketch, kmers_of, minimizers
 from bigbird_dna.genome.sequence import reverse_complement
@@ -69,13 +68,6 @@ def test_scores_are_those_of_the_recurrence(pairs: list[tuple[str, str]]) -> Non
     pairs += [(one + other, other + one) for one, other in pairs]
     first, second = zip(*pairs, strict=True)
     assert alignment_scores(first, second).tolist() == [slow_score(*pair) for pair in pairs]
-
-
-def test_long_windows_have_scores_beyond_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = random_windows(2, 90, 1)
-    wanted = alignment_scores([one], [one[:40] + other[40:]])
-    monkeypatch.setattr(alignment, "_LARGEST_SHORT", 50)
-    assert np.array_equal(alignment_scores([one], [one[:40] + other[40:]]), wanted)
 
 
 @given(st.lists(st.text(alphabet="ACGTN", max_size=25), min_size=1, max_size=5), st.integers(1, 16))
