@@ -14,9 +14,7 @@ from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import DownloadError, Limits, redirected
 from tests.faults.downloads import LIMITS, described, one_line, plain, tar
-from tests.faults.exchange import Site
-from tests.faults.server import FaultyServer
-from tests.faults.wrong_answers import FAULTS
+from tests.faults.server import FAULTS, FaultyServer, Site
 from tests.golden.messages import fails
 
 CONTENT = plain(Random(7)) * 3

@@ -15,9 +15,7 @@ from bigbird_dna.errors import BigBirdDnaError
 from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from tests.faults.downloads import LIMITS, bgzip, described, one_line, plain, tar
-from tests.faults.exchange import Site
-from tests.faults.server import FaultyServer
-from tests.faults.wrong_answers import FAULTS, LIES
+from tests.faults.server import FAULTS, LIES, FaultyServer, Site
 
 SPARE = 2.0  # seconds for checking what came, on a machine that does much else
 FOREIGN = b"half a file that another program downloads"
