@@ -30,15 +30,8 @@ from tests.toys import texts
 SEQUENCES = {"chr1": "ACGTTGCAGGATCCATTAGCN" * 12, "chr2": "gattacaRY" * 9}
 CONTIGS = {"chr1": 248, "chr2": 81}
 NUMBERS = (
-    b"-1",
-    b"+5",
-    b"1_000",
-    "٣".encode(),
-    b"9" * 5000,
-    b"2147483648",
-    b"18446744073709551616",
-    b"1e5",
-    b"nan",
+    *(b"-1", b"+5", b"1_000", "٣".encode(), b"9" * 5000, b"2147483648", b"18446744073709551616"),
+    *(b"1e5", b"nan"),
 )
 TEXT = (b"\t", b"\r", b"\0", b"\x85", "\u2028".encode(), b"#", b" ", b"..", b"%0A", b"%00")
 
@@ -143,10 +136,6 @@ def _read_vcf(path: Path) -> object:
             reference.contigs = CONTIGS
             found += [find_change(contig, record.start, record.ref, alt, reference) for alt in record.alts]
     return scan_vcf(path), found
-
-
-def _scored(path: Path) -> object:
-    return read_known_effects(path)
 
 
 def _scored_table(path: Path) -> object:
@@ -271,7 +260,7 @@ READERS = [
     Reader("chain", ".chain", _lift, lambda: [CHAIN], tokens=(b"chain ", b"\n\n", *NUMBERS, *TEXT)),
     Reader("vcf", ".vcf", _read_vcf, lambda: [VCF], tokens=NUMBERS + TEXT),
     Reader("vcf-bgzip", ".vcf.gz", _read_vcf, lambda: [_bgzip(VCF)], BGZIP, NUMBERS),
-    Reader("scored-vcf", ".vcf", _scored, lambda: [SCORED_VCF], tokens=NUMBERS + TEXT),
+    Reader("scored-vcf", ".vcf", read_known_effects, lambda: [SCORED_VCF], tokens=NUMBERS + TEXT),
     Reader("scored-table", ".tsv", _scored_table, lambda: [SCORED_TABLE], tokens=NUMBERS + TEXT),
     Reader("gff3", ".gff3", _read_promoters, lambda: [GFF3], tokens=NUMBERS + TEXT),
     Reader("gtf", ".gtf.gz", _read_promoters, lambda: [gzip.compress(GTF, mtime=0)], GZIP, NUMBERS + TEXT),

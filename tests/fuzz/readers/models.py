@@ -23,12 +23,11 @@ from bigbird_dna.tokens.piece_model import read_fields, write_field
 from bigbird_dna.tokens.text import TextTokenizer, load_tokenizer
 from bigbird_dna.training.initialization import read_provenance
 from tests.fuzz.containers import SAFETENSORS, ZIP
-from tests.fuzz.reader import Container, Reader
+from tests.fuzz.reader import Container, Files, Reader, among, made, put
 from tests.tokens.test_json_tokenizer import content as json_tokenizer
 from tests.tokens.text_model import text_model
 from tests.toys import random_dna, random_model, small_tokenizer
 
-Files = dict[str, bytes]
 WEIGHTS = "model.safetensors"
 DNA = random_dna(300, 4) + "N" * 40 + random_dna(50, 5)
 
@@ -117,51 +116,24 @@ def _model_directory() -> Files:
     config = EncoderConfig(
         vocabulary=40, layers=1, hidden=8, heads=2, positions=64, block_size=4, random_blocks=1
     )
-    with tempfile.TemporaryDirectory() as directory:
-        model = random_model(small_tokenizer(), config, settings)
-        save_model(Path(directory, "own"), model, {"contigs": ["chr1"]}, {}, {})
-        return _read(Path(directory, "own"))
+    model = random_model(small_tokenizer(), config, settings)
+    return made(lambda home: save_model(home / "own", model, {"contigs": ["chr1"]}, {}, {}))
 
 
 @functools.cache
 def _checkpoint() -> Files:
     """The same as a checkpoint, with its tokenizer as `tokenizer.json` alone."""
     with tempfile.TemporaryDirectory() as directory:
-        _write(_model_directory(), Path(directory, "own"))
-        export_huggingface(Path(directory, "own"), Path(directory, "hf"))
-        return _read(Path(directory, "hf"))
+        own = put(_model_directory(), Path(directory, "own"))
+        return made(lambda home: export_huggingface(own, home / "hf"))
 
 
 @functools.cache
 def _imported() -> Files:
     """The checkpoint as a model that remembers it."""
     with tempfile.TemporaryDirectory() as directory:
-        _write(_checkpoint(), Path(directory, "hf"))
-        import_huggingface(Path(directory, "hf"), Path(directory, "own"))
-        return _read(Path(directory, "own"))
-
-
-def _read(directory: Path) -> Files:
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-
-def _write(files: Files, directory: Path) -> None:
-    directory.mkdir()
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
-
-
-def among(
-    files: Callable[[], Files], name: str, read: Callable[[Path], object], *without: str
-) -> Callable[[Path], None]:
-    """Read a directory of good files but for one, which is the damaged file."""
-
-    def call(path: Path) -> None:
-        good = {other: content for other, content in files().items() if other not in without}
-        _write({**good, name: path.read_bytes()}, path.parent / "files")
-        read(path.parent / "files")
-
-    return call
+        checkpoint = put(_checkpoint(), Path(directory, "hf"))
+        return made(lambda home: import_huggingface(checkpoint, home / "own"))
 
 
 def _import(directory: Path) -> None:
