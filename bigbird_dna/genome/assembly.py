@@ -77,7 +77,7 @@ class Assembly:
     def explain_none(self, names: Collection[str], contigs: Collection[str]) -> str:
         """Why nothing that is on contigs of these names lies on a reference, for a message."""
         known = f"names are looked up in {self.name}"
-        text = f"it is on {shown(names)}, the reference has {shown(contigs)} ({known})"
+        text = f"the file's contigs are {shown(names)}, the reference's {shown(contigs)} ({known})"
         if any(self.match(name, contigs) for name in names):
             return text
         others = [name for name in naming_assemblies(names) if name != self.name]

@@ -27,7 +27,7 @@ from bigbird_dna.genome.sequence import (
     first_bad_letter,
 )
 
-_BLOCK_BYTES = 1 << 21
+BLOCK_BYTES = 1 << 21
 _LONGEST_HEADER = 1 << 20
 _BLANKS, _MOST_BLANKS = b" \t\r", 64  # before a line's end; so many are kept together
 
@@ -196,7 +196,7 @@ def _blocks(stream: Readable) -> Iterator[bytes]:
     Blanks and what follows them are in one block, so that those at a line's end can be told.
     """
     carry = stream.read(3).removeprefix(BOM_UTF8)
-    while block := stream.read(_BLOCK_BYTES):
+    while block := stream.read(BLOCK_BYTES):
         block = carry + block
         end = len(block.rstrip(_BLANKS))
         if len(block) - end > _MOST_BLANKS:

@@ -168,11 +168,11 @@ class _Layout:
 
 
 _FORMAT = 1
-_SHELF = PrivateShelf("references", most=256)
-_SMALLEST = 1 << 20  # bytes of a file that is worth it: smaller ones are read in milliseconds
+SHELF = PrivateShelf("references", most=256)
+SMALLEST = 1 << 20  # bytes of a file that is worth it: smaller ones are read in milliseconds
 # Two changes within one tick of the file system's clock look like one. Kernels tick every 10 ms or faster; a
 # time of whole seconds is likely of a file system whose clock ticks every other second.
-_TICK, _SLOW_TICK = 20_000_000, 2_100_000_000  # ns
+TICK, _SLOW_TICK = 20_000_000, 2_100_000_000  # ns
 
 
 class Identity(NamedTuple):
@@ -191,7 +191,7 @@ class Identity(NamedTuple):
 
 def recall(path: Path, identity: Identity) -> FastaIndex | None:
     """The index of a file that was remembered for just this identity."""
-    content = None if identity.size < _SMALLEST else _SHELF.get(_key(path))
+    content = None if identity.size < SMALLEST else SHELF.get(_key(path))
     if content is None:
         return None
     try:
@@ -210,16 +210,16 @@ def recall(path: Path, identity: Identity) -> FastaIndex | None:
 
 def settle(identity: Identity) -> bool:
     """Wait until every further change of a file gives it another identity; False if that takes long."""
-    tick = _TICK if identity.changed % 1_000_000_000 else _SLOW_TICK
+    tick = TICK if identity.changed % 1_000_000_000 else _SLOW_TICK
     left = identity.changed + tick - time.time_ns()
-    if 0 < left <= _TICK:
+    if 0 < left <= TICK:
         time.sleep(left / 1e9)
-    return left <= _TICK
+    return left <= TICK
 
 
 def remember(path: Path, identity: Identity, index: FastaIndex) -> None:
     """Keep the index of a file that had this identity, settled, before and after it was read."""
-    if identity.size < _SMALLEST:
+    if identity.size < SMALLEST:
         return
     proof = {
         "format": _FORMAT,
@@ -229,7 +229,7 @@ def remember(path: Path, identity: Identity, index: FastaIndex) -> None:
         "rows": [[name, *row] for name, row in index.rows.items()],
         "gzi": None if index.blocks is None else base64.b64encode(index.blocks.to_bytes()).decode(),
     }
-    _SHELF.put(_key(path), json.dumps({"sha256": _digest(proof), "proof": proof}).encode())
+    SHELF.put(_key(path), json.dumps({"sha256": _digest(proof), "proof": proof}).encode())
 
 
 def _key(path: Path) -> str:

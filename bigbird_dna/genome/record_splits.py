@@ -37,7 +37,7 @@ Pairs = npt.NDArray[np.int64]  # (P, 2) sequences by number
 
 _LONG, _SHORT, _SHORT_BELOW = 16, 8, 64  # k, and bp
 _MOST_KMERS = 1 << 25
-_BATCH = 1 << 21  # shared k-mers that are worked on at a time
+BATCH = 1 << 21  # shared k-mers that are worked on at a time
 _ROUNDS = 8  # of linking along chains
 _PARTNERS = 3  # of a sequence in such a round
 _KEPT = 4  # one of so many of the needed k-mers isn't lost: m = ceil(a / 4)
@@ -171,7 +171,7 @@ def _candidates(prefixes: csr_matrix, labels: Labels, least: npt.NDArray[np.int6
     first = 0
     while first < len(asked):
         before = done[first - 1] if first else 0
-        last = max(int(np.searchsorted(done, before + 5 * _BATCH, "right")), first + 1)
+        last = max(int(np.searchsorted(done, before + 5 * BATCH, "right")), first + 1)
         found = (prefixes[asked[first:last]] @ columns).tocoo()
         one, other, count = asked[first:last][found.row], found.col, found.data
         kept = (count >= np.maximum(least[one], least[other])) & (labels[one] != labels[other])
@@ -187,7 +187,7 @@ class _RecordComparison(NamedTuple):
 
     def link(self, labels: Labels, pairs: Pairs) -> Labels:
         """The groups after the similar ones of some pairs are linked; `labels` itself if none is new."""
-        batch = max(_BATCH // max(int(np.diff(self.shared.indptr).max(initial=1)), 1), 1)
+        batch = max(BATCH // max(int(np.diff(self.shared.indptr).max(initial=1)), 1), 1)
         for first in range(0, len(pairs), batch):
             some = pairs[first : first + batch]
             some = some[labels[some[:, 0]] != labels[some[:, 1]]]

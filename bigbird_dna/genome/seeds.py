@@ -104,10 +104,10 @@ Numbers = npt.NDArray[np.int64]
 
 SHORTEST = 7
 _SPARSE, _SPARSEST = 2000, 5  # bp of a window for one more place to choose a minimizer from, up to so many
-_FREQUENT, _ALWAYS = 256, 32
+FREQUENT, _ALWAYS = 256, 32
 _DIAGONALS = 32  # of a band; seeds count together in two bands side by side
-_BATCH = 1 << 21  # bases whose seeds are found at a time
-_HITS = 1 << 22  # shared seeds that are counted at a time
+BATCH = 1 << 21  # bases whose seeds are found at a time
+HITS = 1 << 22  # shared seeds that are counted at a time
 
 
 def run_starts(ordered: npt.NDArray[np.integer]) -> Numbers:
@@ -171,7 +171,7 @@ def batches(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """First and last plus one of rows of some sizes, so many that they have two million in all, or one."""
     found, first, total = [], 0, 0
     for place, size in enumerate(sizes):
-        if total + size > _BATCH and place > first:
+        if total + size > BATCH and place > first:
             found.append((first, place))
             first, total = place, 0
         total += size
@@ -231,7 +231,7 @@ class SeedIndex:
 
     def _looked_at(self, rows: Numbers, frequencies: Numbers) -> Flags:
         """Which of the queries' seeds: all that aren't frequent, and of each query some that are."""
-        chosen = frequencies <= _FREQUENT
+        chosen = frequencies <= FREQUENT
         often = np.flatnonzero(~chosen)
         order = often[np.lexsort((frequencies[often], rows[often]))]  # of equally rare ones by their codes
         sizes = np.bincount(rows[often], minlength=self.count)
@@ -261,7 +261,7 @@ class SeedIndex:
         start = 0
         while start < len(others):
             before = int(work[ends[start] - 1]) if ends[start] else 0
-            most = int(np.searchsorted(work, before + _HITS, "right"))
+            most = int(np.searchsorted(work, before + HITS, "right"))
             stop = max(int(np.searchsorted(ends, most, "right")) - 1, start + 1)
             yield self._pairs(hits.take(np.arange(ends[start], ends[stop])), first)
             start = stop

@@ -55,7 +55,7 @@ ALIGNED = 4
 """Pairs that are aligned for a window, those that share most."""
 
 _COVERED = 1 / 8  # of the bases that are the same, those that shared seeds cover at least
-_PAIRS = 1024  # aligned between two looks at the clock
+PAIRS = 1024  # aligned between two looks at the clock
 _READ = 1 << 21  # bases that are read at a time
 
 
@@ -154,7 +154,7 @@ def _pair_scores(queries: Sequence[str], others: SequenceWindows, pairs: SeedPai
 
 
 def _parts(count: int, length: int) -> Iterator[slice]:
-    size = max(min(_PAIRS, _READ // max(length, 1)), 1)
+    size = max(min(PAIRS, _READ // max(length, 1)), 1)
     for first in range(0, count, size):
         yield slice(first, min(first + size, count))
 

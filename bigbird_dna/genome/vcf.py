@@ -20,7 +20,7 @@ PREFIX = "BBD_"
 """Of the INFO keys that this software writes; those that a file has already are replaced."""
 
 _COLUMNS = ("#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
-_LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
+LONGEST_LINE = 1 << 27  # bytes: genotypes of a million people
 _LARGEST_HEADER, _MOST_HEADER_LINES = 1 << 26, 1_000_000  # bytes, lines
 _START = b"##fileformat=VCF"
 _CONTIG_LINE = re.compile(r"##contig=<(?:[^>]*,)?ID=([^,>]+)")
@@ -77,7 +77,7 @@ def open_vcf(path: Path, keep: Keep | None = None, stream: IO[bytes] | None = No
             raise DataError(f"{path}: BCF isn't read: convert it with `bcftools view -O z`")
         if not _START.startswith(start) and not BOM_UTF8.startswith(start):
             raise DataError(f"{path}: line 1: {_NO_VCF}")
-        lines = numbered_lines(path, opened, _LONGEST_LINE)
+        lines = numbered_lines(path, opened, LONGEST_LINE)
         meta, column_line = _read_header(path, lines)
         records = _records(path, lines, column_line)
         if keep is not None:

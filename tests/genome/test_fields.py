@@ -219,7 +219,7 @@ def bomb(path: Path, piece: bytes, times: int) -> Path:
 )
 @pytest.mark.parametrize("letter", [b"\0", b"x"])
 def test_a_line_without_an_end_takes_little_memory(tmp_path, monkeypatch, read, suffix, start, letter):
-    monkeypatch.setattr(vcf, "_LONGEST_LINE", 1 << 24)
+    monkeypatch.setattr(vcf, "LONGEST_LINE", 1 << 24)
     path = tmp_path / f"bomb{suffix}"
     with gzip.open(path, "wb", compresslevel=1) as stream:
         stream.write(start)

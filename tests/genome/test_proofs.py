@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bigbird_dna.disk.user_cache import PrivateShelf
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome import fasta_index as proofs
 from bigbird_dna.genome.fasta import stream_fasta
@@ -33,7 +34,7 @@ LATER = 3_000_000_000  # ns
 def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Even small references are remembered, in a cache of their own."""
     monkeypatch.setenv("BIGBIRD_DNA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(proofs, "_SMALLEST", 0)
+    monkeypatch.setattr(proofs, "SMALLEST", 0)
     return tmp_path / "cache" / "references"
 
 
@@ -91,25 +92,21 @@ def copied(path: Path) -> Genome:
 
 
 def copied_with_an_index_of_before(path: Path) -> Genome:
-    there = other(path)
-    shutil.copy2(there, path)
+    shutil.copy2(other(path), path)
     os.utime(path, (time.time() - 7200, time.time() - 7200))
     return B
 
 
-def synchronised(path: Path) -> Genome:
-    there = other(path)
-    temporary = path.with_name(".temporary")  # as rsync -t
-    shutil.copy2(there, temporary)
-    temporary.replace(path)
+def synchronized(path: Path) -> Genome:
+    shutil.copy2(other(path), path.with_name(".temporary"))  # as rsync -t
+    path.with_name(".temporary").replace(path)
     return B
 
 
 def unpacked(path: Path) -> Genome:
-    there = other(path)
     archive = path.parent / "archive.tar"
     with tarfile.open(archive, "w") as tar:
-        tar.add(there, path.name)
+        tar.add(other(path), path.name)
     with tarfile.open(archive) as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
         tar.extractall(path.parent)
@@ -134,28 +131,16 @@ def renamed(path: Path) -> Genome:
 def of_other_lines(path: Path) -> Genome:
     # As long in bytes: two lines more of the first contig, as many letters fewer.
     genome = {**A, "one": A["one"][: len(A["one"]) - 20]}
-    text = layout(genome, 50)
-    keep_times(path, lambda: store(path, text))
+    keep_times(path, lambda: store(path, layout(genome, 50)))
     return genome
 
 
 def with_a_record_inside(path: Path) -> Genome:
     text = layout(A)
     place = text.index(b"\n", 2000) + 1
-    changed = text[:place] + b">new" + b"\n" + text[place + 5 :]
-    width = changed.index(b"\n", place + 5) - place - 5
-    if width != 60:  # the line that was cut short is made whole from the next ones
-        changed = text[:place] + b">" + b"n" * 59 + b"\n" + text[place + 61 :]
-    keep_times(path, lambda: store(path, changed))
-    names = ["one", "n" * 59, "two", "three"]
-    found: dict[str, str] = dict.fromkeys(names, "")
-    name = ""
-    for line in changed.decode().split("\n"):
-        if line.startswith(">"):
-            name = line[1:]
-        else:
-            found[name] += line
-    return found
+    keep_times(path, lambda: store(path, text[:place] + b">" + b"n" * 59 + b"\n" + text[place + 61 :]))
+    before = A["one"][: 60 * text[:place].count(b"\n") - 60]
+    return {"one": before, "n" * 59: A["one"][len(before) + 60 :], "two": A["two"], "three": A["three"]}
 
 
 def swapped_fai(path: Path) -> Genome:
@@ -207,12 +192,8 @@ def described(path: Path) -> Genome:
 
 def retargeted(path: Path) -> Genome:
     there = other(path)
-    if path.is_symlink():
-        path.unlink()
-        path.symlink_to(there)
-    else:
-        path.unlink()
-        path.symlink_to(there)
+    path.unlink()
+    path.symlink_to(there)
     return B
 
 
@@ -224,24 +205,9 @@ def with_all_its_files(path: Path) -> Genome:
 
 
 WAYS = [
-    copied,
-    copied_with_an_index_of_before,
-    synchronised,
-    unpacked,
-    edited_in_place,
-    renamed,
-    of_other_lines,
-    with_a_record_inside,
-    swapped_fai,
-    touched_fai_of_another,
-    swapped_gzi,
-    packed_anew,
-    in_another_order,
-    truncated,
-    of_other_line_ends,
-    described,
-    retargeted,
-    with_all_its_files,
+    *(copied, copied_with_an_index_of_before, synchronized, unpacked, edited_in_place, renamed),
+    *(of_other_lines, with_a_record_inside, swapped_fai, touched_fai_of_another, swapped_gzi, packed_anew),
+    *(in_another_order, truncated, of_other_line_ends, described, retargeted, with_all_its_files),
 ]
 
 
@@ -329,7 +295,7 @@ def test_a_changed_mode_costs_another_reading_and_no_error(tmp_path):
 def test_a_file_that_has_only_just_changed_is_waited_for_or_not_remembered():
     identity = proofs.Identity(1, 1, 1, time.time_ns() | 1)
     assert proofs.settle(identity)
-    assert time.time_ns() >= identity.changed + proofs._TICK
+    assert time.time_ns() >= identity.changed + proofs.TICK
     assert not proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9))
     assert not proofs.settle(identity._replace(changed=time.time_ns() + LATER | 1))
     assert proofs.settle(identity._replace(changed=time.time_ns() // 10**9 * 10**9 - LATER))
@@ -366,7 +332,7 @@ def test_a_memory_that_others_may_write_to_is_not_believed(tmp_path, remembered)
 
 
 def test_the_oldest_memories_go(tmp_path, monkeypatch, remembered):
-    monkeypatch.setattr(proofs._SHELF, "_most", 3)
+    monkeypatch.setattr(proofs, "SHELF", PrivateShelf("references", most=3))
     for number in range(5):
         path = tmp_path / f"{number}.fa"
         store(path, layout({"a": "ACGT"}))

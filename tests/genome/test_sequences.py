@@ -197,7 +197,7 @@ def test_groups_depend_neither_on_batches_nor_on_order(monkeypatch: pytest.Monke
     whole = similar_groups(sequences, 0.3)
     assert whole[-2] != whole[-1] and len(set(whole.tolist())) > 5
     for batch in (1, 700):
-        monkeypatch.setattr(similarity, "_BATCH", batch)
+        monkeypatch.setattr(similarity, "BATCH", batch)
         np.testing.assert_array_equal(similar_groups(sequences, 0.3), whole)
     order = rng.permutation(len(sequences))
     shuffled = similar_groups([sequences[i] for i in order], 0.3)

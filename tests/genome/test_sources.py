@@ -1,4 +1,4 @@
-"""Public files: their list, fetching from directories and from servers that cut and refuse, faults of copies."""
+"""Public files: their list, fetching from folders and from servers that cut and refuse, faults of copies."""
 
 import copy
 import functools

@@ -161,6 +161,7 @@ def test_stretches_are_what_each_base_is_for(drawn):
     [
         {"test": ("V:1-5",)},
         {"test": ("I:5-4",)},
+        {"test": ("I:0-5",)},
         {"valid": ("I:990-1,001",)},
         {"valid": ("I:1-200",), "exclude": ("chrI:200-300",)},
         {"valid": ("I:1-200",), "test": ("chrI",)},

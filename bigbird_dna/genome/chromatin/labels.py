@@ -152,7 +152,7 @@ class LabelBuilder:
 Flags = npt.NDArray[np.bool_]
 
 _NONE = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
-_PIECE = 16_000_000  # bp of a contig looked at at a time
+CHUNK = 16_000_000  # bp of a contig looked at at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +298,7 @@ def unknown_bases(reference: Reference, contig: str, start: int = 0, end: int | 
     """The runs of N of a contig, or of `[start, end)` of it."""
     stop = reference.contigs[contig] if end is None else end
     runs: list[tuple[int, int]] = []
-    for begin in range(start, stop, _PIECE):
-        sequence = reference.fetch(Interval(contig, begin, min(begin + _PIECE, stop)))
+    for begin in range(start, stop, CHUNK):
+        sequence = reference.fetch(Interval(contig, begin, min(begin + CHUNK, stop)))
         runs += [(begin + run.start(), begin + run.end()) for run in re.finditer("N+", sequence)]
     return Intervals.union(*np.array(runs, np.int64).reshape(-1, 2).T)

@@ -26,7 +26,7 @@ from bigbird_dna.disk.foreign import check_array, own_arrays
 from bigbird_dna.errors import DataError, error_text
 from bigbird_dna.genome.chromatin.labels import Bytes
 
-_BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
+BUDGET = 1 << 26  # bytes of an HDF5 array in memory at a time
 
 # Of version 5: the numbers of data elements, and of the types and classes of numeric arrays.
 _COMPRESSED = 15
@@ -117,7 +117,7 @@ class _Hdf5Array(MatArray):
             members = np.flatnonzero(rows // chunks[-1] == group)
             low, high = int(rows[members[0]]), int(rows[members[-1]]) + 1
             row_bytes = math.prod(lead[1:]) * (high - low) * self.dataset.dtype.itemsize
-            step = max(chunks[0], _BUDGET // max(row_bytes, 1) // chunks[0] * chunks[0])
+            step = max(chunks[0], BUDGET // max(row_bytes, 1) // chunks[0] * chunks[0])
             for start in range(0, lead[0], step):
                 with _faults(self.path):
                     piece = self.dataset[start : start + step, ..., low:high]
@@ -131,7 +131,7 @@ class _Hdf5Array(MatArray):
         if not tracks:
             return
         height, width = self.dataset.chunks or (1, 1)
-        budget = _BUDGET // self.dataset.dtype.itemsize
+        budget = BUDGET // self.dataset.dtype.itemsize
         height = min(tracks, max(1, budget // (height * width)) * height)
         width *= max(1, budget // (height * width))
         for row in range(0, rows, width):

@@ -60,7 +60,7 @@ BGZIP = Container(lambda data: [gzip.decompress(data)], lambda data, members: _b
 
 def _check_reference(path: Path) -> dict[str, str]:
     """The bases of a reference; they must be those that a reading from the start finds."""
-    with patch.object(proofs, "_TICK", 0), Reference(path) as reference:  # nothing changes it meanwhile
+    with patch.object(proofs, "TICK", 0), Reference(path) as reference:  # nothing changes it meanwhile
         found = {name: reference.fetch(Interval(name, 0, size)) for name, size in reference.contigs.items()}
         for name, size in reference.contigs.items():
             middle = Interval(name, size // 3, size // 2, "-")

@@ -202,7 +202,7 @@ def test_a_held_out_region_without_bins_is_reported(small, capsys):
 
 
 def test_unknown_bases_are_found_across_pieces(small, monkeypatch):
-    monkeypatch.setattr(module, "_PIECE", 700)
+    monkeypatch.setattr(module, "CHUNK", 700)
     runs = module.unknown_bases(small.reference, "a")
     assert (runs.starts.tolist(), runs.ends.tolist()) == ([3_000], [4_000])
 

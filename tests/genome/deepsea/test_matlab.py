@@ -67,7 +67,7 @@ def check(path: Path, content: dict[str, np.ndarray]) -> None:
     ],
 )
 def test_hdf5_whatever_the_chunks(tmp_path, monkeypatch, chunks, budget):
-    monkeypatch.setattr(matlab, "_BUDGET", budget)
+    monkeypatch.setattr(matlab, "BUDGET", budget)
     check(write_hdf5(tmp_path / "a.mat", arrays(), chunks), arrays())
 
 

@@ -167,9 +167,9 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
 ) -> None:
     queries, others = family[0][:21], family[1][:150]
     wanted = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5)
-    for name, value in (("_BATCH", 5_000), ("_HITS", 1000)):
+    for name, value in (("BATCH", 5_000), ("HITS", 1000)):
         monkeypatch.setattr(seeds, name, value)
-    monkeypatch.setattr(nearest, "_PAIRS", 7)
+    monkeypatch.setattr(nearest, "PAIRS", 7)
     found = aligned_pairs(queries, SequenceWindows.of(others), threshold=0.5)
     assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
     moved = np.random.default_rng(1).permutation(len(others))
@@ -182,7 +182,7 @@ def test_the_order_and_number_of_windows_read_at_a_time_change_nothing(
 def test_a_family_larger_than_what_is_looked_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     ancestor = random_windows(1, 300, 1)[0]
-    monkeypatch.setattr(seeds, "_FREQUENT", 3)
+    monkeypatch.setattr(seeds, "FREQUENT", 3)
     queries = [mutated(ancestor, 0.02, rng) for _ in range(40)]
     others = random_windows(200, 300, 4)
     others[77] = mutated(ancestor, 0.02, rng)
