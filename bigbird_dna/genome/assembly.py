@@ -111,7 +111,7 @@ class Assembly:
             if length > contig.length:
                 raise DataError(f"{difference}: the reference is another assembly")
             if name not in placed:
-                log(f"warning: {difference}; it is taken for a piece from the contig's start")
+                log(f"warning: {difference}; it is taken for a part from the contig's start")
 
 
 @cache

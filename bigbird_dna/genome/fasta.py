@@ -33,7 +33,7 @@ _BLANKS, _MOST_BLANKS = b" \t\r", 64  # before a line's end; so many are kept to
 
 
 class Chunk(NamedTuple):
-    """A piece of a record: clean sequence of A C G T N from base `start` (0-based) on."""
+    """A chunk of a record: clean sequence of A C G T N from base `start` (0-based) on."""
 
     contig: str
     start: int
@@ -84,7 +84,7 @@ class ChunkBuffer:
 def scan_fasta(path: Path) -> dict[str, int]:
     """Check a FASTA file from end to end and return the length of each contig, in file order."""
     lengths: dict[str, int] = {}
-    for name, raw in _pieces(Path(path)):
+    for name, raw in _parts(Path(path)):
         lengths[name] = lengths.get(name, 0) + len(raw)
     return lengths
 
@@ -100,7 +100,7 @@ class LengthsAhead(Mapping[str, int]):
         """Of a file that is read once more, beside whoever asks; `check` may refuse a name it finds."""
         self._check = check
         self._found: dict[str, int] = {}
-        self._records = groupby(_pieces(Path(path)), itemgetter(0))
+        self._records = groupby(_parts(Path(path)), itemgetter(0))
 
     def __getitem__(self, contig: str) -> int:
         while contig not in self._found and self._read_on():
@@ -120,9 +120,9 @@ class LengthsAhead(Mapping[str, int]):
         return self._found
 
     def _read_on(self) -> bool:
-        for name, pieces in self._records:
+        for name, parts in self._records:
             self._check(name)
-            self._found[name] = sum(len(raw) for _, raw in pieces)
+            self._found[name] = sum(len(raw) for _, raw in parts)
             return True
         return False
 
@@ -137,7 +137,7 @@ def stream_fasta(path: Path, chunk_bases: int = 1_000_000) -> Iterator[Chunk]:
     if chunk_bases < 1:
         raise ValueError(f"chunk_bases must be positive, not {chunk_bases}")
     buffer: ChunkBuffer | None = None
-    for name, raw in _pieces(Path(path)):
+    for name, raw in _parts(Path(path)):
         if buffer is None or name != buffer.contig:
             if buffer is not None:
                 yield from buffer.finish()
@@ -168,7 +168,7 @@ def readable(path: Path | str) -> AbstractContextManager[Path]:
     return spool_stdin() if str(path) == "-" else nullcontext(Path(path))
 
 
-def _pieces(path: Path) -> Iterator[tuple[str, bytes]]:
+def _parts(path: Path) -> Iterator[tuple[str, bytes]]:
     with compression.open_bytes(path) as stream:
         yield from parse_fasta(path, stream)
 
@@ -193,7 +193,7 @@ def parse_fasta(path: Path, stream: Readable) -> Iterator[tuple[str, bytes]]:
 def _blocks(stream: Readable) -> Iterator[bytes]:
     """Blocks of a stream with LF line ends; a byte-order mark at the start is left out.
 
-    Blanks and what follows them are in one block, so that those at a line's end can be told.
+    Blanks and what follows them are in one block, so that those at a line's end can be recognized.
     """
     carry = stream.read(3).removeprefix(BOM_UTF8)
     while block := stream.read(BLOCK_BYTES):

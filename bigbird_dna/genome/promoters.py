@@ -362,7 +362,7 @@ def _check_chains(path: Path, stream: IO[bytes], copy: IO[str]) -> dict[str, int
 
 @dataclass
 class _Side:
-    """A chain's stretch of one assembly."""
+    """A chain's segment of one assembly."""
 
     contig: str
     length: int
@@ -381,7 +381,7 @@ def _header(words: list[str], where: str) -> tuple[_Side, _Side]:
         length, start, end = (whole_number(word) for word in (numbers[0], numbers[2], numbers[3]))
         if length is None or start is None or end is None or not start < end <= length:
             raise DataError(
-                f"{where}: from {quoted(numbers[2])} to {quoted(numbers[3])} is not a stretch of a contig of "
+                f"{where}: from {quoted(numbers[2])} to {quoted(numbers[3])} is not a segment of a contig of "
                 f"{quoted(numbers[0])} bp"
             )
         check_name(contig, "contig", where)

@@ -67,7 +67,7 @@ def open_indexed(path: Path, index: FastaIndex) -> Any:
 
 
 _LINE_BASES = 60
-_PIECE = 1 << 20  # bp read at a time: the reader's cost for one piece goes with its square
+_CHUNK = 1 << 20  # bp read at a time: the reader's cost for one chunk goes with its square
 _LARGE = 1 << 28  # bytes of a file whose reading takes long enough to say so
 _ATTEMPTS = 3  # at a file that something changes again and again
 
@@ -158,8 +158,8 @@ class Reference:
                 fault: Exception | None = None
                 try:
                     raw = "".join(
-                        self._file.fetch(contig, first + 1, min(first + _PIECE, end))
-                        for first in range(start, end, _PIECE)
+                        self._file.fetch(contig, first + 1, min(first + _CHUNK, end))
+                        for first in range(start, end, _CHUNK)
                     )
                 except FAULTS as error:
                     # It may take the block that it failed to unpack for the one before from now on.
@@ -275,15 +275,17 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     flat = flat_format(source)
     # A multiple of the line length, so that every chunk starts a line.
     size = 60_000 * _LINE_BASES
-    pieces = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
+    fragments = ContigFragments(str(source), assembly or load_assembly(CUSTOM))
     if flat is None:
-        chunks = pieces.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
+        chunks = fragments.place(stream_fasta(source, size), size, lambda: scan_fasta(source))
     else:
         chunks = stream_flat_file(source, flat, size)
     shown = progress(chunks, f"preparing {source.name}")
-    prepared = _write_chunks(output, shown, assembly, str(source), pieces.contigs)
-    for contig, bases in pieces.contigs.items():
-        log(f"{source}: contig {contig!r} has {bases:,} bp in pieces, each at its place, and N elsewhere")
+    prepared = _write_chunks(output, shown, assembly, str(source), fragments.contigs)
+    for contig, bases in fragments.contigs.items():
+        log(
+            f"{source}: contig {contig!r} has {bases:,} bp in fragments, each at its position, and N elsewhere"
+        )
     return prepared
 
 
@@ -298,11 +300,11 @@ def _write_chunks(
     chunks: Iterable[Chunk],
     assembly: Assembly | None = None,
     where: str = "",
-    pieced: Collection[str] = (),
+    partial: Collection[str] = (),
 ) -> Prepared:
     """Write chunks, and check their contigs against the assembly before anything takes its place.
 
-    Of the contigs `pieced` there is only a part.
+    Of the contigs `partial` there is only a part.
     """
     path = Path(path)
     contigs: dict[str, int] = {}
@@ -323,7 +325,7 @@ def _write_chunks(
                 lines = (text[i : i + _LINE_BASES] for i in range(0, len(text), _LINE_BASES))
                 stream.write(("\n".join(lines) + "\n").encode())
         if assembly is not None:
-            assembly.check_lengths(contigs, where, pieced)
+            assembly.check_lengths(contigs, where, partial)
         with fasta.open("rb") as written:
             index = index_fasta(path, written, bgzip=True)
             read = Identity.of(os.fstat(written.fileno()))

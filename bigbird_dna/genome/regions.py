@@ -70,9 +70,9 @@ def read_named_region(text: str) -> Interval:
     return Interval(match["contig"], int(match["first"]) - 1, int(match["last"]))
 
 
-def name_parts(stretches: Sequence[Interval], lengths: Mapping[str, int]) -> list[str]:
-    """The named regions of those stretches that are not a whole contig, in their order."""
-    return [format_named_region(stretch) for stretch in stretches if len(stretch) < lengths[stretch.contig]]
+def name_parts(segments: Sequence[Interval], lengths: Mapping[str, int]) -> list[str]:
+    """The named regions of those segments that are not a whole contig, in their order."""
+    return [format_named_region(segment) for segment in segments if len(segment) < lengths[segment.contig]]
 
 
 def find_overlap(regions: Iterable[NamedRegion]) -> tuple[NamedRegion, NamedRegion] | None:

@@ -210,7 +210,7 @@ class Intervals(NamedTuple):
 
 
 def whole_contigs(lengths: Mapping[str, int]) -> list[Interval]:
-    """Contigs, name → bp, each as one stretch from end to end."""
+    """Contigs, name → bp, each as one segment from end to end."""
     return [Interval(contig, 0, length) for contig, length in lengths.items()]
 
 

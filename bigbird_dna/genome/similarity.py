@@ -124,8 +124,8 @@ def aligned_pairs(
     sketch = Sketch.fitting(others.number * others.length, max(map(len, queries), default=0))
     index = SeedIndex(queries, sketch)
     found, likewise = SeedPairs.none(), SeedPairs.none()
-    stretches = batches([others.length] * others.number)
-    for first, last in progress(stretches, "looking for similar windows", len(stretches), "parts"):
+    runs = batches([others.length] * others.number)
+    for first, last in progress(runs, "looking for similar windows", len(runs), "parts"):
         for here in index.share(others.read(np.arange(first, last)), first):
             found = found.joined(here.of_each_query(ALIGNED)).of_each_query(ALIGNED)
             near = here.take(np.flatnonzero(here.weights >= least))

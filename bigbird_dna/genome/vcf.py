@@ -52,7 +52,7 @@ class VcfSummary(NamedTuple):
     """What one pass over a file finds out."""
 
     records: int
-    is_sorted: bool  # by position within contigs, each contig in one piece
+    is_sorted: bool  # by position within contigs, each contig in one run
     furthest: int  # base that a REF allele reaches, 1-based; 0 without records
     contigs: tuple[str, ...]  # of the records, in the order they come in
 

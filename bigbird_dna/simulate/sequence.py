@@ -70,7 +70,7 @@ def sample_chains(
 
 
 def isochores(length: int, parameters: Parameters, rng: np.random.Generator) -> Positions:
-    """GC level (0…gc_steps−1) of every block of a contig; stretches of one level, neighbours differ."""
+    """GC level (0…gc_steps−1) of every block of a contig; runs of one level, neighbors differ."""
     blocks = -(-length // BLOCK)
     low, high = (bound // BLOCK for bound in parameters.isochore_length)
     levels = np.empty(blocks, dtype=np.int64)

@@ -60,10 +60,10 @@ def all_sites(codes: Codes, open_chromatin: list[SimulatedPeaks]) -> dict[str, F
     sites = {}
     for motif in FACTORS:
         starts, reverses = [], []
-        for piece in range(0, len(codes), _SCAN):
-            window = codes[piece : piece + _SCAN + motif.width - 1]
+        for begin in range(0, len(codes), _SCAN):
+            window = codes[begin : begin + _SCAN + motif.width - 1]
             for reverse in (False, True):
-                found = find_sites(motif, window, reverse) + piece
+                found = find_sites(motif, window, reverse) + begin
                 starts.append(found)
                 reverses.append(np.full(len(found), reverse))
         start, flags = np.concatenate(starts), np.concatenate(reverses)

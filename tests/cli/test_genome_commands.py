@@ -82,7 +82,7 @@ def test_prepare_reference_checks_the_assembly(run, tmp_path, reference):
     code, _, err = run(*command, "sacCer3")
     assert code == 0
     assert "warning" in err
-    assert "in sacCer3 230,218; it is taken for a piece" in err
+    assert "in sacCer3 230,218; it is taken for a part" in err
 
 
 def test_prepare_promoters_renames_and_counts(run, tmp_path, reference):

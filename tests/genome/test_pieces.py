@@ -100,7 +100,7 @@ def test_a_name_that_the_length_or_the_assembly_contradicts_stays(tmp_path, caps
     assert prepare_reference(source, output, assembly).contigs == {"c:3-9": 4, "d": 6, "e:3-6": 4}
     said = capsys.readouterr().err
     assert "record 'c:3-9' has 4 bp, not the 7 that its name tells: it stays a contig of that name" in said
-    assert "contig 'd' has 4 bp in pieces, each at its place, and N elsewhere" in said
+    assert "contig 'd' has 4 bp in fragments, each at its position, and N elsewhere" in said
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_piece_has_to_lie_inside_its_contig_and_is_no_start_of_it(tmp_path, ca
         prepare_reference(source, output, yeast)
     source.write_text(as_fasta([named("chrI", 230_000, "ACGT" * 50)]))
     prepare_reference(source, output, yeast)
-    assert "taken for a piece" not in capsys.readouterr().err
+    assert "taken for a part" not in capsys.readouterr().err
 
 
 def test_loci_keep_their_coordinates(tmp_path):

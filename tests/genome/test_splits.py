@@ -19,7 +19,7 @@ from bigbird_dna.genome.regions import (
     read_named_region,
 )
 from bigbird_dna.genome.sequence import Interval
-from bigbird_dna.genome.splits import Split, Splits, Stretch, fitting_contigs
+from bigbird_dna.genome.splits import Segment, Split, Splits, fitting_contigs
 from tests.conftest import REPOSITORY
 from tests.golden.messages import fails
 
@@ -120,15 +120,15 @@ def test_what_regions_do_not_cover_is_for_training():
     splits = Splits.from_config(config, CONTIGS, YEAST, test_regions=["I:750-820", "II"])
     ends = [50, 100, 200, 749, 1000]
     assert splits.by_contig["I"] == tuple(
-        Stretch(Interval("I", start, end), split)
+        Segment(Interval("I", start, end), split)
         for start, end, split in zip(
             [0, *ends], ends, [None, "train", "valid", "train", "test"], strict=False
         )
     )
     assert splits.intervals("test") == [Interval("I", 749, 1000), Interval("II", 0, 1000)]
     assert splits.contigs("train") == ["I", "III", "IV"]
-    assert [stretch.split for stretch in splits.over(Interval("I", 99, 201))] == ["train", "valid", "train"]
-    assert [stretch.split for stretch in splits.over(Interval("I", -9, 50))] == [None]
+    assert [segment.split for segment in splits.over(Interval("I", 99, 201))] == ["train", "valid", "train"]
+    assert [segment.split for segment in splits.over(Interval("I", -9, 50))] == [None]
 
 
 KINDS = st.lists(
@@ -137,7 +137,7 @@ KINDS = st.lists(
 
 
 @given(KINDS)
-def test_stretches_are_what_each_base_is_for(drawn):
+def test_segments_are_what_each_base_is_for(drawn):
     """Regions that are laid side by side: a base is for what its region says, else for training."""
     expected: list[str | None] = ["train"] * 60
     texts: dict[str, list[str]] = {"exclude": [], "valid": [], "test": []}
@@ -148,10 +148,10 @@ def test_stretches_are_what_each_base_is_for(drawn):
             texts[kind or "exclude"].append(f"c:{start + 1}-{end}")
     config = GenomeConfig(**{key: tuple(dict.fromkeys(own)) for key, own in texts.items()})
     splits = Splits.from_config(config, {"c": 60, "d": 5}, DEMO)
-    (*own, last) = splits.stretches
-    assert last == Stretch(Interval("d", 0, 5), "train")
-    assert [base for stretch in own for base in [stretch.split] * len(stretch.interval)] == expected
-    edges = [stretch.interval.start for stretch in own] + [own[-1].interval.end]
+    (*own, last) = splits.segments
+    assert last == Segment(Interval("d", 0, 5), "train")
+    assert [base for segment in own for base in [segment.split] * len(segment.interval)] == expected
+    edges = [segment.interval.start for segment in own] + [own[-1].interval.end]
     assert edges[0] == 0 and edges[-1] == 60 and (np.diff(edges) > 0).all()
     assert all(one.split != other.split for one, other in pairwise(own))
 

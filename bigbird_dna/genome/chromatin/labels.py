@@ -231,8 +231,8 @@ def label_contigs(
     """Label the bins of each contig of a reference, in its order.
 
     `peaks` of each track, and the intervals `banned`, bins on which are dropped, are by contig as
-    `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the contigs (see
-    `count_bins`), and the contigs that have some.
+    `place_peaks` gives them. `numbers` chooses some of all bins, counted from 0 over the
+    contigs, and the contigs that have some.
     """
     contigs = reference.contigs
     before = 0  # bins of the contigs that were passed

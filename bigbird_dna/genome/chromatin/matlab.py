@@ -1,7 +1,7 @@
 """Large arrays of MATLAB files, version 5 and 7.3 (HDF5).
 
 Shapes are MATLAB's: (rows, …), the rows fastest in the file. HDF5 has the same bytes under the axes
-reversed, (…, rows). Values must be 0 or 1, of whatever numeric type. HDF5 is read in pieces. An
+reversed, (…, rows). Values must be 0 or 1, of whatever numeric type. HDF5 is read in chunks. An
 array of version 5, which can't have more than 4 GB, is read whole: the bundle's largest, the windows
 of `test.mat`, has 1.8 GB.
 """
@@ -64,7 +64,7 @@ class MatArray(ABC):
 
     @abstractmethod
     def parts(self, rows: int) -> Iterator[LabelPart]:
-        """All of the first rows of an array (rows, tracks), piece by piece."""
+        """All of the first rows of an array (rows, tracks), chunk by chunk."""
 
     def _binary(self, values: npt.NDArray[Any]) -> Bytes:
         small = values.astype(np.uint8)
@@ -120,8 +120,8 @@ class _Hdf5Array(MatArray):
             step = max(chunks[0], BUDGET // max(row_bytes, 1) // chunks[0] * chunks[0])
             for start in range(0, lead[0], step):
                 with _faults(self.path):
-                    piece = self.dataset[start : start + step, ..., low:high]
-                found[start : start + step, ..., members] = self._binary(piece[..., rows[members] - low])
+                    chunk = self.dataset[start : start + step, ..., low:high]
+                found[start : start + step, ..., members] = self._binary(chunk[..., rows[members] - low])
         return found.transpose()
 
     def parts(self, rows: int) -> Iterator[LabelPart]:

@@ -82,7 +82,7 @@ def place_peaks(
                 unknown_contigs[name] = len(starts)
             continue
         length = contigs[contig]
-        # A reference may hold a piece of a contig, from its start.
+        # A reference may hold a part of a contig, from its start.
         limit = max(length, whole.get(name, 0))
         if starts.max() >= limit:
             why = ": another assembly?"

@@ -10,7 +10,7 @@ its named region.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Self
 
 import numpy as np
@@ -81,6 +81,7 @@ def window_start(starts: Positions, size: int, window: int) -> Positions:
 
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+KINDS = ("valid", "test", "exclude")
 EXCLUDED, GAP = -1, -2
 """What stands for a split's number at bins that take no part: they overlap an excluded named region, or are
 too near to a held-out one, or only partly in it."""
@@ -88,19 +89,15 @@ too near to a held-out one, or only partly in it."""
 
 @dataclass(frozen=True)
 class RegionSplits:
-    """Named regions held out or excluded, by contig of a reference; all else is for training."""
+    """Named regions by kind (valid, test, exclude) and contig of a reference; all else is for training."""
 
-    valid: Mapping[str, Intervals] = field(default_factory=dict)
-    test: Mapping[str, Intervals] = field(default_factory=dict)
-    exclude: Mapping[str, Intervals] = field(default_factory=dict)
+    regions: Mapping[str, Mapping[str, Intervals]]
 
     @classmethod
     def from_regions(cls, named: Sequence[NamedRegion]) -> Self:
         """Regions that were read already; those of two kinds don't overlap."""
-        kinds = ("valid", "test", "exclude")
-        return cls(
-            **{kind: _by_contig([each.interval for each in named if each.kind == kind]) for kind in kinds}
-        )
+        kinds = {kind: [one.interval for one in named if one.kind == kind] for kind in KINDS}
+        return cls({kind: _by_contig(regions) for kind, regions in kinds.items()})
 
     def assign(self, contig: str, starts: Positions, size: int, window: int) -> npt.NDArray[np.int8]:
         """The splits of the bins `[starts[i], starts[i] + size)` of a contig: indices of `SPLITS`, (N,).
@@ -115,27 +112,27 @@ class RegionSplits:
         opens = window_start(starts, size, window)
         # How far the window of a bin that ends at a region's edge reaches beyond it.
         before, after = size // 2 - window // 2, window - size - (window // 2 - size // 2)
-        for number, held_out in ((1, self.valid), (2, self.test)):
-            regions = held_out.get(contig)
+        for number, kind in enumerate(SPLITS[1:], start=1):
+            regions = self.regions[kind].get(contig)
             if regions is None:
                 continue
             wide = Intervals.union(regions.starts + min(before, 0), regions.ends + max(after, 0))
             near = wide.overlap(np.minimum(opens, starts), np.maximum(opens + window, starts + size))
             splits[near] = GAP
             splits[regions.hold(starts, starts + size)] = number
-        if contig in self.exclude:
-            splits[self.exclude[contig].overlap(starts, starts + size)] = EXCLUDED
+        if excluded := self.regions["exclude"].get(contig):
+            splits[excluded.overlap(starts, starts + size)] = EXCLUDED
         return splits
 
     def describe(self) -> dict[str, list[str]]:
         """The named regions of each kind as text."""
         return {
-            key: [
-                format_named_region(Interval(contig, int(start), int(end)))
+            kind: [
+                format_named_region(Interval(contig, *ends))
                 for contig, regions in found.items()
-                for start, end in zip(*regions, strict=True)
+                for ends in zip(regions.starts.tolist(), regions.ends.tolist(), strict=True)
             ]
-            for key, found in (("valid", self.valid), ("test", self.test), ("exclude", self.exclude))
+            for kind, found in self.regions.items()
         }
 
 

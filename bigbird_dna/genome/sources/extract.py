@@ -1,4 +1,4 @@
-"""A piece of a reference as a FASTA file of its own."""
+"""A part of a reference as a FASTA file of its own."""
 
 import math
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def extract_contig(
 
 
 def _first_base(genome: Reference, place: Interval) -> int:
-    """Where a place begins that may have N in front, as before a piece; its start if it is all N."""
+    """Where a place begins that may have N in front, as before a fragment; its start if it is all N."""
     for start in range(place.start, place.end, _STRETCH):
         known = genome.fetch(Interval(place.contig, start, min(start + _STRETCH, place.end))).lstrip("N")
         if known:
