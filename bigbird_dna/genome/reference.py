@@ -283,9 +283,8 @@ def prepare_reference(source: Path, output: Path, assembly: Assembly | None = No
     shown = progress(chunks, f"preparing {source.name}")
     prepared = _write_chunks(output, shown, assembly, str(source), fragments.contigs)
     for contig, bases in fragments.contigs.items():
-        log(
-            f"{source}: contig {contig!r} has {bases:,} bp in fragments, each at its position, and N elsewhere"
-        )
+        where = "each at its position, and N elsewhere"
+        log(f"{source}: contig {contig!r} has {bases:,} bp in fragments, {where}")
     return prepared
 
 

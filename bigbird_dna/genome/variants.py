@@ -207,15 +207,16 @@ def _shape(alt: str) -> Note | None:
 def _trimmed(change: Change) -> Change:
     """Without the bases that both alleles end with, then without those that both begin with."""
     contig, start, ref, alt = change
-    shorter = min(len(ref), len(alt))
-    suffix = 0
-    while suffix < shorter and ref[-1 - suffix] == alt[-1 - suffix]:
-        suffix += 1
+    suffix = _shared(ref[::-1], alt[::-1])
     ref, alt = ref[: len(ref) - suffix], alt[: len(alt) - suffix]
-    prefix = 0
-    while prefix < shorter - suffix and ref[prefix] == alt[prefix]:
-        prefix += 1
+    prefix = _shared(ref, alt)
     return Change(contig, start + prefix, ref[prefix:], alt[prefix:])
+
+
+def _shared(one: str, other: str) -> int:
+    """How many letters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _left_aligned(change: Change, reference: Reference) -> Change:

@@ -12,6 +12,9 @@ from bigbird_dna.errors import ConfigError, UsageError
 from bigbird_dna.genome.assembly import DEMO, Assembly, open_assembly
 from bigbird_dna.genome.sources.catalogue import Source, load_sources
 
+_GENOME = ("reference", "aliases", "promoters", "chain", "annotation")
+_CHROMATIN = ("tracks", "blacklist", "variants")
+
 
 def locate(name: str, local_data: str | None) -> Path:
     """Where a file or folder is that a configuration names.
@@ -33,7 +36,7 @@ def is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def _existing(config: Config, key: str, name: str, folder: bool = False, also: str = "") -> Path:
+def _existing(config: Config, key: str, name: str, folder: bool, also: str) -> Path:
     """The file, or where that will do the folder, that a key names; `ConfigError` if there is none."""
     path = locate(name, config.local_data)
     if not (is_file(path) or (folder and is_directory(path))):
@@ -50,51 +53,38 @@ def find_assembly(config: Config) -> Assembly:
     return open_assembly(genome.assembly, aliases, genome.title)
 
 
-def sequence_files(config: Config) -> dict[str, Path]:
-    """The files of the section `promoters.sequences` by role: positives, negatives, splits."""
-    sequences = config.promoters.sequences
-    named = {role: getattr(sequences, role, None) for role in ("positives", "negatives", "splits")}
-    return {
-        role: _existing(config, f"promoters.sequences.{role}", name)
-        for role, name in named.items()
-        if name is not None
+def _named(config: Config) -> dict[str, tuple[str, str]]:
+    """The roles that the configuration names something for: its key, and the name."""
+    genome, promoters, data = config.genome, config.promoters, config.chromatin.data
+    roles = {
+        "reference": ("genome.reference", genome.reference),
+        "aliases": ("genome.aliases", genome.aliases),
+        "promoters": ("promoters.source", promoters.source),
+        "chain": ("promoters.chain", promoters.chain),
+        "annotation": ("promoters.annotation", promoters.annotation),
+        **{
+            role: (f"promoters.sequences.{role}", getattr(promoters.sequences, role, None))
+            for role in ("positives", "negatives", "splits")
+        },
+        "tracks": ("chromatin.data.tracks", None if data.tracks in (SIMULATED, DEEPSEA) else data.tracks),
+        "blacklist": ("chromatin.data.blacklist", data.blacklist),
+        "variants": ("chromatin.variants", config.chromatin.variants),
     }
+    return {role: (key, name) for role, (key, name) in roles.items() if name is not None}
 
 
 def chromatin_files(config: Config) -> dict[str, Path]:
-    """The files that the section `chromatin` stands for, of tracks, peaks, blacklist and variants.
+    """The files that the section `chromatin` stands for: tracks, peaks, blacklist and variants.
 
     The simulation's tracks, their peaks and its variants go together; those of the public bundle are
     left out. Whether a file of the user's own exists is for the caller to see.
     """
-    found = {
-        key.rpartition(".")[2]: locate(name, config.local_data)
-        for key, name in _own_chromatin(config).items()
-    }
+    named, paths = _named(config), config.paths
+    found = {role: locate(named[role][1], config.local_data) for role in _CHROMATIN if role in named}
     if config.chromatin.data.tracks == SIMULATED:
-        paths = config.paths
         found["tracks"], found["peaks"] = paths.simulated_tracks, paths.simulated_peaks
         found["variants"] = paths.simulated_variants
     return found
-
-
-def check_chromatin_files(config: Config) -> None:
-    """Refuse tracks, variants or a blacklist that are nowhere, before a run begins."""
-    if config.has_chromatin:
-        for key, name in _own_chromatin(config).items():
-            _existing(config, key, name, folder=key.endswith(".tracks"))
-
-
-def _own_chromatin(config: Config) -> dict[str, str]:
-    """The keys that name a file of the user's own, and the names."""
-    data = config.chromatin.data
-    tracks = None if data.tracks in (SIMULATED, DEEPSEA) else data.tracks
-    named = {
-        "chromatin.data.tracks": tracks,
-        "chromatin.data.blacklist": data.blacklist,
-        "chromatin.variants": config.chromatin.variants,
-    }
-    return {key: name for key, name in named.items() if name is not None}
 
 
 DEEPSEA_KEYS = {"bundle": "DeepSEA.bundle", "bins": "DeepSEA.bins", "tracks": "DeepSEA.tracks"}
@@ -134,13 +124,15 @@ def check_sources(config: Config) -> dict[str, Source]:
     if genome.reference is None:
         if genome.assembly != DEMO:
             raise ConfigError(f"genome.reference: assembly {genome.assembly} needs a source or a file")
-        for key, name in _named(config).values():
-            raise ConfigError(f"{key}: {name} needs a genome.reference beside it")
+        for role, (key, name) in _named(config).items():
+            if role in _GENOME:
+                raise ConfigError(f"{key}: {name} needs a genome.reference beside it")
         return {}
     if config.local_data is not None and not Path(config.local_data).is_dir():
         raise ConfigError(f"local_data: {config.local_data} is not a directory")
     own = own_files(config)
-    sources = {role: find_source(key) for role, (_, key) in _named(config).items() if role not in own}
+    named = _named(config)
+    sources = {role: find_source(named[role][1]) for role in _GENOME if role in named and role not in own}
     reference, promoters, chain = (sources.get(role) for role in ("reference", "promoters", "chain"))
     if reference is not None and reference.assembly != genome.assembly:
         raise ConfigError(f"genome.reference: {reference.key} is {reference.assembly}, not {genome.assembly}")
@@ -155,11 +147,10 @@ def check_sources(config: Config) -> dict[str, Source]:
             f"promoters.source: {config.promoters.source} is {theirs}, the genome is "
             f"{genome.assembly}, and {joined}"
         )
-    named, annotation = config.promoters.annotation, sources.get("annotation")
-    if named is not None and config.promoters.source is None:
-        raise ConfigError(
-            f"promoters.annotation: {named} is for promoter windows, and there are no promoters"
-        )
+    annotation = sources.get("annotation")
+    if "annotation" in named and config.promoters.source is None:
+        key, name = named["annotation"]
+        raise ConfigError(f"{key}: {name} is for promoter windows, and there are no promoters")
     if annotation is not None and annotation.assembly != genome.assembly:
         raise ConfigError(
             f"promoters.annotation: {annotation.key} is {annotation.assembly}, the genome is "
@@ -181,33 +172,18 @@ def annotation_file(config: Config) -> Path | None:
 
 
 def own_files(config: Config) -> dict[str, Path]:
-    """The roles that a configuration gives a file instead of a key.
-
-    They are among reference, aliases, promoters and annotation.
-    """
+    """The roles that a configuration gives a file instead of a key; `ConfigError` if one is no file."""
     found = {}
     for role, (key, name) in _named(config).items():
-        if name in load_sources() and role != "aliases":
+        is_public = role in _GENOME and role != "aliases"
+        if (is_public and name in load_sources()) or (role in _CHROMATIN and not config.has_chromatin):
             continue
         # Of a chain one has to know the assembly it starts from, which only a source tells.
         if role == "chain":
             raise ConfigError(f"{key}: {_unknown(name)}")
-        also = f", and not a source ({', '.join(sorted(load_sources()))})" if role != "aliases" else ""
-        found[role] = _existing(config, key, name, also=also)
+        also = f", and not a source ({', '.join(sorted(load_sources()))})" if is_public else ""
+        found[role] = _existing(config, key, name, role == "tracks", also)
     return found
-
-
-def _named(config: Config) -> dict[str, tuple[str, str]]:
-    """The roles that the configuration names something for: its key, and the name."""
-    genome, promoters = config.genome, config.promoters
-    roles = {
-        "reference": ("genome.reference", genome.reference),
-        "aliases": ("genome.aliases", genome.aliases),
-        "promoters": ("promoters.source", promoters.source),
-        "chain": ("promoters.chain", promoters.chain),
-        "annotation": ("promoters.annotation", promoters.annotation),
-    }
-    return {role: (key, name) for role, (key, name) in roles.items() if name is not None}
 
 
 @dataclass(frozen=True)
@@ -229,10 +205,8 @@ class Inputs:
 
 def find_inputs(config: Config) -> Inputs:
     """The files of a configuration: simulated, to be fetched, or the user's own."""
-    sources, own, paths = check_sources(config), own_files(config), config.paths
-    check_chromatin_files(config)
-    files = {role: paths.download(source.file) for role, source in sources.items()} | own
-    files |= sequence_files(config)
+    sources, paths = check_sources(config), config.paths
+    files = {role: paths.download(source.file) for role, source in sources.items()} | own_files(config)
     if config.is_simulated:
         files |= {"reference": paths.simulated_reference, "promoters": paths.simulated_promoters}
     if config.has_chromatin:
