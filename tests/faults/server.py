@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 from urllib.parse import urlsplit
 
 PAUSE = 0.02  # seconds between the drips of a slow answer
@@ -22,15 +23,15 @@ class Site:
     content: bytes
     seed: int = 0
     tag: bytes | None = b'"v1"'
-    scripts: list[list[str]] = field(default_factory=lambda: [[]])  # of each address: faults, then honest
-    always: list[str | None] = field(default_factory=lambda: [None])  # of each address: after its script
+    scripts: list[list[Any]] = field(default_factory=lambda: [[]])  # of each address: faults, then honest
+    always: list[Any] = field(default_factory=lambda: [None])  # of each address: after its script
     later: bytes = b""  # the content from the fault "changed" on
     asked: list[dict[str, str]] = field(default_factory=list)  # the headers of each request
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
 
-    def next_fault(self, address: int) -> str | None:
+    def next_fault(self, address: int) -> Any:
         script = self.scripts[address]
         return script.pop(0) if script else self.always[address]
 
@@ -69,12 +70,10 @@ class Exchange:
         place = b"Content-Range: bytes %d-%d/%d" % (start, len(content) - 1, len(content))
         return 206, [*headers, place], content[start:]
 
-    def whole(
-        self, *more: bytes, body: Callable[[bytes], bytes] | None = None, counted: bool = False
-    ) -> None:
-        """Answer honestly but for these headers and what becomes of the body, with its length if `counted`."""
+    def whole(self, *more: bytes, body: Callable[[bytes], bytes] = bytes, counted: bool = False) -> None:
+        """Answer honestly but for these headers and what becomes of the body; its length if `counted`."""
         status, headers, content = self.answer()
-        content = content if body is None else body(content)
+        content = body(content)
         self.head(status, *headers, *more, *([b"Content-Length: %d" % len(content)] if counted else []))
         self.send(content)
 
@@ -110,22 +109,12 @@ STATUSES = (
 LATER = (b"0", b"0", b"3600", b"-1", b"soon", b"\xe9", b"Fri, 31 Dec 9999 23:59:59 GMT", b"9" * 400)
 LENGTHS = (b"abc", b"-5", b"\xb2", b"", b"1e9", b"0x10", b"9" * 5000, b"5, 6")
 TARGETS = (
-    *(
-        b"file:///etc/passwd",
-        b"ftp://localhost/x",
-        b"data:,x",
-        b"http://[",
-        b"http://a..b/",
-        b"//",
-        b"\xff \x01",
-    ),
-    *(b"http://localhost:99999/", b"http://localhost:x/", b"http://", b"gopher://x", b"http://127.0.0.1:9/"),
+    *(b"file:///etc/passwd", b"ftp://localhost/x", b"data:,x", b"http://[", b"http://a..b/", b"//"),
+    *(b"\xff \x01", b"http://localhost:99999/", b"http://localhost:x/", b"http://", b"gopher://x"),
+    b"http://127.0.0.1:9/",
 )
 NO_HTTP = (
-    b"\x1b[31mred\r\n\r\n",
-    b"HTTP/9 x\r\n\r\n",
-    b"HTTP/1.1 -1 \xff\r\n\r\n",
-    b"\0" * 100,
+    *(b"\x1b[31mred\r\n\r\n", b"HTTP/9 x\r\n\r\n", b"HTTP/1.1 -1 \xff\r\n\r\n", b"\0" * 100),
     b"220 FTP\r\n",
 )
 
@@ -311,7 +300,7 @@ class _Handler(socketserver.BaseRequestHandler):
             exchange = Exchange(self.request, site, headers, here, self.server.over)
             site.asked.append(headers)
             chosen = what if what in FAULTS else None if what == "honest" else site.next_fault(int(address))
-            (FAULTS[chosen] if chosen else Exchange.respond)(exchange)
+            (FAULTS[chosen] if isinstance(chosen, str) else chosen or Exchange.respond)(exchange)
         except OSError:
             pass  # the client has had enough
 

@@ -20,7 +20,7 @@ from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits
 from bigbird_dna.genome.sources.partial_file import SUFFIX, open_part, read_marks
 from tests.faults.downloads import CONTENT
-from tests.faults.server import FAULTS, Exchange, FaultyServer, Site
+from tests.faults.server import Exchange, FaultyServer, Site
 from tests.golden.messages import fails
 
 LIMITS = Limits(silence=1, answer=2, window=1, futile=1, seconds=5, pause=0.001)
@@ -39,15 +39,14 @@ main.main()
 
 
 @pytest.fixture
-def slow(server: FaultyServer, source: Source, monkeypatch: pytest.MonkeyPatch) -> Site:
+def slow(server: FaultyServer, source: Source) -> Site:
     """The site, whose first answer stops after some bytes, until the connection is closed."""
 
     def stop(x: Exchange) -> None:
         x.respond(cut=5000)
         x.connection.recv(1)
 
-    monkeypatch.setitem(FAULTS, "cut", stop)
-    server.sites["one"].scripts = [["cut"]]
+    server.sites["one"].scripts = [[stop]]
     return server.sites["one"]
 
 

@@ -14,7 +14,7 @@ from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import DownloadError, Limits, redirected
 from tests.faults.downloads import LIMITS, described, one_line, plain, tar
-from tests.faults.server import FAULTS, FaultyServer, Site
+from tests.faults.server import FaultyServer, Site
 from tests.golden.messages import fails
 
 CONTENT = plain(Random(7)) * 3
@@ -89,11 +89,8 @@ def test_every_fault_is_told(one: Site, tmp_path: Path, fault: str, message: str
         (999, "an unknown status", 1),
     ],
 )
-def test_statuses_are_told_apart(
-    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, words: str, asked: int
-) -> None:
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(status, b"Content-Length: 0"))
-    one.always = ["cut"]
+def test_statuses_are_told_apart(one: Site, tmp_path: Path, status: int, words: str, asked: int) -> None:
+    one.always = [lambda x: x.head(status, b"Content-Length: 0")]
     text = refusal(tmp_path / "out")
     assert f"HTTP {status}: " in text and words in text
     assert "put file.txt into a directory and name that as --local-data" in text
@@ -103,11 +100,8 @@ def test_statuses_are_told_apart(
 @pytest.mark.parametrize(
     "target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://[", "gopher://x/"]
 )
-def test_redirects_that_leave_the_web(
-    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(302, b"Location: " + target.encode()))
-    one.always = ["cut"]
+def test_redirects_that_leave_the_web(one: Site, tmp_path: Path, target: str) -> None:
+    one.always = [lambda x: x.head(302, b"Location: " + target.encode())]
     assert f"HTTP 302: redirected to {target}, which is not a web address" in refusal(tmp_path / "out")
 
 
@@ -119,11 +113,8 @@ def test_redirects_never_leave_tls() -> None:
 
 
 @pytest.mark.parametrize(("later", "waited"), [(b"0.1", False), (b"1", True), (b"60", False)])
-def test_a_server_says_when_to_come_back(
-    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bytes, waited: bool
-) -> None:
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(429, b"Retry-After: " + later))
-    one.scripts = [["cut"]]
+def test_a_server_says_when_to_come_back(one: Site, tmp_path: Path, later: bytes, waited: bool) -> None:
+    one.scripts = [[lambda x: x.head(429, b"Retry-After: " + later)]]
     limits = replace(LIMITS, longest_pause=5, seconds=10)
     start = time.monotonic()
     if later == b"60":
@@ -151,11 +142,8 @@ def test_versions_are_never_mixed(one: Site, tmp_path: Path, fault: str, tag: by
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_the_rest_of_another_length_is_another_version(
-    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.respond(cut=50))
-    one.scripts = [["cut"]]
+def test_the_rest_of_another_length_is_another_version(one: Site, tmp_path: Path) -> None:
+    one.scripts = [[lambda x: x.respond(cut=50)]]
     refusal(tmp_path / "out", replace(LIMITS, futile=1))
     one.content = CONTENT[:2000]  # and the same mark
     fetch("one", tmp_path / "out", limits=LIMITS)
@@ -209,10 +197,9 @@ def test_a_mirror_is_named_and_asked(
     assert "doesn't say where to; addresses left to try: 1" in capsys.readouterr().err
 
 
-def test_all_attempts_are_counted(one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_attempts_are_counted(one: Site, tmp_path: Path) -> None:
     # Each brings a little, and would go on for ever.
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.respond(cut=2))
-    one.always = ["cut"]
+    one.always = [lambda x: x.respond(cut=2)]
     assert "(6 attempts)" in refusal(tmp_path / "out", replace(LIMITS, rate=1))
     assert (tmp_path / "out.fetch.part").stat().st_size == 12
     assert "3 attempts in a row brought next to nothing" in refusal(tmp_path / "out")

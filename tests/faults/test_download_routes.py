@@ -17,7 +17,7 @@ from bigbird_dna.genome.sources.catalogue import Source
 from bigbird_dna.genome.sources.fetching import fetch
 from bigbird_dna.genome.sources.http_request import Limits, proxy_of
 from tests.faults.downloads import CONTENT, use
-from tests.faults.server import FAULTS, FaultyServer, Site, running
+from tests.faults.server import FaultyServer, Site, running
 from tests.golden.messages import fails
 
 # Where a TLS handshake fails, Python 3.11.2 leaves its socket to the garbage collector, whenever that comes.
@@ -53,8 +53,7 @@ def test_a_proxy_that_wants_a_login(
 ) -> None:
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_address[1]}")
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(407, b"Content-Length: 0"))
-    server.sites["tunnel"] = Site(b"", scripts=[["cut"]])
+    server.sites["tunnel"] = Site(b"", scripts=[[lambda x: x.head(407, b"Content-Length: 0")]])
     use(monkeypatch, replace(source, urls=("https://nowhere.invalid/file",)))
     with fails(DataError):
         fetch("one", tmp_path / "out", limits=LIMITS)
@@ -85,10 +84,10 @@ def test_tls(source: Source, certificate: Path, tmp_path: Path, monkeypatch: pyt
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     target = source.urls[0].encode()
-    monkeypatch.setitem(FAULTS, "cut", lambda x: x.head(302, b"Location: " + target))
     with running() as safe:
         safe.socket = context.wrap_socket(safe.socket, server_side=True)
-        safe.sites["one"] = Site(CONTENT, scripts=[[], ["cut"]], always=[None, "cut"])
+        leave = lambda x: x.head(302, b"Location: " + target)  # noqa: E731
+        safe.sites["one"] = Site(CONTENT, scripts=[[], []], always=[None, leave])
         urls = [safe.url("one", address, "file").replace("http:", "https:") for address in range(2)]
         use(monkeypatch, replace(source, urls=(urls[0],)))
         with fails(DataError):
