@@ -25,7 +25,7 @@ from bigbird_dna.genome.sources.inputs import (
     locate,
     own_files,
 )
-from tests.golden.messages import fails
+from tests.golden.messages import fails, message
 
 
 def test_every_entry_is_complete() -> None:
@@ -202,32 +202,23 @@ def test_every_start_of_a_compressed_file_is_too_short(tmp_path: Path, kind: str
         assert fault is not None and fault.isprintable() and str(path) not in fault, size
 
 
+PACKED = gzip.compress(TEXT, mtime=0)
+
+
 @pytest.mark.parametrize(
-    ("content", "file", "fault"),
+    ("content", "file"),
     [
-        (b"", "a.bed", "it is empty"),
-        (b"\n<!doctype HTML><p>", "a.bed", "it is a web page"),
-        (b"<?xml version='1.0'?><Error/>", "a.gz", "it is a web page"),
-        (TEXT, "a.gz", "it is not a gzip file"),
-        (gzip.compress(TEXT), "a.bed", "it is a gzip file"),
-        (gzip.compress(gzip.compress(TEXT)), "a.gz", "it is compressed twice"),
-        (gzip.compress(TEXT)[:-5] + bytes(5), "a.gz", "CRC check failed"),
-        (gzip.compress(TEXT) + b"more", "a.gz", "Not a gzipped file"),
-        (gzip.compress(TEXT), "a.tgz", "truncated: the tar archive's end is missing"),
+        *((b"", "a.bed"), (b"\n<!doctype HTML><p>", "a.bed"), (b"<?xml version='1.0'?><Error/>", "a.gz")),
+        *((TEXT, "a.gz"), (PACKED, "a.bed"), (gzip.compress(PACKED, mtime=0), "a.gz"), (PACKED, "a.tgz")),
+        *((PACKED[:-5] + bytes(5), "a.gz"), (PACKED + b"more", "a.gz")),
     ],
 )
-def test_files_that_are_not_what_they_should_be(
-    tmp_path: Path, content: bytes, file: str, fault: str
-) -> None:
+def test_files_that_are_not_what_they_should_be(tmp_path: Path, content: bytes, file: str) -> None:
     path = tmp_path / "copy"
     path.write_bytes(content)
-    assert fault in (find_fault(path, file, None) or "")
-
-
-def test_a_text_shows_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "copy"
+    message(find_fault(path, file, None) or "")
     path.write_bytes(TEXT[:-9])
-    assert find_fault(path, "a.bed", None) is None
+    assert find_fault(path, "a.bed", None) is None, "a text shows nothing"
 
 
 ENTRY: dict[str, Any] = {
