@@ -99,7 +99,12 @@ class Reference:
         self.aliases = aliases
         self.names = None if aliases is None else open_assembly(CUSTOM, aliases)
         """The names of contigs that the alias file tells."""
-        self._prepare(Path(path))
+        self.path = Path(path)
+        self._index: FastaIndex | None = None  # of the content that all bases are of
+        self._identity: Identity | None = None  # of the file when it was found to have that content
+        self._lock = threading.Lock()
+        self._file: Any = None
+        self._process = 0  # that opened it
         with self._lock:
             self.contigs: dict[str, int] = {name: row.length for name, row in self._open().rows.items()}
         """Name → length in bp, in file order."""
@@ -133,22 +138,11 @@ class Reference:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getstate__(self) -> tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]:
-        assert self._index is not None and self._identity is not None
-        return self.aliases, self.names, self.path, self._index, self._identity
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None, "_file": None}
 
-    def __setstate__(self, state: tuple[Path | None, Assembly | None, Path, FastaIndex, Identity]) -> None:
-        self.aliases, self.names, path, index, identity = state
-        self._prepare(path, index, identity)
-        self.contigs = {name: row.length for name, row in index.rows.items()}
-
-    def _prepare(self, path: Path, index: FastaIndex | None = None, identity: Identity | None = None) -> None:
-        self.path = path
-        self._index = index  # of the content that all bases are of
-        self._identity = identity  # of the file when it was found to have that content
-        self._lock = threading.Lock()
-        self._file: Any = None
-        self._process = 0  # that opened it
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
 
     def _letters(self, contig: str, start: int, end: int) -> str:
         """Letters of a contig as the file has them."""
