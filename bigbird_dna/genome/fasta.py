@@ -11,6 +11,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -180,38 +181,55 @@ class Readable(Protocol):
         """The next bytes."""
 
 
-def parse_fasta(path: Path, stream: Readable) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, letters as they stand in the file) for consecutive parts of every record; errors call the
-    file `path`.
+@dataclass
+class RecordLines:
+    """How the lines of a record lie in a file."""
+
+    offset: int  # of the record's first base
+    width: int = 0  # of its first line, bytes with its end
+    is_complete: bool = False  # that line
+    newlines: int = 0
+    returns: int = 0
+
+
+def parse_fasta(
+    path: Path, stream: Readable, lines: list[RecordLines] | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, letters as they stand in the file) for consecutive parts of every record.
+
+    Errors call the file `path`. The records are added to `lines`, in their order.
     """
-    parser = _Parser(path)
-    for block in _blocks(stream):
+    parser = _Parser(path, lines)
+    start = stream.read(3)
+    parser.place = len(BOM_UTF8) if start == BOM_UTF8 else 0
+    for block in _blocks(start.removeprefix(BOM_UTF8), stream):
         yield from parser.feed(block)
+        parser.place += len(block)
     parser.finish()
 
 
-def _blocks(stream: Readable) -> Iterator[bytes]:
-    """Blocks of a stream with LF line ends; a byte-order mark at the start is left out.
+def _blocks(carry: bytes, stream: Readable) -> Iterator[bytes]:
+    """Blocks of a stream, which begins with `carry`.
 
     Blanks and what follows them are in one block, so that those at a line's end can be recognized.
     """
-    carry = stream.read(3).removeprefix(BOM_UTF8)
     while block := stream.read(BLOCK_BYTES):
         block = carry + block
         end = len(block.rstrip(_BLANKS))
         if len(block) - end > _MOST_BLANKS:
             end = len(block.removesuffix(b"\r"))
         block, carry = block[:end], block[end:]
-        yield block.replace(b"\r\n", b"\n") if b"\r" in block else block
-    if carry := carry.removesuffix(b"\r"):
-        yield carry
+        yield block
+    yield from filter(None, (carry.removesuffix(b"\r"), carry[len(carry.removesuffix(b"\r")) :]))
 
 
 class _Parser:
     """State of the parse between two blocks, which may cut lines anywhere."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lines: list[RecordLines] | None) -> None:
         self.path = path
+        self.lines = lines
+        self.place = 0  # of the block in the file
         self.line = 1  # number of the line that is being read
         self.at_line_start = True
         self.header: bytearray | None = None  # of a header that a block has cut
@@ -220,6 +238,9 @@ class _Parser:
 
     def feed(self, block: bytes) -> Iterator[tuple[str, bytes]]:
         position = 0
+        if block == b"\r":  # the file's end
+            self._measure(block)
+            return
         while position < len(block):
             if self.header is None and self.at_line_start and block[position] == ord(">"):
                 self._end_record()
@@ -264,14 +285,27 @@ class _Parser:
             self.at_line_start = False
             return len(block)
         self._name_record()
+        if self.lines is not None:
+            self.lines.append(RecordLines(self.place + end + 1))
         self.line += 1
         self.at_line_start = True
         return end + 1
 
+    def _measure(self, text: bytes) -> None:
+        """Take note of lines of the record, the first and last maybe cut."""
+        if self.lines:
+            record = self.lines[-1]
+            record.newlines += text.count(b"\n")
+            record.returns += text.count(b"\r")
+            if not record.is_complete:
+                end = text.find(b"\n") + 1
+                record.is_complete = end > 0
+                record.width += end or len(text)
+
     def _name_record(self) -> None:
         assert self.header is not None
         try:
-            header = self.header.decode("utf-8")
+            header = self.header.decode("utf-8").removesuffix("\r")
         except UnicodeDecodeError:
             raise DataError(f"{self.path}: line {self.line}: the header is not text") from None
         self.header = None
@@ -287,6 +321,8 @@ class _Parser:
 
     def _read_lines(self, text: bytes) -> bytes:
         """Check sequence lines, the first and last maybe cut, and return their letters."""
+        self._measure(text)
+        text = text.replace(b"\r\n", b"\n") if b"\r" in text else text
         lines = text.split(b"\n")
         letters = b"".join(lines)
         if not self.names and letters:

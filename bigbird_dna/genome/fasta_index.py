@@ -15,14 +15,13 @@ import io
 import json
 import os
 import time
-from codecs import BOM_UTF8
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from bigbird_dna.disk.compression import BlockIndex, BlockStream
 from bigbird_dna.disk.user_cache import PrivateShelf
 from bigbird_dna.errors import DataError
-from bigbird_dna.genome.fasta import parse_fasta
+from bigbird_dna.genome.fasta import RecordLines, parse_fasta
 
 
 class FaiRecord(NamedTuple):
@@ -64,14 +63,28 @@ def index_fasta(path: Path, stream: IO[bytes], bgzip: bool) -> FastaIndex:
     Errors are those of `scan_fasta`, and one of lines that end now with LF, now with CRLF.
     """
     digest = hashlib.sha256()
-    layout = _Layout(path)
     packed = BlockStream(stream, str(path), digest) if bgzip else None
-    source = _Watched(stream, layout, digest) if packed is None else _Watched(_whole(packed), layout)
+    source = _Digested(stream, digest) if packed is None else io.BufferedReader(packed, 1 << 21)
     lengths: dict[str, int] = {}
-    for name, letters in parse_fasta(path, source):
+    records: list[RecordLines] = []
+    for name, letters in parse_fasta(path, source, records):
         lengths[name] = lengths.get(name, 0) + len(letters)
-    rows = {name: layout.row(place, name, length) for place, (name, length) in enumerate(lengths.items())}
+    rows = {
+        name: _row(path, name, length, lines)
+        for (name, length), lines in zip(lengths.items(), records, strict=True)
+    }
     return FastaIndex(rows, packed.index if packed else None, digest.hexdigest())
+
+
+def _row(path: Path, name: str, length: int, lines: RecordLines) -> FaiRecord:
+    if lines.returns not in (0, lines.newlines):
+        raise DataError(
+            f"{path}: record {name!r}: lines end now with LF, now with CRLF; write an indexed copy "
+            f"with `bigbird-dna prepare reference {path} -o reference.fa.gz`"
+        )
+    if not lines.is_complete:
+        return FaiRecord(length, lines.offset, length, length + 1)
+    return FaiRecord(length, lines.offset, lines.width - 1 - (lines.returns > 0), lines.width)
 
 
 def _content(path: Path) -> bytes:
@@ -81,90 +94,17 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _whole(stream: io.RawIOBase) -> IO[bytes]:
-    return io.BufferedReader(stream, 1 << 21)
+class _Digested(NamedTuple):
+    """A stream whose bytes get into a checksum as they are read."""
 
-
-class _Watched:
-    """A stream whose bytes are shown to a layout, and to a checksum, as they are read."""
-
-    def __init__(self, stream: IO[bytes], layout: "_Layout", digest: "hashlib._Hash | None" = None) -> None:
-        self._stream = stream
-        self._layout = layout
-        self._digest = digest
+    stream: IO[bytes]
+    digest: "hashlib._Hash"
 
     def read(self, size: int, /) -> bytes:
         """The next bytes."""
-        data = self._stream.read(size)
-        self._layout.feed(data)
-        if self._digest is not None:
-            self._digest.update(data)
+        data = self.stream.read(size)
+        self.digest.update(data)
         return data
-
-
-class _Found:
-    """What is known of a record's lines."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.width = 0  # of its first line
-        self.is_complete = False  # that line
-        self.newlines = 0
-        self.returns = 0
-
-
-class _Layout:
-    """Finds the records and lines of a file in its bytes, which `parse_fasta` checks."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._found: list[_Found] = []
-        self._position = 0  # of the next bytes in the file
-        self._in_header = False
-        self._at_line_start = True
-
-    def feed(self, data: bytes) -> None:
-        """Take up the next bytes."""
-        place = len(BOM_UTF8) if self._position == 0 and data.startswith(BOM_UTF8) else 0
-        while place < len(data):
-            if self._in_header:
-                end = data.find(b"\n", place)
-                if end < 0:
-                    break
-                place = end + 1
-                self._in_header, self._at_line_start = False, True
-                self._found.append(_Found(self._position + place))
-            elif self._at_line_start and data[place] == ord(">"):
-                self._in_header = True
-                place += 1
-            else:
-                cut = data.find(b"\n>", place)
-                end = len(data) if cut < 0 else cut + 1
-                if self._found:
-                    self._read_lines(self._found[-1], data[place:end])
-                self._at_line_start = data[end - 1] == ord("\n")
-                place = end
-        self._position += len(data)
-
-    def row(self, place: int, name: str, length: int) -> FaiRecord:
-        """Record `place`, which is called `name` and has `length` bp."""
-        found = self._found[place]
-        if found.returns not in (0, found.newlines):
-            raise DataError(
-                f"{self._path}: record {name!r}: lines end now with LF, now with CRLF; write an indexed copy "
-                f"with `bigbird-dna prepare reference {self._path} -o reference.fa.gz`"
-            )
-        if not found.is_complete:
-            return FaiRecord(length, found.offset, length, length + 1)
-        return FaiRecord(length, found.offset, found.width - 1 - (found.returns > 0), found.width)
-
-    def _read_lines(self, found: _Found, text: bytes) -> None:
-        found.newlines += text.count(b"\n")
-        found.returns += text.count(b"\r")
-        if not found.is_complete:
-            end = text.find(b"\n")
-            found.is_complete = end >= 0
-            found.width += end + 1 if end >= 0 else len(text)
 
 
 _FORMAT = 1

@@ -90,9 +90,9 @@ def test_another_contig_is_refused(reference: Reference) -> None:
 def test_a_human_chromosome_takes_two_bits_a_base(make_reference: Callable[..., Reference]) -> None:
     reference = make_reference(a=random_dna(1000, 1) * 600)
     bases = PackedReference(reference)
-    bases.windows(["a"], [0], 10)
-    tracemalloc.start()
     bases.windows(["a"], [599_000], 10)
+    tracemalloc.start()
+    bases.windows(["a", "a"], [0, 300_000], 10)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert 19_000 < held < 40_000  # of the last block, of 75,712 bases
+    assert 131_072 <= held < 262_144  # of two blocks, of 262,144 bases each
