@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from bigbird_dna.errors import DataError
 from bigbird_dna.genome.assembly import load_assembly, open_assembly
-from bigbird_dna.genome.chromatin.peaks import place_peaks, read_peaks
 from bigbird_dna.genome.contig_fragments import ContigFragments, parse_fragment
 from bigbird_dna.genome.fasta import scan_fasta, stream_fasta
-from bigbird_dna.genome.promoters import place
-from bigbird_dna.genome.reference import Reference, prepare_reference
-from bigbird_dna.genome.sequence import Interval, Locus
+from bigbird_dna.genome.reference import prepare_reference
+from bigbird_dna.genome.sequence import Interval
 from tests.golden.messages import fails
 from tests.toys import random_dna
 
@@ -131,29 +129,6 @@ def test_a_piece_has_to_lie_inside_its_contig_and_is_no_start_of_it(tmp_path, ca
     source.write_text(as_fasta([named("chrI", 230_000, "ACGT" * 50)]))
     prepare_reference(source, output, yeast)
     assert "taken for a part" not in capsys.readouterr().err
-
-
-def test_loci_keep_their_coordinates(tmp_path):
-    sequence = random_dna(900, 1)
-    source, output = tmp_path / "x.fa", tmp_path / "x.fa.gz"
-    source.write_text(
-        as_fasta([named("chrI", 100_000, sequence[:300]), named("chrI", 100_600, sequence[600:])])
-    )
-    yeast = load_assembly("sacCer3")
-    prepare_reference(source, output, yeast)
-    (tmp_path / "x.bed").write_text("NC_001133.9\t100100\t100120\n")
-    with Reference(output) as reference:
-        assert reference.contigs == {"chrI": 100_900}
-        assert reference.fetch(Interval("chrI", 100_050, 100_300)) == sequence[50:300]
-        assert set(reference.fetch(Interval("chrI", 0, 100_000))) == {"N"}
-        assert (
-            reference.fetch(Interval("chrI", 100_299, 100_602))
-            == sequence[299] + "N" * 300 + sequence[600:602]
-        )
-        placed = place([Locus("I", 100_700, "+", "a")], reference.contigs, yeast, "x")
-        assert placed.loci == [Locus("chrI", 100_700, "+", "a")]
-        peaks = place_peaks(read_peaks(tmp_path / "x.bed"), reference.contigs, yeast).contigs["chrI"]
-        assert (peaks.starts.tolist(), peaks.ends.tolist()) == ([100_100], [100_120])
 
 
 SCRIPT = """

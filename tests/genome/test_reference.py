@@ -4,7 +4,6 @@ import gzip
 import multiprocessing
 import os
 import pickle
-import time
 from pathlib import Path
 
 import pyfaidx
@@ -52,25 +51,6 @@ def test_fetch_is_a_slice_of_the_contig_between_endless_n(reference, contig, sta
     assert reference.fetch(Interval(contig, start, start + length, strand)) == expected
 
 
-@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_every_layout_of_lines_is_read(tmp_path, newline, packed):
-    path, text = tmp_path / "x.fa", b""
-    for width, (name, sequence) in zip((50, 63, 1), GENOME.items(), strict=True):
-        lines = [sequence[i : i + width].encode() for i in range(0, len(sequence), width)]
-        text += b">%s described%s" % (name.encode(), newline) + newline.join([*lines, b""])
-    path.write_bytes(text)
-    if packed:
-        path = tmp_path / "x.fa.gz"
-        pysam.tabix_compress(str(tmp_path / "x.fa"), str(path))
-    with Reference(path) as reference:
-        for contig, sequence in GENOME.items():
-            assert reference.fetch(Interval(contig, 0, len(sequence))) == sequence
-            for start in range(0, len(sequence), 7):
-                part = sequence[start : start + 60]
-                assert reference.fetch(Interval(contig, start, start + len(part))) == part
-
-
 def test_every_base_of_full_blocks_is_found(tmp_path):
     # Biopython fills blocks with the 65,536 bytes that the format allows, others leave some room.
     path, sequence = tmp_path / "x.fa.gz", "ACGTTGCAGGA" * 18_000
@@ -99,10 +79,6 @@ def test_the_content_says_how_a_file_is_compressed(tmp_path, name, packed):
         assert reference.fetch(Interval("a", 2, 6)) == "GTTT"
     suffixes = ["", ".fai", ".gzi"] if packed else ["", ".fai"]
     assert sorted(path.parent.iterdir()) == [path.with_name(name + suffix) for suffix in suffixes]
-
-
-def test_contigs_keep_names_order_and_lengths(reference):
-    assert list(reference.contigs.items()) == [(name, len(text)) for name, text in GENOME.items()]
 
 
 def test_an_unknown_contig_is_an_error(reference):
@@ -139,22 +115,6 @@ def test_forked_processes_read_without_disturbing_each_other(path):
             worker.join()
 
 
-def test_a_plain_file_gets_its_index_once_and_anew_when_it_changes(tmp_path):
-    path = tmp_path / "x.fa"
-    path.write_text(">a\nacgt\nRY\n")
-    with Reference(path) as reference:
-        assert reference.fetch(Interval("a", 0, 6)) == "ACGTNN"
-    index = tmp_path / "x.fa.fai"
-    first = index.stat().st_mtime_ns
-    with Reference(path):
-        assert index.stat().st_mtime_ns == first
-    path.write_text(">b\nGGGG\n")
-    later = time.time() + 5
-    os.utime(path, (later, later))
-    with Reference(path) as reference:
-        assert reference.contigs == {"b": 4}
-
-
 def test_an_index_in_a_directory_that_is_read_only_lives_elsewhere(tmp_path, monkeypatch):
     path = tmp_path / "x.fa"
     path.write_text(">a\nACGT\n")
@@ -176,15 +136,6 @@ def test_a_file_without_index_is_checked_before_it_gets_one(tmp_path, content):
     with fails(DataError):
         Reference(path)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_truncated_reference_is_refused_in_spite_of_its_index(tmp_path):
-    path = tmp_path / "x.fa.gz"
-    write_fasta(path, [("a", "ACGT" * 1000)])
-    content = path.read_bytes()
-    path.write_bytes(content[:-30])
-    with fails(DataError):
-        Reference(path)
 
 
 def test_prepare_writes_clean_sequence_and_counts(tmp_path):

@@ -22,7 +22,7 @@ from bigbird_dna.genome.record_splits import (
 from bigbird_dna.genome.records import check_names, common_length, find_copies, read_records
 from bigbird_dna.genome.sequence import reverse_complement
 from tests.golden.messages import fails
-from tests.toys import BROKEN_FASTA, random_dna
+from tests.toys import random_dna
 
 
 def fasta(path: Path, **records: str) -> Path:
@@ -35,15 +35,6 @@ def test_records_are_read_whole_in_their_order(tmp_path: Path) -> None:
     assert records.sequences == {"b": "ACGTNACG", "a": "TTTT"} and records.ambiguous == 1
     assert records.trimmed(4).sequences == {"b": "GTNA", "a": "TTTT"}
     assert records.trimmed(3).sequences == {"b": "GTN", "a": "TTT"}
-
-
-@pytest.mark.parametrize("kind", ["protein", "duplicate name", "RNA"])
-def test_files_that_are_not_dna_are_refused_with_record_and_line(tmp_path: Path, kind: str) -> None:
-    data, message = BROKEN_FASTA[kind]
-    (tmp_path / "x.fa").write_bytes(data)
-    with pytest.raises(DataError) as caught:
-        read_records(tmp_path / "x.fa")
-    assert str(caught.value) == f"{tmp_path / 'x.fa'}: {message}"
 
 
 def test_a_contig_is_not_a_window(tmp_path: Path) -> None:
