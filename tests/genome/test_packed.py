@@ -91,6 +91,7 @@ def test_a_human_chromosome_takes_two_bits_a_base(make_reference: Callable[..., 
     reference = make_reference(a=random_dna(1000, 1) * 600)
     bases = PackedReference(reference)
     bases.windows(["a"], [599_000], 10)
+    reference.fetch(Interval("a", 0, 600_000))  # its reader keeps what it has unpacked
     tracemalloc.start()
     bases.windows(["a", "a"], [0, 300_000], 10)
     held = tracemalloc.get_traced_memory()[0]
