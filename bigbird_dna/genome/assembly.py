@@ -80,7 +80,8 @@ class Assembly:
         text = f"the file's contigs are {shown(names)}, the reference's {shown(contigs)} ({known})"
         if any(self.match(name, contigs) for name in names):
             return text
-        others = [name for name in naming_assemblies(names) if name != self.name]
+        knowing = [name for name in ASSEMBLIES if set(names) <= load_assembly(name).lengths.keys()]
+        others = [name for name in knowing if name != self.name]
         return f"{text}; {' and '.join(others)} would know them" if others else f"{text}; {ALIAS_HINT}"
 
     def check_lengths(
@@ -148,12 +149,6 @@ def shown_counts(counts: Mapping[str, int]) -> str:
     """The contigs with the largest of some counts, for a message."""
     largest = sorted(counts.items(), key=lambda item: -item[1])
     return shown(f"{name} {count:,}" for name, count in largest)
-
-
-def naming_assemblies(names: Iterable[str]) -> list[str]:
-    """The known assemblies that know every one of some contig names."""
-    names = set(names)
-    return [name for name in ASSEMBLIES if names and names <= load_assembly(name).lengths.keys()]
 
 
 _MOST = 2_000_000  # contigs of a file: what memory has room for

@@ -128,7 +128,7 @@ def make_world(home: Path) -> World:
 def run(world: World, *commands: str) -> None:
     """Make the outputs of commands where the others look for them."""
     for command in commands:
-        invoke(*COMMANDS[command].words(world, world / OUTPUTS[command]))
+        invoke(*COMMANDS[command].words(world, world / COMMANDS[command].place))
 
 
 class Command(NamedTuple):
@@ -137,6 +137,7 @@ class Command(NamedTuple):
     name: str
     command: str
     text: str  # of its words, as the table has them
+    place: str  # of the output that others need, in the results
     kind: str  # "file"; "directory", which is replaced as a whole; or "beside", which files are put into
 
     def words(self, world: World, out: Path) -> list[object]:
@@ -155,116 +156,95 @@ class Command(NamedTuple):
         return found
 
 
-OUTPUTS = {
-    "prepare reference": "genome/reference.fa.gz",
-    "prepare promoters": "genome/promoters.tsv",
-    "prepare tokenizer": "tokens/tokenizer.model",
-    "prepare tokens": "tokens",
-    "prepare promoter-windows": "promoters",
-    "pretrain": "models/pretrained",
-    "finetune-promoter": "models/promoter-genomic",
-    "model calibrate-promoter": "models/calibrated",
-    "prepare chromatin": "chromatin/data",
-    "finetune-chromatin": "models/chromatin",
-    "evaluate test-bins --labels": "chromatin/held-out",
-    "score-promoters": "scores.tsv",
-    "score-promoters --shard": "scores.piece",
-    "score-variants": "variants.vcf.gz",
-    "prepare sequences": "own",
-    "evaluate nearest-promoters": "nearest.tsv",
-    "evaluate nearest-bins": "chromatin/nearest.tsv",
-    "export-hf": "models/exported",
-    "experiment lra-data listops": "long_range/listops",
-    "experiment lra-train": "long_range/bigbird",
-    "train baseline-promoter": "kmers.parquet",
-    "evaluate pretraining": "bits.tsv",
-    "generate": "samples.fa",
-    "experiment score-masked": "judged.npz",
-    "report pretraining": "report",
-    "nlp prepare": "text/far/data",
-    "nlp finetune": "text/far/model",
-    "nlp predict": "text/far/predictions.jsonl",
-    "nlp evaluate": "text/far/evaluation.json",
-}
-
-
-# Kind; name; command, where it isn't the name; words. @X is a file of the small run, with * several, OUT the
-# output, and BESIDE/X a file beside it.
+# Kind, and where others look for the output; name; command, where it isn't the name; words. @X is a file of
+# the small run, with * several, OUT the output, and BESIDE/X a file beside it.
 _TABLE = """
 beside; simulate; ; OUT --megabases 0.1
-file; prepare reference; ; @simulated/genome.fa.gz -o OUT
-file; prepare promoters; ; @simulated/promoters.sga --reference @genome/reference.fa.gz -o OUT
+file genome/reference.fa.gz; prepare reference; ; @simulated/genome.fa.gz -o OUT
+file genome/promoters.tsv; prepare promoters; ; @simulated/promoters.sga --reference \
+ @genome/reference.fa.gz -o OUT
 file; prepare contig; ; @genome/reference.fa.gz demo6 -o OUT --megabases 0.01
-file; prepare tokenizer; ; CONFIG -o OUT
-beside; prepare tokens; ; CONFIG -o OUT --threads 1
+file tokens/tokenizer.model; prepare tokenizer; ; CONFIG -o OUT
+beside tokens; prepare tokens; ; CONFIG -o OUT --threads 1
 file; prepare token-stats; ; CONFIG -o OUT --threads 1
-beside; prepare promoter-windows; ; CONFIG -o OUT
-beside; prepare sequences; ; @simulated/promoters.fa -o OUT
+beside promoters; prepare promoter-windows; ; CONFIG -o OUT
+beside own; prepare sequences; ; @simulated/promoters.fa -o OUT
 file; evaluate nearest-fasta; ; @own/test.fa.gz @own/training.fa.gz -o OUT
-file; evaluate nearest-promoters; ; CONFIG --negative-set permuted --windows @own \
+file nearest.tsv; evaluate nearest-promoters; ; CONFIG --negative-set permuted --windows @own \
  --reference @own/sequences.fa.gz -o OUT --predictions BESIDE/nearest.parquet
 beside; evaluate promoters-by-similarity; ; --nearest=permuted=@nearest.tsv \
  --predictions=permuted/nearest=@nearest.parquet -o OUT
-file; evaluate nearest-bins; ; CONFIG --window 200 -o OUT --predictions BESIDE/nearest.npy
+file chromatin/nearest.tsv; evaluate nearest-bins; ; CONFIG --window 200 -o OUT --predictions \
+ BESIDE/nearest.npy
 file; evaluate bins-by-similarity; ; @chromatin/nearest.tsv -o OUT --threads 1 \
  --labels @chromatin/held-out/labels.npz --tracks @chromatin/data/tracks.tsv \
  --predictions=nearest=@chromatin/nearest.npy
 directory; prepare filter-bins; ; @chromatin/data --reference @genome/reference.fa.gz --similarity 0.9 \
  --window 200 -o OUT
-directory; pretrain; ; CONFIG TRAINED
+directory models/pretrained; pretrain; ; CONFIG TRAINED
 file; train baseline-language; ; CONFIG --sequences 4 -o OUT
-file; evaluate pretraining; ; @models/pretrained --tokens @tokens --sequences 4 --sequence-tokens 64 -o OUT
-file; generate; ; @models/pretrained --num-samples 2 --length 60 --iterations 2 -o OUT --threads 1 \
+file bits.tsv; evaluate pretraining; ; @models/pretrained --tokens @tokens --sequences 4 --sequence-tokens \
+ 64 -o OUT
+file samples.fa; generate; ; @models/pretrained --num-samples 2 --length 60 --iterations 2 -o OUT --threads \
+ 1 \
  --device cpu
 beside; evaluate samples; ; @samples.fa --reference @genome/reference.fa.gz --contig demo5 --max-k 3 -o OUT
 file; evaluate across-tokenizers; ; @models/pretrained --reference @genome/reference.fa.gz --contig demo5 \
  --spans 4 --span 1 --context 40 -o OUT
-directory; finetune-promoter; ; CONFIG --negative-set genomic TRAINED
-directory; model calibrate-promoter; ; @models/promoter-genomic -o OUT --predictions @predicted.parquet
+directory models/promoter-genomic; finetune-promoter; ; CONFIG --negative-set genomic TRAINED
+directory models/calibrated; model calibrate-promoter; ; @models/promoter-genomic -o OUT --predictions \
+ @predicted.parquet
 file; evaluate promoter-threshold; ; @models/calibrated -o OUT --prior 0.1 --predictions @predicted.parquet
-file; train baseline-promoter; ; CONFIG --negative-set genomic -o OUT
-directory; prepare chromatin; ; CONFIG --tracks @simulated/tracks.tsv -o OUT
-directory; finetune-chromatin; ; CONFIG TRAINED
+file kmers.parquet; train baseline-promoter; ; CONFIG --negative-set genomic -o OUT
+directory chromatin/data; prepare chromatin; ; CONFIG --tracks @simulated/tracks.tsv -o OUT
+directory models/chromatin; finetune-chromatin; ; CONFIG TRAINED
 directory; model calibrate-chromatin; ; CONFIG @models/chromatin -o OUT --threads 1
-directory; evaluate test-bins --labels; evaluate test-bins; CONFIG @models/chromatin -o BESIDE/predicted.npy \
+directory chromatin/held-out; evaluate test-bins --labels; evaluate test-bins; CONFIG @models/chromatin -o \
+ BESIDE/predicted.npy \
  --labels OUT --threads 1
 directory; train baseline-chromatin --labels; train baseline-chromatin; CONFIG -o BESIDE/kmers.npy \
  --labels OUT --threads 1
 directory; train comparator-promoter; ; CONFIG gc --negative-set permuted -o OUT --threads 1
 directory; train comparator-chromatin; ; CONFIG gc -o OUT --threads 1
-file; score-promoters FORMAT; score-promoters; @models/promoter-genomic @genome/reference.fa.gz -o OUT \
+file scores.tsv; score-promoters FORMAT; score-promoters; @models/promoter-genomic @genome/reference.fa.gz \
+ -o OUT \
  --format FORMAT --stride 400 --threads 1
-file; score-promoters --shard; score-promoters; @models/promoter-genomic @genome/reference.fa.gz -o OUT \
+file scores.piece; score-promoters --shard; score-promoters; @models/promoter-genomic \
+ @genome/reference.fa.gz -o OUT \
  --shard 1/1 --stride 400 --threads 1
 file; merge-shards; ; @scores.piece -o OUT
 file; predict-tracks; ; @models/chromatin @simulated/regions.bed -o OUT --reference @genome/reference.fa.gz \
  --threads 1
-file; score-variants FORMAT; score-variants; @models/chromatin @simulated/variants.vcf.gz -o OUT \
+file variants.vcf.gz; score-variants FORMAT; score-variants; @models/chromatin @simulated/variants.vcf.gz \
+ -o OUT \
  --reference @genome/reference.fa.gz --tracks * --format FORMAT --offsets 1 --threads 1
 directory; auc-report; ; @chromatin/predicted.npy @chromatin/held-out/labels.npz -o OUT
 beside; evaluate promoters; ; --predictions=genomic=@models/promoter-genomic/predictions.parquet \
  --baseline=genomic=@kmers.parquet -o OUT
 beside; evaluate variants; ; @variants.vcf.gz -o OUT
-beside; report pretraining; ; @models/pretrained --bits-per-base @bits.tsv -o OUT
+beside report; report pretraining; ; @models/pretrained --bits-per-base @bits.tsv -o OUT
 file; experiment profile-training; ; CONFIG --tokens 64 -o OUT --threads 1
 file; experiment match-compute; ; CONFIG @cost.json --seconds 60 -o OUT
-file; experiment score-masked; ; bigbird-1=@models/pretrained --tokens @tokens --sequence-tokens 64 \
+file judged.npz; experiment score-masked; ; bigbird-1=@models/pretrained --tokens @tokens --sequence-tokens \
+ 64 \
  --sequences 4 -o OUT --threads 1
 beside; experiment ablation-report; ; --steps @judged.npz -o OUT
 beside; experiment pretraining-study; ; @study/*/model -o OUT
 beside; report paper-table; ; table6 @study/*-1-1/model -o OUT
 beside; evaluate probe; ; CONFIG --negative-set permuted -o OUT --threads 1
-beside; nlp prepare; ; TEXT --task far -o OUT
-directory; nlp finetune; ; TEXT --task far -o OUT --threads 1 --checkpoint-dir BESIDE/checkpoints --device cpu
-file; nlp predict; ; TEXT --task far -o OUT --threads 1 --device cpu
-file; nlp evaluate; ; TEXT --task far -o OUT --threads 1
+beside text/far/data; nlp prepare; ; TEXT --task far -o OUT
+directory text/far/model; nlp finetune; ; TEXT --task far -o OUT --threads 1 --checkpoint-dir \
+ BESIDE/checkpoints --device cpu
+file text/far/predictions.jsonl; nlp predict; ; TEXT --task far -o OUT --threads 1 --device cpu
+file text/far/evaluation.json; nlp evaluate; ; TEXT --task far -o OUT --threads 1
 file; nlp report; ; @text/far/evaluation.json -o OUT
 file; report plot-loss; ; a=@models/pretrained/training.jsonl -o OUT
 file; report plot-scores; ; @scores.tsv -o OUT
 file; report plot-attention; ; CONFIG -o OUT
-directory; experiment lra-data listops; experiment lra-data; CONFIG listops -o OUT
+directory long_range/listops; experiment lra-data listops; experiment lra-data; CONFIG listops -o OUT
 directory; experiment lra-data pathfinder; experiment lra-data; CONFIG pathfinder -o OUT
-directory; experiment lra-train; ; CONFIG listops bigbird -o OUT --device cpu --data @long_range/listops \
+directory long_range/bigbird; experiment lra-train; ; CONFIG listops bigbird -o OUT --device cpu --data \
+ @long_range/listops \
  --checkpoint-dir BESIDE/checkpoints --threads 1
 directory; experiment byte-lm; ; CONFIG TRAINED
 beside; experiment lra-report; ; @long_range/bigbird -o OUT
@@ -272,7 +252,7 @@ file; experiment receptive-field; ; CONFIG -o OUT --tokens 64
 file; report summary; ; --pretraining @models/pretrained/metrics.json -o OUT
 file; report run; ; CONFIG @report/bits_per_base.svg @report/bits_per_base.tsv -o OUT
 directory; import-hf; ; @models/exported OUT
-directory; export-hf; ; @models/pretrained OUT
+directory models/exported; export-hf; ; @models/pretrained OUT
 directory; model extend-context; ; @models/pretrained OUT --positions 1024
 directory; model to-float16; ; @models/pretrained -o OUT
 file; model package; ; @models/pretrained -o OUT --name toy --licence free --description Toy
@@ -288,10 +268,11 @@ TRAINED = "-o OUT --checkpoint-dir BESIDE/checkpoints --threads 1 --device cpu"
 
 def _commands() -> Iterator[Command]:
     for line in _TABLE.strip().splitlines():
-        kind, name, command, words = (cell.strip() for cell in line.split(";"))
+        output, name, command, words = (cell.strip() for cell in line.split(";"))
+        kind, _, place = output.partition(" ")
         for format in FORMATS.get(command, ("",)) if "FORMAT" in name else ("",):
             text = words.replace("TRAINED", TRAINED).replace("FORMAT", format)
-            yield Command(name.replace("FORMAT", format), command or name, text, kind)
+            yield Command(name.replace("FORMAT", format), command or name, text, place, kind)
 
 
 COMMANDS = {command.name: command for command in _commands()}

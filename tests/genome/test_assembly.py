@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigbird_dna.errors import ConfigError, DataError
-from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, naming_assemblies, open_assembly, shown
+from bigbird_dna.genome.assembly import ASSEMBLIES, load_assembly, open_assembly, shown
 from tests.genome.formats import REPORT
 from tests.golden.messages import fails
 
@@ -114,12 +114,6 @@ def test_an_assembly_by_another_name_is_that_assembly(other, name):
 def test_no_mitochondrion_is_taken_for_the_other(assembly, contig, length, is_right):
     with nullcontext() if is_right else fails(DataError):
         load_assembly(assembly).check_lengths({contig: length})
-
-
-def test_naming_assemblies():
-    assert naming_assemblies(["NC_000001.11"]) == ["GRCh38"]
-    assert naming_assemblies(["chr1", "chrY"]) == ["GRCh37", "GRCh38"]
-    assert naming_assemblies([]) == []
 
 
 def test_shown_is_short():

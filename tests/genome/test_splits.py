@@ -89,30 +89,17 @@ def test_a_name_with_the_signs_of_a_pattern_is_that_contig():
     assert fitting_contigs("HLA-A*", contigs, DEMO) == [*contigs][:2]
 
 
-def test_the_patterns_of_grch37_exclude_what_its_list_of_names_did():
-    """The names that the configuration had before it took patterns."""
-    listed = {"chrM", *(f"chrUn_gl{number:06}" for number in range(211, 250))}
-    listed |= {"chr4_ctg9_hap1", "chr6_apd_hap1", "chr6_cox_hap2", "chr6_dbb_hap3", "chr6_mann_hap4"}
-    listed |= {"chr6_mcf_hap5", "chr6_qbl_hap6", "chr6_ssto_hap7", "chr17_ctg5_hap1"}
-    chromosomes = [1, 1, 4, 4, 7, 8, 8, 9, 9, 9, 9, 11, 17, 17, 17, 17, 18, 19, 19, 21]
-    listed |= {
-        f"chr{chromosome}_gl{number:06}_random" for number, chromosome in enumerate(chromosomes, start=191)
-    }
+def test_the_patterns_of_grch37_leave_the_chromosomes():
+    """Of hg19's 93 contigs, under UCSC's, Ensembl's and GenBank's names of chromosomes."""
+    others = ["chrM", "chr4_ctg9_hap1", "chr6_apd_hap1", "chr17_ctg5_hap1", "chr1_gl000191_random"]
+    others += [f"chrUn_gl{number:06}" for number in range(211, 250)]
     config = load_config(REPOSITORY / "workflow/config/grch37.yaml").genome
-    before = config.model_copy(update={"exclude": tuple(sorted(listed))})
     table = load_assembly("GRCh37")
     chromosomes = [f"chr{name}" for name in (*range(1, 23), "X", "Y")]
-    for other in (0, 1, 2):  # UCSC's names of hg19, Ensembl's, and GenBank's
+    for other in (0, 1, 2):
         names = [sorted(table.names_of(name), key=len)[-1 - other] for name in chromosomes]
-        contigs = dict.fromkeys([*names, *listed], 1)
-        found = assigned(Splits.from_config(config, contigs, table))
-        assert found == assigned(Splits.from_config(before, contigs, table))
-        assert [contig for contig in contigs if found[contig] is not None] == names
-        assert len(contigs) == 93  # all of hg19
-    contigs = {contig.name: 1 for contig in table.contigs}
-    before = config.model_copy(update={"exclude": ("chrM",)})
-    found = assigned(Splits.from_config(config, contigs, table))
-    assert found == assigned(Splits.from_config(before, contigs, table))
+        found = assigned(Splits.from_config(config, dict.fromkeys([*names, *others], 1), table))
+        assert [contig for contig, split in found.items() if split is not None] == names
 
 
 def test_what_regions_do_not_cover_is_for_training():
