@@ -171,10 +171,15 @@ def annotation_file(config: Config) -> Path | None:
     return locate(name, config.local_data) if source is None else config.paths.download(source.file)
 
 
-def own_files(config: Config) -> dict[str, Path]:
-    """The roles that a configuration gives a file instead of a key; `ConfigError` if one is no file."""
+def own_files(config: Config, data_sets: bool = False) -> dict[str, Path]:
+    """The roles that a configuration gives a file instead of a key; `ConfigError` if one is no file.
+
+    They are the genome's, and with `data_sets` also those of promoter sequences and chromatin.
+    """
     found = {}
     for role, (key, name) in _named(config).items():
+        if not (role in _GENOME or data_sets):
+            continue
         is_public = role in _GENOME and role != "aliases"
         if (is_public and name in load_sources()) or (role in _CHROMATIN and not config.has_chromatin):
             continue
@@ -206,7 +211,8 @@ class Inputs:
 def find_inputs(config: Config) -> Inputs:
     """The files of a configuration: simulated, to be fetched, or the user's own."""
     sources, paths = check_sources(config), config.paths
-    files = {role: paths.download(source.file) for role, source in sources.items()} | own_files(config)
+    files = {role: paths.download(source.file) for role, source in sources.items()}
+    files |= own_files(config, data_sets=True)
     if config.is_simulated:
         files |= {"reference": paths.simulated_reference, "promoters": paths.simulated_promoters}
     if config.has_chromatin:

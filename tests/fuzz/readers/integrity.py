@@ -137,7 +137,7 @@ def _calibrations() -> list[bytes]:
     whole = [Calibration.of(fitted, {"split": "valid"}) for fitted in maps]
     return file_bytes(
         ".json",
-        *(lambda path, one=one: write_calibration(path, one, "0" * 64) for one in whole),  # type: ignore[misc]
+        *(lambda path, one=one: write_calibration(path, one, "0" * 64) for one in whole),
     )
 
 
