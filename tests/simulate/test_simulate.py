@@ -353,7 +353,7 @@ def test_factors_bind_their_sites_and_nothing_else(demo: Demo, motif: Motif) -> 
 
 
 def test_tracks_follow_their_elements(demo: Demo) -> None:
-    """ACTIVE and SILENT need more than a 1,000-bp window shows; open chromatin is at islands and enhancers."""
+    """ACTIVE and SILENT need more than a window of 1,000 bp; open chromatin is at islands and enhancers."""
     kinds = {"ACTIVE": "activator", "SILENT": "silencer", "OPEN1": "enhancer-1", "OPEN2": "enhancer-2"}
     for track, kind in kinds.items():
         marked = read_peaks(demo, track)

@@ -136,8 +136,7 @@ def _calibrations() -> list[bytes]:
     maps: list[dict[str | None, Fitted]] = [{None: line}, {"one": line, "two": curve}]
     whole = [Calibration.of(fitted, {"split": "valid"}) for fitted in maps]
     return file_bytes(
-        ".json",
-        *(lambda path, one=one: write_calibration(path, one, "0" * 64) for one in whole),
+        ".json", *(lambda path, one=one: write_calibration(path, one, "0" * 64) for one in whole)
     )
 
 
